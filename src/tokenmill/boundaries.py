@@ -1,0 +1,58 @@
+"""Offsets arithmetic: the one home of everything that turns lengths into places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.records import CharSpans, Int64Array, TokenBatch
+
+
+def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
+    """Exclusive cumulative sum: lengths [3, 0, 2] give offsets [0, 3, 3, 5]."""
+    values = np.asarray(lengths, dtype=np.int64)
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=offsets[1:])
+    return offsets
+
+
+def enclose_documents(
+    tokens: TokenBatch, prefix: Sequence[int], eos_id: int, dtype: np.dtype
+) -> tuple[npt.NDArray[np.integer], Int64Array]:
+    """Put `prefix` before and one `eos_id` after every document, in the dtype of the shard.
+
+    Documents [7 8] [9] with prefix (1,) and eos 2 give ids [1 7 8 2 1 9 2] and lengths [4, 3].
+    Arrow joins the documents as byte strings, which copies whole documents at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(tokens.offsets) > 1:
+        return np.empty(0, dtype), np.empty(0, np.int64)
+    narrowed = np.ascontiguousarray(tokens.ids.astype(dtype, copy=False))
+    item = dtype.itemsize
+    documents = pa.Array.from_buffers(
+        pa.large_binary(),
+        len(tokens.offsets) - 1,
+        [None, pa.py_buffer(tokens.offsets * item), pa.py_buffer(narrowed)],
+    )
+    start = pa.scalar(np.asarray(prefix, dtype).tobytes(), pa.large_binary())
+    stop = pa.scalar(np.asarray([eos_id], dtype).tobytes(), pa.large_binary())
+    joined = pc.binary_join_element_wise(start, documents, stop, pa.scalar(b"", pa.large_binary()))
+    ids = np.frombuffer(joined.buffers()[2], dtype) if joined.buffers()[2] else np.empty(0, dtype)
+    return ids, tokens.lengths + len(prefix) + 1
+
+
+def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift: int) -> CharSpans:
+    """Token ranges covered by character spans: a token belongs when it shares a character.
+
+    `starts` and `stops` hold the character range of each token; `shift` tokens precede them.
+    Ranges come sorted, and neighbours that touch are merged.
+    """
+    covered = np.zeros(len(starts) + 1, dtype=np.int8)
+    for start, stop in spans:
+        covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
+    edges = np.flatnonzero(np.diff(covered, prepend=0)) + shift
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

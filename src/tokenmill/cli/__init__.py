@@ -1,0 +1,101 @@
+"""The command line: one file per command, which parses, calls and prints."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "build": "a corpus in, a verified token dataset out; the same command resumes",
+    "estimate": "files, tokens, disk, time and memory from a sample; writes nothing",
+    "verify": "digests, counts, bounds; re-encode the sources and compare",
+    "inspect": "what is in a dataset, documents decoded with their boundaries",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; the only place that catches and reports errors."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser(arguments[0] if arguments else "")
+    options = parser.parse_args(arguments)
+    if not options.command:
+        parser.print_help()
+        return 2
+    return _run(options)
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    """The parser; only the command that is used is imported and filled in."""
+    parser = argparse.ArgumentParser(
+        prog="tokenmill",
+        description="Raw text to training batches: read, encode, pack, verify, serve.",
+        epilog="tokenmill COMMAND --help shows the options and examples of a command.",
+    )
+    parser.add_argument("--version", action="version", version=_Version())
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, summary in COMMANDS.items():
+        subparser = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == command:
+            module = importlib.import_module(f"tokenmill.cli.{name}")
+            module.add_arguments(subparser)
+            subparser.add_argument("--debug", action="store_true", help="show tracebacks")
+            subparser.set_defaults(run=module.run)
+    return parser
+
+
+class _Version(str):
+    """Looked up only when it is shown."""
+
+    def __mod__(self, _: object) -> str:
+        from importlib.metadata import version
+
+        return f"tokenmill {version('tokenmill')}"
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tokenmill.cli.signals import signals_as_errors
+    from tokenmill.errors import Interrupted, TokenmillError
+
+    try:
+        with signals_as_errors():
+            return int(options.run(options))
+    except BrokenPipeError:
+        return 0  # whoever read our output has gone
+    except Interrupted as error:
+        _report(f"tokenmill: {error.what}; finished units are kept")
+        if options.command == "build":
+            _report("resume with the same command:\n  " + _command_line())
+        return error.exit_code
+    except TokenmillError as error:
+        if options.debug:
+            raise
+        _report(f"tokenmill: {error}")
+        return error.exit_code
+    except Exception as error:
+        if options.debug:
+            raise
+        _report(
+            f"tokenmill: a bug: {type(error).__name__}: {error}\n"
+            "  next: run again with --debug, and report what it prints"
+        )
+        return 1
+
+
+def _command_line() -> str:
+    import shlex
+
+    return shlex.join(["tokenmill", *sys.argv[1:]])
+
+
+def _report(text: str) -> None:
+    import contextlib
+
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,253 @@
+"""A build as it is shown: a live line on a terminal, plain lines in a log, JSON for machines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from tokenmill.run.build import BuildEvents, BuildReport
+from tokenmill.run.preparation import Preparation
+from tokenmill.run.progress import Snapshot
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PLAIN_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """Shows a build."""
+
+    def events(self) -> BuildEvents:
+        """The callbacks that feed this display."""
+        return BuildEvents(self.prepared, self.engine, self.progress)
+
+    @abstractmethod
+    def prepared(self, prepared: Preparation) -> None:
+        """Everything that was resolved, before work starts."""
+
+    @abstractmethod
+    def engine(self, engine: str, remark: str) -> None:
+        """An engine was chosen, or vetoed."""
+
+    @abstractmethod
+    def progress(self, snapshot: Snapshot) -> None:
+        """Work goes on."""
+
+    @abstractmethod
+    def finish(self, report: BuildReport) -> None:
+        """The dataset exists."""
+
+
+@contextmanager
+def display_for(*, json: bool) -> Iterator[Display]:
+    """The display that fits where the output goes."""
+    if json:
+        yield JsonDisplay()
+    elif sys.stderr.isatty():
+        with LiveDisplay() as display:
+            yield display
+    else:
+        yield PlainDisplay()
+
+
+class JsonDisplay(Display):
+    """One JSON object a line on standard output."""
+
+    def prepared(self, prepared: Preparation) -> None:
+        """Event `prepared`."""
+        self._emit("prepared", dict(_facts(prepared)))
+
+    def engine(self, engine: str, remark: str) -> None:
+        """Event `engine`."""
+        self._emit("engine", {"engine": engine, "remark": remark})
+
+    def progress(self, snapshot: Snapshot) -> None:
+        """Event `progress`."""
+        values = {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+        self._emit("progress", {**values, "eta_seconds": snapshot.eta_seconds})
+
+    def finish(self, report: BuildReport) -> None:
+        """Event `finished`."""
+        run, manifest = report.run, report.dataset.manifest
+        values = {
+            "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
+            "complete_before": report.snapshot is None,
+            "out": str(report.dataset.folder),
+            "dataset_id": manifest.dataset_id,
+            "totals": msgspec.to_builtins(manifest.totals),
+            "shards": len(manifest.shards),
+            "engine": run.engine,
+            "audited_documents": run.audited_documents,
+            "seconds": run.seconds,
+            "peak_bytes": run.peak_bytes,
+        }
+        self._emit("finished", values)
+
+    def _emit(self, event: str, values: dict[str, object]) -> None:
+        print(msgspec.json.encode({"event": event, **values}).decode(), flush=True)
+
+
+class PlainDisplay(Display):
+    """Lines on standard error, one at most every ten seconds."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        print(line, file=sys.stderr, flush=True)
+
+    def prepared(self, prepared: Preparation) -> None:
+        """One line per fact."""
+        for name, value in _facts(prepared):
+            self.say(f"{name:>12}  {value}")
+
+    def engine(self, engine: str, remark: str) -> None:
+        """One line."""
+        self.say(f"{'engine':>12}  {engine}{' ' + remark if remark else ''}")
+
+    def progress(self, snapshot: Snapshot) -> None:
+        """One line, now and then."""
+        if time.monotonic() - self._shown >= PLAIN_SECONDS:
+            self._shown = time.monotonic()
+            share = snapshot.done_bytes / max(snapshot.total_bytes, 1)
+            self.say(f"{share:>11.1%}  {_progress_line(snapshot)}")
+
+    def finish(self, report: BuildReport) -> None:
+        """The summary."""
+        for line in summary_lines(report):
+            self.say(line)
+
+
+class LiveDisplay(PlainDisplay):
+    """A progress bar that is drawn in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> LiveDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def progress(self, snapshot: Snapshot) -> None:
+        """The bar moves."""
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            columns = (BarColumn(24), TaskProgressColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=max(snapshot.total_bytes, 1))
+            self._bar.start()
+        if self._task is not None:
+            line = _progress_line(snapshot)
+            self._bar.update(self._task, completed=snapshot.done_bytes, description=line)
+
+    def finish(self, report: BuildReport) -> None:
+        """The summary takes the bar's place."""
+        self._close()
+        super().finish(report)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def summary_lines(report: BuildReport) -> list[str]:
+    """What was done, where it is, how fast it went and what held it up."""
+    totals, run = report.dataset.manifest.totals, report.run
+    lines = [""]
+    if report.snapshot is None:
+        lines.append("nothing to do: the dataset is complete")
+    wall = run.seconds.get("wall", 0.0)
+    fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes if report.snapshot else 0
+    facts = [
+        ("dataset", f"{report.dataset.folder} (id {report.dataset.manifest.dataset_id})"),
+        ("documents", f"{totals.documents:,} of {totals.records:,} records"),
+        ("tokens", f"{totals.tokens:,} in {len(report.dataset.shards)} shards"),
+        ("rejected", _reasons(report)),
+        ("empty", f"{totals.empty:,}"),
+        ("special", f"{totals.special_strings:,} special-token strings in text"),
+        ("audited", f"{run.audited_documents:,} documents, 0 differences ({run.engine})"),
+    ]
+    if report.snapshot is not None:
+        stages = {name: s for name, s in run.seconds.items() if name not in ("wall", "start")}
+        slowest = max(stages, key=lambda name: stages[name], default="start")
+        rate = fresh / 1e6 / max(wall, 1e-9)
+        facts += [
+            ("time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"),
+            ("bottleneck", f"{slowest} ({', '.join(f'{k} {v:.1f} s' for k, v in stages.items())})"),
+            ("memory", f"{_size(run.peak_bytes)} at most"),
+        ]
+    lines += [f"{name:>12}  {value}" for name, value in facts]
+    out = report.dataset.folder
+    lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
+    return lines
+
+
+def _reasons(report: BuildReport) -> str:
+    totals = report.dataset.manifest.totals
+    if not totals.rejected:
+        return "0"
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
+    return f"{totals.num_rejected:,} ({reasons}), in {report.dataset.folder / 'rejected'}"
+
+
+def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
+    resources, boundary = prepared.resources, prepared.boundary
+    yield "inputs", f"{len(prepared.sources)} files, {_size(prepared.num_bytes)}"
+    file = prepared.file
+    yield "tokenizer", f"{file.origin} ({file.kind}, {prepared.reference.largest_id + 1:,} ids)"
+    yield "ids", prepared.dtype_name
+    yield "end", f"id {boundary.eos_id}, from {boundary.eos_reason}"
+    yield "beginning", f"ids {list(boundary.prefix)}" if boundary.prefix else "nothing"
+    yield "padding", "not named" if boundary.pad_id is None else f"id {boundary.pad_id}"
+    yield "special", f"strings in text are read as {prepared.recipe.encode.special_tokens}"
+    yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
+    yield "memory", _size(resources.memory_bytes)
+    if prepared.candidates.names == ("reference",):
+        for name, why in prepared.candidates.objections.items():
+            yield "not used", f"{name}: {why}"
+
+
+def _progress_line(snapshot: Snapshot) -> str:
+    seconds = max(snapshot.elapsed_seconds, 1e-9)
+    eta = snapshot.eta_seconds
+    return ", ".join(
+        [
+            f"eta {_duration(eta)}" if eta is not None else "eta -",
+            f"{snapshot.read_bytes / 1e6 / seconds:,.0f} MB/s",
+            f"{snapshot.tokens / 1e6 / seconds:,.1f} M tokens/s",
+            f"{snapshot.documents:,} documents",
+            f"{snapshot.rejected:,} rejected",
+            f"{snapshot.cpu_cores:.1f} cores",
+            f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk",
+            _size(snapshot.memory_bytes),
+        ]
+    )
+
+
+def _size(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.2f} GB"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

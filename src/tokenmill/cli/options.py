@@ -1,0 +1,74 @@
+"""Flags made from the fields of the recipe: same names, same meanings, same defaults."""
+
+from __future__ import annotations
+
+import argparse
+import types
+import typing
+from typing import Annotated, Any, Literal
+
+from tokenmill.run.recipe import SECTIONS, Recipe, load_recipe, make_recipe, override, section_of
+
+
+def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -> None:
+    """Add inputs, tokenizer and every option of every section."""
+    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders, globs")
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer.json, its folder, .tiktoken, .model, Hub name"
+    )
+    if out:
+        parser.add_argument("--out", metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--config", metavar="FILE", help="YAML recipe; flags take precedence")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="override one option of a recipe"
+    )
+    for section, kind in SECTIONS.items():
+        group = parser.add_argument_group(f"{section} ({(kind.__doc__ or '').splitlines()[0]})")
+        hints = typing.get_type_hints(kind, include_extras=True)
+        for name in kind.__struct_fields__:
+            _add_option(group, name, hints[name])
+
+
+def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
+    """The recipe that a command line asks for."""
+    values: dict[str, Any] = load_recipe(options.config) if options.config else {}
+    values = override(values, options.set)
+    for name in ("inputs", "tokenizer", "out"):
+        if given := getattr(options, name, None):
+            values[name] = given
+    if out is not None:
+        values.setdefault("out", out)
+    given_options = {
+        name: getattr(options, name)
+        for kind in SECTIONS.values()
+        for name in kind.__struct_fields__
+        if getattr(options, name) is not None
+    }
+    for name, value in given_options.items():
+        section = values.setdefault(section_of(name), {})
+        if isinstance(section, dict):
+            section[name] = value
+    return make_recipe(values)
+
+
+def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
+    description = ""
+    while typing.get_origin(hint) is Annotated:
+        hint, *notes = typing.get_args(hint)
+        description = next((note.description for note in notes if note.description), description)
+    members = [hint]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    kind = members[0]
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    flag = "--" + name.replace("_", "-")
+    if typing.get_origin(kind) is Literal:
+        group.add_argument(flag, choices=typing.get_args(kind), help=description)
+    elif typing.get_origin(kind) is list:
+        group.add_argument(flag, action="append", metavar="NAME", help=description)
+    elif kind is int and name != "memory":
+        group.add_argument(flag, type=int, metavar="N", help=description)
+    else:
+        metavar = {"validation": "SHARE", "max_bad": "SHARE", "memory": "SIZE"}.get(name, "NAME")
+        group.add_argument(flag, metavar=metavar, help=description)

@@ -1,0 +1,44 @@
+"""What encodes: one small Protocol, and the reference that every engine is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+
+class Engine(Protocol):
+    """Encodes batches of documents; special tokens of the post-processor are never added."""
+
+    name: str
+    version: str
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text, in order."""
+        ...
+
+
+class Reference(Engine, Protocol):
+    """The library that owns the tokenizer's file: it defines what the right ids are."""
+
+    largest_id: int
+    """The largest id that exists, added tokens included."""
+    special_tokens: dict[str, int]
+    """Control tokens by content. Inside text they are matched only in `control` mode."""
+    unk_id: int | None
+    prefix: tuple[int, ...]
+    """Ids that the tokenizer's own post-processor puts before a document."""
+    suffix: tuple[int, ...]
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token's content, if it is in the vocabulary."""
+        ...
+
+    def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        """Ids of one text, and the first and one past the last character of each token."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown."""
+        ...

@@ -1,0 +1,61 @@
+"""gigatoken: the fast engine for SentencePiece-style BPE that fastokens does not read.
+
+Two hazards are handled here. Its cache grows with every new word, so the tokenizer is rebuilt when
+the process has grown too far. And it reads Unicode 17 where the reference reads 16, so documents
+with a code point on which they differ are the reference's (see `routing.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import psutil
+
+from tokenmill.records import TokenBatch
+
+CHECK_CHARACTERS = 64 << 20
+
+
+class GigatokenEngine:
+    """`gigatoken`, serial: one tokenizer a process, because several share one lock."""
+
+    name = "gigatoken"
+
+    def __init__(self, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int) -> None:
+        self.version = importlib.metadata.version("gigatoken")
+        self._json = tokenizer_json if control_tokens else without_special_tokens(tokenizer_json)
+        self._cache_bytes = cache_bytes
+        self._process = psutil.Process()
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        import gigatoken
+
+        self._tokenizer = gigatoken.Tokenizer.from_json(self._json)
+        self._unchecked = 0
+        self._base_bytes = self._process.memory_info().rss
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text."""
+        if not texts:
+            return TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
+        layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
+        ids = np.asarray(layout.content.data)
+        batch = TokenBatch(ids, np.asarray(layout.offsets.data).astype(np.int64))
+        self._unchecked += sum(map(len, texts))
+        if self._unchecked > CHECK_CHARACTERS:
+            self._unchecked = 0
+            if self._process.memory_info().rss > self._base_bytes + self._cache_bytes:
+                self._rebuild()
+        return batch
+
+
+def without_special_tokens(tokenizer_json: bytes) -> bytes:
+    """The same tokenizer, for which special tokens inside text are ordinary text."""
+    tokenizer = msgspec.json.decode(tokenizer_json)
+    added = tokenizer.get("added_tokens") or []
+    tokenizer["added_tokens"] = [token for token in added if not token.get("special")]
+    return msgspec.json.encode(tokenizer)

@@ -1,0 +1,85 @@
+"""Hugging Face `tokenizers`: the reference for tokenizer.json, and the engine where none is faster."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+CALL_CHARACTERS = 1 << 20
+"""Text per call: the library keeps several hundred bytes per character alive until it returns."""
+
+
+class HuggingFaceReference:
+    """`tokenizers.Tokenizer`, with truncation and padding of the file switched off."""
+
+    name = "tokenizers"
+
+    def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
+        import tokenizers
+
+        self.version = importlib.metadata.version("tokenizers")
+        try:
+            tokenizer = tokenizers.Tokenizer.from_str(file.data.decode())
+        except Exception as error:  # the library raises bare Exception
+            where = file.origin
+            raise UserError(
+                "cannot load the tokenizer", where=where, why=str(error)
+            ) from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = not control_tokens
+        model = msgspec.json.decode(file.data)["model"]
+        if model.get("dropout"):
+            why = f"its dropout of {model['dropout']} makes ids random"
+            hint = 'set "dropout": null in tokenizer.json'
+            raise UserError("the tokenizer is random", where=file.origin, why=why, hint=hint)
+        self._tokenizer = tokenizer
+        self.largest_id = max(tokenizer.get_vocab(with_added_tokens=True).values())
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_tokens = {token.content: i for i, token in added.items() if token.special}
+        unk = model.get("unk_token")
+        if unk is None and isinstance(model.get("unk_id"), int):
+            unk = tokenizer.id_to_token(model["unk_id"])
+        self.unk_id = tokenizer.token_to_id(unk) if unk else None
+        bare = tokenizer.encode("a", add_special_tokens=False).ids
+        whole = tokenizer.encode("a", add_special_tokens=True).ids
+        start = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        self.prefix = tuple(whole[:start])
+        self.suffix = tuple(whole[start + len(bare) :])
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token's content."""
+        return self._tokenizer.token_to_id(token)
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text; several calls for long batches, which keeps memory low."""
+        arrays: list[UInt32Array] = []
+        start = characters = 0
+        for stop, text in enumerate(texts, 1):
+            characters += len(text)
+            if characters >= CALL_CHARACTERS or stop == len(texts):
+                encodings = self._tokenizer.encode_batch_fast(
+                    list(texts[start:stop]), add_special_tokens=False
+                )
+                arrays += [np.array(encoding.ids, np.uint32) for encoding in encodings]
+                start, characters = stop, 0
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
+        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+    def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        """Ids of one text, and the character range of each token."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        return np.array(encoding.ids, np.uint32), ranges[:, 0], ranges[:, 1]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)

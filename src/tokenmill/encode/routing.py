@@ -1,0 +1,64 @@
+"""Documents that an engine is known to get wrong go to the reference, one by one.
+
+gigatoken reads the character classes of Unicode 17, the references those of Unicode 16 or older.
+The table below is where they differ: all 1,112,064 code points were tried in context
+(`bench/code_points.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.engine import Engine, Reference
+from tokenmill.records import TokenBatch
+
+_UNICODE_17 = [
+    *((0x88F, 0x88F), (0xC5C, 0xC5C), (0xCDC, 0xCDC), (0xA7CE, 0xA7CF), (0xA7D2, 0xA7D2)),
+    *((0xA7D4, 0xA7D4), (0xA7F1, 0xA7F1), (0x10940, 0x10959), (0x10EC5, 0x10EC7)),
+    *((0x11DB0, 0x11DDB), (0x11DE0, 0x11DE9), (0x16EA0, 0x16EB8), (0x16EBB, 0x16ED3)),
+    *((0x16FF2, 0x16FF6), (0x187F8, 0x187FF), (0x18D09, 0x18D1E), (0x18D80, 0x18DF2)),
+    *((0x1E6C0, 0x1E6DE), (0x1E6E0, 0x1E6E2), (0x1E6E4, 0x1E6E5), (0x1E6E7, 0x1E6ED)),
+    *((0x1E6F0, 0x1E6F4), (0x1E6FE, 0x1E6FF), (0x2B73A, 0x2B73F), (0x2CEA2, 0x2CEAD)),
+    (0x323B0, 0x33479),
+]
+
+
+def routes_for(engine: str, tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
+    """What a document must hold to be the reference's, or None where nothing is known."""
+    if engine != "gigatoken" or tokenizer["model"].get("byte_fallback"):
+        return None
+    return re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNICODE_17) + "]")
+
+
+class RoutedEngine:
+    """An engine with its reference behind it; the reference is loaded when it is first needed."""
+
+    def __init__(
+        self, engine: Engine, routes: re.Pattern[str], load_reference: Callable[[], Reference]
+    ) -> None:
+        self.name = engine.name
+        self.version = engine.version
+        self._engine = engine
+        self._routes = routes
+        self._load_reference = load_reference
+        self._reference: Reference | None = None
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text."""
+        search = self._routes.search
+        routed = [i for i, text in enumerate(texts) if not text.isascii() and search(text)]
+        if not routed:
+            return self._engine.encode(texts)
+        self._reference = self._reference or self._load_reference()
+        skipped = set(routed)
+        exact = self._reference.encode([texts[i] for i in routed])
+        plain = self._engine.encode(["" if i in skipped else t for i, t in enumerate(texts)])
+        pieces = np.split(plain.ids, plain.offsets[1:-1])
+        for place, i in enumerate(routed):
+            pieces[i] = exact.ids[exact.offsets[place] : exact.offsets[place + 1]]
+        return TokenBatch(np.concatenate(pieces), offsets_from_lengths([len(p) for p in pieces]))

@@ -1,0 +1,114 @@
+"""Which engine encodes: a ranked table, a pure function of the tokenizer and what is installed.
+
+    fastokens    exact on every code point where the gate admits it, bounded memory
+    gigatoken    for SentencePiece-style BPE that fastokens refuses
+    reference    everything else
+
+Speed is not measured to choose: another machine must choose the same. Calibration may veto the
+choice, and then the next in the table is taken.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import msgspec
+
+from tokenmill.encode.encodings import ENCODINGS, ranks_to_json
+from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.gate import fastokens_objection, gigatoken_objection
+from tokenmill.encode.routing import RoutedEngine, routes_for
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import EngineError, UserError
+
+REFERENCE = "reference"
+ENGINES = ("fastokens", "gigatoken", REFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Engines that may encode a tokenizer, best first, and why the others may not."""
+
+    names: tuple[str, ...]
+    objections: dict[str, str]
+
+
+def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
+    """The library that owns the tokenizer's file."""
+    if file.kind == "tiktoken":
+        from tokenmill.encode.tiktoken import TiktokenReference
+
+        return TiktokenReference(file, control_tokens)
+    if file.kind == "sentencepiece":
+        from tokenmill.encode.sentencepiece import SentencePieceReference
+
+        return SentencePieceReference(file, control_tokens)
+    from tokenmill.encode.huggingface import HuggingFaceReference
+
+    return HuggingFaceReference(file, control_tokens)
+
+
+def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
+    """The engines that the gate admits, in the order of the table.
+
+    Raises:
+        UserError: `wanted` names an engine that is not installed or not exact for this tokenizer.
+    """
+    objections = {}
+    json_data = tokenizer_json(file) if not (control_tokens and file.kind == "tiktoken") else None
+    tokenizer = msgspec.json.decode(json_data) if json_data else None
+    for name, objection in (
+        ("fastokens", fastokens_objection),
+        ("gigatoken", gigatoken_objection),
+    ):
+        if tokenizer is None:
+            objections[name] = f"{file.kind} tokenizers of this kind are the reference's"
+        elif importlib.util.find_spec(name) is None:
+            objections[name] = "it is not installed: pip install 'tokenmill[fast]'"
+        elif found := objection(tokenizer):
+            objections[name] = found
+    names = tuple(name for name in ENGINES if name not in objections)
+    if wanted == "auto":
+        return Candidates(names, objections)
+    if wanted not in ENGINES:
+        why = f"the engines are {', '.join(ENGINES)}"
+        raise UserError(f"there is no engine {wanted!r}", why=why, hint="--engine auto chooses one")
+    if wanted not in names:
+        why = objections[wanted]
+        hint = "--engine auto takes one that is exact"
+        raise UserError(f"{wanted} is not exact for this tokenizer", why=why, hint=hint)
+    return Candidates((wanted,), objections)
+
+
+def tokenizer_json(file: TokenizerFile) -> bytes | None:
+    """The tokenizer in the terms that fast engines read, or None where there is no equal."""
+    if file.kind == "huggingface":
+        return file.data
+    if file.kind == "tiktoken":
+        return ranks_to_json(file.data, ENCODINGS[file.encoding])
+    return None
+
+
+def load_engine(
+    name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int
+) -> Engine:
+    """An engine with the reference behind it for documents that it is known to get wrong."""
+    if name == REFERENCE:
+        return load_reference(file, control_tokens)
+    data = tokenizer_json(file)
+    if data is None:
+        raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
+    engine: Engine
+    if name == "fastokens":
+        from tokenmill.encode.fastokens import FastokensEngine
+
+        engine = FastokensEngine(data, control_tokens)
+    else:
+        from tokenmill.encode.gigatoken import GigatokenEngine
+
+        engine = GigatokenEngine(data, control_tokens, cache_bytes)
+    routes = routes_for(name, msgspec.json.decode(data))
+    if not routes:
+        return engine
+    return RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))

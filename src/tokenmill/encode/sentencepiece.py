@@ -1,0 +1,72 @@
+"""SentencePiece: the reference for .model files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+
+class SentencePieceReference:
+    """`sentencepiece.SentencePieceProcessor`. It has no way to match control tokens in text."""
+
+    name = "sentencepiece"
+
+    def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
+        try:
+            import sentencepiece
+        except ImportError as error:
+            hint = "pip install 'tokenmill[sentencepiece]'"
+            raise UserError("SentencePiece models need sentencepiece", hint=hint) from error
+        if control_tokens:
+            raise UserError(
+                "SentencePiece never reads control tokens from text",
+                hint="leave --special-tokens at its default, text",
+            )
+        self.version = importlib.metadata.version("sentencepiece")
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(file.data)
+        except RuntimeError as error:
+            raise UserError(
+                "cannot load the tokenizer", where=file.origin, why=str(error)
+            ) from error
+        self._processor = processor
+        size = processor.GetPieceSize()
+        self.largest_id = size - 1
+        self.special_tokens = {
+            processor.IdToPiece(i): i for i in range(size) if processor.IsControl(i)
+        }
+        self.unk_id = processor.unk_id() if processor.unk_id() >= 0 else None
+        adds_bos = file.config.get("add_bos_token") is True and processor.bos_id() >= 0
+        self.prefix = (processor.bos_id(),) if adds_bos else ()
+        self.suffix: tuple[int, ...] = ()
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a piece."""
+        found = self._processor.PieceToId(token)
+        return found if self._processor.IdToPiece(found) == token else None
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text."""
+        lists = self._processor.Encode(list(texts), out_type=int, num_threads=1)
+        arrays = [np.array(ids, np.uint32) for ids in lists]
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
+        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+    def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        """Ids of one text, and the character range of each token."""
+        pieces = self._processor.Encode(text, out_type="immutable_proto").pieces
+        ids = np.array([piece.id for piece in pieces], np.uint32)
+        starts = np.array([piece.begin for piece in pieces], np.int64)
+        return ids, starts, np.array([piece.end for piece in pieces], np.int64)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids; control tokens decode to nothing."""
+        return self._processor.Decode([int(i) for i in ids])

@@ -1,0 +1,43 @@
+"""Character spans to token ranges, through the reference's own offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tokenmill.boundaries import token_ranges
+from tokenmill.encode.engine import Reference
+from tokenmill.errors import EngineError
+from tokenmill.records import CharSpans, TokenBatch
+
+
+class SpanEncoder:
+    """Loads the reference when the first span comes, because most builds have none."""
+
+    def __init__(self, load_reference: Callable[[], Reference]) -> None:
+        self._load_reference = load_reference
+        self._reference: Reference | None = None
+
+    def ranges(
+        self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch, shift: int
+    ) -> list[CharSpans]:
+        """Token ranges of each text's spans, `shift` tokens preceding each text.
+
+        Raises:
+            EngineError: the reference gives a text other ids than `tokens` holds.
+        """
+        result: list[CharSpans] = []
+        for index, (text, places) in enumerate(zip(texts, spans, strict=True)):
+            if not places:
+                result.append([])
+                continue
+            self._reference = self._reference or self._load_reference()
+            ids, starts, stops = self._reference.encode_with_offsets(text)
+            found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
+            if not np.array_equal(ids, found):
+                hint = "run with --engine reference, and report the text"
+                where = f"text {text[:80]!r}"
+                raise EngineError("the engine differs from the reference", where=where, hint=hint)
+            result.append(token_ranges(places, starts, stops, shift))
+        return result

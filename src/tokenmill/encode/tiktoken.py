@@ -1,0 +1,77 @@
+"""tiktoken: the reference for rank files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+
+class TiktokenReference:
+    """`tiktoken.Encoding`, with pattern and special tokens from the table of known encodings."""
+
+    name = "tiktoken"
+
+    def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
+        try:
+            import tiktoken
+        except ImportError as error:
+            hint = "pip install 'tokenmill[tiktoken]'"
+            raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
+        self.version = importlib.metadata.version("tiktoken")
+        known = ENCODINGS[file.encoding]
+        ranks = parse_ranks(file.data)
+        specials = {name: i for name, i in known.special_tokens.items() if i not in ranks.values()}
+        self._encoding = tiktoken.Encoding(
+            file.encoding,
+            pat_str=known.pattern,
+            mergeable_ranks=ranks,
+            special_tokens=specials,
+        )
+        self._control_tokens = control_tokens
+        self.special_tokens = specials
+        self.largest_id = max([*ranks.values(), *specials.values()])
+        self.unk_id = None
+        self.prefix = tuple(specials[name] for name in known.prefix)
+        self.suffix: tuple[int, ...] = ()
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token's content."""
+        try:
+            return self._encoding.encode_single_token(token)
+        except KeyError:
+            return None
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text."""
+        if self._control_tokens:
+            lists = self._encoding.encode_batch(list(texts), num_threads=1, allowed_special="all")
+        else:
+            lists = self._encoding.encode_ordinary_batch(list(texts), num_threads=1)
+        arrays = [np.array(ids, np.uint32) for ids in lists]
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
+        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+    def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        """Ids of one text, and the character range of each token, from the bytes of each."""
+        ids = self.encode([text]).ids
+        pieces = self._encoding.decode_tokens_bytes(ids.tolist())
+        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        data = np.frombuffer(text.encode(), np.uint8)
+        # The character that each byte belongs to: continuation bytes start none.
+        character = np.cumsum((data & 0xC0) != 0x80) - 1
+        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+        if not len(ids):
+            return ids, starts[:0], ends
+        return ids, character[starts], character[ends - 1] + 1
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown."""
+        return self._encoding.decode(list(ids))

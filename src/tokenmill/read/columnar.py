@@ -1,0 +1,218 @@
+"""Parquet and Arrow IPC: record batches to document batches, with the same fates as JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from tokenmill.errors import DataError, UserError
+from tokenmill.read.compression import damaged
+from tokenmill.read.fields import Fields, char_spans, column_value
+from tokenmill.records import DocumentBatch, Rejection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokenmill.read.sources import Source
+
+
+def row_group_bytes(path: Path) -> list[int]:
+    """Uncompressed bytes of each row group of a Parquet file, all columns together."""
+    import pyarrow.parquet as pq
+
+    with _arrow_damage_named(path):
+        metadata = pq.ParquetFile(path).metadata
+        return [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+
+
+def schema_of(source: Source) -> pa.Schema:
+    """The schema of a Parquet or Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _arrow_damage_named(source.path):
+        if source.format == "parquet":
+            return pq.read_schema(source.path)
+        if source.format == "arrow-file":
+            return pa.ipc.open_file(source.path).schema
+        with pa.OSFile(str(source.path)) as file:
+            return pa.ipc.open_stream(file).schema
+
+
+def check_schema(source: Source, fields: Fields) -> None:
+    """Raise a UserError where a field is missing, or the text is not a column of strings."""
+    import pyarrow as pa
+
+    schema = schema_of(source)
+    for name in (fields.text, *fields.extra):
+        kind: pa.DataType = pa.struct(list(schema))
+        for key in name.split("."):
+            if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
+                raise UserError(
+                    f"there is no column {name!r}",
+                    where=str(source.path),
+                    why=f"the columns are {', '.join(schema.names)}",
+                    hint="name the right one with --text-field, --id-field, --keep or --no-loss",
+                )
+            kind = kind.field(key).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if name == fields.text and not (_is_stringlike(kind) or pa.types.is_null(kind)):
+            why = f"its type is {kind}, not a string"
+            raise UserError(f"column {name!r} holds no text", where=str(source.path), why=why)
+
+
+def iter_record_batches(
+    source: Source,
+    fields: Fields,
+    groups: range | None,
+    batch_bytes: int,
+    raw: BinaryIO | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (first row, record batch) of some row groups (Parquet) or batches (Arrow file).
+
+    `raw` is the opened file, for a caller that wants to know how far it was read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _arrow_damage_named(source.path):
+        if source.format == "parquet":
+            file = pq.ParquetFile(raw or source.path)
+            groups = range(file.metadata.num_row_groups) if groups is None else groups
+            counts = [file.metadata.row_group(i).num_rows for i in range(groups.stop)]
+            num_bytes = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            rows = max(sum(counts[groups.start :]) * batch_bytes // max(num_bytes, 1), 1)
+            row = sum(counts[: groups.start])
+            batches = file.iter_batches(
+                batch_size=rows, row_groups=groups, columns=[fields.text, *fields.extra]
+            )
+        elif source.format == "arrow-file":
+            reader = pa.ipc.open_file(raw or source.path)
+            groups = range(reader.num_record_batches) if groups is None else groups
+            row = sum(reader.get_batch(i).num_rows for i in range(groups.start))
+            batches = (reader.get_batch(i) for i in groups)
+        else:
+            row, batches = 0, pa.ipc.open_stream(raw or pa.OSFile(str(source.path)))
+        for batch in batches:
+            for piece in _sliced(batch, batch_bytes):
+                yield row, piece
+                row += piece.num_rows
+
+
+def parse_record_batch(
+    batch: pa.RecordBatch, first_row: int, source: Source, fields: Fields
+) -> DocumentBatch:
+    """The documents of a record batch; null, undecodable and mistyped rows are set aside."""
+    texts, reasons = _texts(_column(batch, fields.text))
+    extra = {name: _column(batch, name).to_pylist() for name in fields.extra}
+    spans = None
+    if fields.no_loss:
+        spans = []
+        for row, value in enumerate(extra[fields.no_loss]):
+            try:
+                spans.append(char_spans(value))
+            except ValueError as error:
+                spans.append([])
+                reasons.setdefault(row, ("invalid-spans", str(error), b""))
+    sizes = np.fromiter((_utf8_bytes(text) for text in texts), np.int64, len(texts))
+    rejected = [
+        Rejection(source.index, first_row + row, len(record), reason, detail, record)
+        for row, (reason, detail, record) in sorted(reasons.items())
+    ]
+    documents = DocumentBatch(
+        source.index,
+        texts,
+        positions=np.arange(first_row, first_row + len(texts), dtype=np.int64),
+        record_bytes=sizes,
+        ids=[column_value(value) for value in extra[fields.id]] if fields.id else None,
+        columns={name: [column_value(v) for v in extra[name]] for name in fields.keep},
+        no_loss=spans,
+    )
+    if reasons:
+        keep = np.ones(len(texts), dtype=bool)
+        keep[list(reasons)] = False
+        documents = documents.select(keep)
+        documents.rejected = rejected
+    return documents
+
+
+def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes]]]:
+    """The strings of a column, "" where there is none, and why there is none."""
+    import pyarrow as pa
+
+    reasons: dict[int, tuple[str, str, bytes]] = {}
+    try:
+        values = column.to_pylist() if not _is_binary(column.type) else None
+        if values is not None and not column.null_count:
+            return values, reasons
+    except UnicodeDecodeError:
+        values = None
+    if values is None:
+        values = column.cast(pa.large_binary()).to_pylist()
+    for row, value in enumerate(values):
+        if value is None:
+            reasons[row] = ("null-text", "the text is null", b"")
+        elif isinstance(value, bytes):
+            try:
+                values[row] = value.decode()
+                continue
+            except UnicodeDecodeError as error:
+                detail = f"{error.reason} at byte {error.start} of the text"
+                reasons[row] = ("invalid-utf8", detail, value)
+        else:
+            continue
+        values[row] = ""
+    return values, reasons
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first, *rest = name.split(".")
+    column = batch.column(first)
+    column = pc.struct_field(column, rest) if rest else column
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    rows = max(batch.num_rows * batch_bytes // max(batch.nbytes, 1), 1)
+    return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _is_stringlike(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests) or _is_binary(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in tests)
+
+
+@contextmanager
+def _arrow_damage_named(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowException) as error:
+        raise damaged(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(path, str(error)) from error

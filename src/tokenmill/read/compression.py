@@ -1,0 +1,113 @@
+"""Compressed files as streams of bytes that never end early without saying so."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tokenmill.errors import DamagedInputError, DataError, InternalError
+
+SNIFF_BYTES = 4096
+
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+}
+_ZSTD_SKIPPABLE = tuple(bytes([0x50 + i, 0x2A, 0x4D, 0x18]) for i in range(16))
+
+DECOMPRESSED_PER_BYTE = {"none": 1, "gzip": 4, "zstd": 4, "bzip2": 5, "xz": 6}
+"""What a compressed byte of text usually becomes; only for sizes that nothing depends on."""
+
+
+def compression_of(head: bytes) -> str:
+    """The compression that a file's first bytes announce."""
+    if head.startswith(_ZSTD_SKIPPABLE):
+        return "zstd"
+    found = (name for magic, name in _MAGIC.items() if head.startswith(magic))
+    return next(found, "none")
+
+
+@contextmanager
+def open_decompressed(path: Path, compression: str) -> Iterator[BinaryIO]:
+    """A stream of the decompressed bytes of a file (see `decompressed`)."""
+    with open(path, "rb") as raw, decompressed(raw, path, compression) as stream:
+        yield stream
+
+
+@contextmanager
+def decompressed(raw: BinaryIO, path: Path, compression: str) -> Iterator[BinaryIO]:
+    """The decompressed bytes of `raw`: every member, every frame, and an error at damage.
+
+    Raises:
+        DamagedInputError: the file is truncated or damaged (raised while reading).
+    """
+    with _damage_named(path, compression), _decompressor(raw, compression) as stream:
+        yield stream
+
+
+def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
+    if compression == "none":
+        return raw
+    if compression == "gzip":
+        from isal import igzip
+
+        return cast(BinaryIO, igzip.open(raw, "rb"))
+    if compression == "zstd":
+        try:
+            from compression import zstd
+        except ImportError:
+            from backports import zstd
+
+        return cast(BinaryIO, zstd.ZstdFile(raw, "rb"))
+    if compression == "bzip2":
+        import bz2
+
+        return bz2.open(raw, "rb")
+    if compression == "xz":
+        import lzma
+
+        return lzma.open(raw, "rb")
+    raise InternalError(f"no decompressor for {compression!r}")
+
+
+@contextmanager
+def _damage_named(path: Path, compression: str) -> Iterator[None]:
+    import lzma
+    import zlib
+
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+        io_failure = isinstance(error, OSError) and error.errno is not None
+        if compression == "none" or io_failure or isinstance(error, DataError):
+            raise
+        raise damaged(path, f"{compression}: {error}") from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise damaged(path, f"{compression}: {error}") from error
+
+
+def damaged(path: Path, why: str) -> DamagedInputError:
+    """The error for a file whose bytes are not what its format promises."""
+    return DamagedInputError(
+        "an input file is damaged",
+        where=str(path),
+        why=why,
+        hint="get the file again and start over with --overwrite, or leave it out and commit the "
+        "rest with --on-bad-file quarantine",
+    )
+
+
+def read_exactly(stream: BinaryIO | io.BufferedIOBase, num_bytes: int) -> bytes:
+    """`num_bytes` from a stream whose `read` may return less, or what is left of it."""
+    pieces = []
+    while num_bytes and (piece := stream.read(num_bytes)):
+        pieces.append(piece)
+        num_bytes -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

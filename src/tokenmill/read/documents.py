@@ -1,0 +1,158 @@
+"""The documents of a unit: the one reader that build, verify and estimate share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tokenmill.errors import StorageError
+from tokenmill.read.blocks import iter_blocks
+from tokenmill.read.columnar import iter_record_batches, parse_record_batch
+from tokenmill.read.compression import open_decompressed
+from tokenmill.read.fields import Fields
+from tokenmill.read.jsonl import JsonlParser
+from tokenmill.read.sources import Source
+from tokenmill.read.text import parse_text_block
+from tokenmill.read.units import Extent
+from tokenmill.records import DocumentBatch
+
+COLUMNAR_FORMATS = ("parquet", "arrow-file", "arrow-stream")
+
+Observer = Callable[[int, bytes], None]
+"""Called with (source, bytes) for everything that is read, for digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A part of a stream that another process has read and decompressed for us."""
+
+    path: Path
+    first: int
+    """Offset of the part's first byte in the decompressed stream, or its first row."""
+
+
+class Reader:
+    """Reads extents of sources as document batches of about `batch_bytes`."""
+
+    def __init__(self, sources: Sequence[Source], fields: Fields, batch_bytes: int) -> None:
+        self._sources = sources
+        self._fields = fields
+        self._batch_bytes = batch_bytes
+        self._jsonl = JsonlParser(fields)
+        self.observe: Observer = lambda source, data: None
+
+    def read(self, extent: Extent, spool: Spool | None = None) -> Iterator[DocumentBatch]:
+        """Yield the documents of an extent, in order.
+
+        Raises:
+            DataError: the source is damaged.
+            StorageError: the source vanished, or cannot be read.
+        """
+        source = self._sources[extent.source]
+        with source_errors(source):
+            if not spool:
+                source.require_unchanged()
+            if source.format in COLUMNAR_FORMATS:
+                yield from self._read_columnar(source, extent, spool)
+            elif source.format == "text" and not self._fields.separator:
+                yield self._read_whole(source, spool)
+            else:
+                yield from self._read_delimited(source, extent, spool)
+            if not spool:
+                source.require_unchanged()
+
+    def _read_delimited(
+        self, source: Source, extent: Extent, spool: Spool | None
+    ) -> Iterator[DocumentBatch]:
+        separator = delimiter_of(source, self._fields)
+        first = spool.first if spool else 0
+        start, stop = (0, None) if spool else (extent.start, extent.stop)
+        with _open(source, spool) as stream:
+            if start:
+                stream.seek(max(start - len(separator), 0))
+            for offset, block in iter_blocks(stream, start, stop, separator, self._batch_bytes):
+                self.observe(source.index, block)
+                if source.format == "jsonl":
+                    yield self._jsonl.parse(block, first + offset, source.index)
+                else:
+                    yield parse_text_block(block, first + offset, source.index, separator)
+
+    def _read_whole(self, source: Source, spool: Spool | None) -> DocumentBatch:
+        with _open(source, spool) as stream:
+            data = stream.read()
+        self.observe(source.index, data)
+        return parse_text_block(data, 0, source.index, None)
+
+    def _read_columnar(
+        self, source: Source, extent: Extent, spool: Spool | None
+    ) -> Iterator[DocumentBatch]:
+        groups = None if extent.stop is None else range(extent.start, extent.stop)
+        origin, first = source, 0
+        if spool:
+            origin = _respooled(source, spool)
+            groups, first = None, spool.first
+        batches = iter_record_batches(origin, self._fields, groups, self._batch_bytes)
+        for row, batch in batches:
+            documents = parse_record_batch(batch, first + row, source, self._fields)
+            for text in documents.texts:
+                self.observe(source.index, text.encode())
+            yield documents
+
+
+def delimiter_of(source: Source, fields: Fields) -> bytes:
+    """What ends a record of a source that is made of bytes."""
+    return b"\n" if source.format == "jsonl" else (fields.separator or "").encode()
+
+
+def _respooled(source: Source, spool: Spool) -> Source:
+    status = spool.path.stat()
+    return Source(
+        source.index, source.name, spool.path, status.st_size, 0, "arrow-stream", "none"
+    )
+
+
+@contextmanager
+def _open(source: Source, spool: Spool | None) -> Iterator[BinaryIO]:
+    path, compression = (spool.path, "none") if spool else (source.path, source.compression)
+    with open_decompressed(path, compression) as stream:
+        if compression == "none" and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        yield stream
+
+
+@contextmanager
+def source_errors(source: Source) -> Iterator[None]:
+    """Turn an OSError of the enclosed block into a StorageError that names the source."""
+    try:
+        yield
+    except (StorageError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise StorageError(
+            "cannot read an input",
+            where=str(source.path),
+            why=error.strerror or str(error),
+            hint="bring the file back unchanged and run the same command again: it resumes",
+        ) from error
+
+
+def first_documents(reader: Reader, extents: Sequence[Extent], count: int) -> list[str]:
+    """Up to `count` texts from the starts of some extents, spread evenly over them."""
+    share = max(count // max(len(extents), 1), 1)
+    texts: list[str] = []
+    for extent in extents:
+        taken: list[str] = []
+        for batch in reader.read(extent):
+            taken += batch.texts[: share - len(taken)]
+            if len(taken) >= share:
+                break
+        texts += taken
+        if len(texts) >= count:
+            break
+    return texts[:count]

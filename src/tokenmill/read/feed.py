@@ -1,0 +1,101 @@
+"""A stream read once and cut into spool files, each a unit that any worker can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tokenmill.read.blocks import iter_blocks
+from tokenmill.read.columnar import iter_record_batches
+from tokenmill.read.compression import decompressed
+from tokenmill.read.documents import COLUMNAR_FORMATS, Spool, delimiter_of, source_errors
+from tokenmill.read.fields import Fields
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Extent, Stream, Unit, unit_key
+
+PIECE_BYTES = 1 << 20
+
+SpoolPath = Callable[[int], Path | None]
+"""The spool file of a part, or None where the part is not wanted."""
+
+
+def feed_stream(
+    stream: Stream,
+    source: Source,
+    fields: Fields,
+    folder: Path,
+    wanted: Callable[[str], bool],
+) -> Iterator[tuple[Unit, Spool | None]]:
+    """Yield every unit of a stream with its spool file, or with None where it is not `wanted`.
+
+    The caller removes the spool files. A unit ends with the first record that reaches
+    `stream.unit_bytes` decompressed bytes since the unit began.
+
+    Raises:
+        DataError: the stream is damaged; the units before the damage have been yielded.
+    """
+
+    def spool_path(part: int) -> Path | None:
+        key = unit_key(source.index, part)
+        return folder / f"{key}.spool" if wanted(key) else None
+
+    cut = _cut_columnar if source.format in COLUMNAR_FORMATS else _cut_bytes
+    first = consumed = 0
+    with source_errors(source), open(source.path, "rb") as raw:
+        source.require_unchanged()
+        pieces = cut(raw, stream, source, fields, spool_path)
+        for part, (size, spooled) in enumerate(pieces):
+            extent = Extent(source.index, first, first + size)
+            num_bytes, consumed = raw.tell() - consumed, raw.tell()
+            unit = Unit(unit_key(source.index, part), (extent,), num_bytes)
+            yield unit, Spool(spooled, first) if spooled else None
+            first += size
+        source.require_unchanged()
+
+
+def _cut_bytes(
+    raw: BinaryIO, stream: Stream, source: Source, fields: Fields, spool_path: SpoolPath
+) -> Iterator[tuple[int, Path | None]]:
+    """Yield (decompressed bytes, spool file) for every part."""
+    part = size = 0
+    writer: BinaryIO | None = None
+    path: Path | None = None
+    with decompressed(raw, source.path, source.compression) as plain:
+        for _, block in iter_blocks(plain, 0, None, delimiter_of(source, fields), PIECE_BYTES):
+            if writer is None:
+                path = spool_path(part)
+                writer = open(path or os.devnull, "wb")  # noqa: SIM115 - closed at the cut
+            writer.write(block)
+            size += len(block)
+            if size >= stream.unit_bytes:
+                writer.close()
+                yield size, path
+                writer, part, size = None, part + 1, 0
+    if writer is not None:
+        writer.close()
+        yield size, path
+
+
+def _cut_columnar(
+    raw: BinaryIO, stream: Stream, source: Source, fields: Fields, spool_path: SpoolPath
+) -> Iterator[tuple[int, Path | None]]:
+    """Yield (rows, spool file) for every part; a spool is an Arrow stream."""
+    import pyarrow as pa
+
+    part = size = rows = 0
+    writer, path = None, None
+    for _, batch in iter_record_batches(source, fields, None, PIECE_BYTES, raw):
+        if writer is None:
+            path = spool_path(part)
+            writer = pa.ipc.new_stream(str(path or os.devnull), batch.schema)
+        writer.write_batch(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= stream.unit_bytes:
+            writer.close()
+            yield rows, path
+            writer, part, size, rows = None, part + 1, 0, 0
+    if writer is not None:
+        writer.close()
+        yield rows, path

@@ -1,0 +1,68 @@
+"""Which fields of a record are taken, and how a value becomes a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from tokenmill.records import CharSpans
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names or dotted paths of what is read from each record."""
+
+    text: str = "text"
+    id: str | None = None
+    keep: tuple[str, ...] = ()
+    no_loss: str | None = None
+    """A list of [start, stop) character ranges that carry no loss."""
+    separator: str | None = None
+    """Plain text only: what stands between two documents of one file."""
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Every field besides the text, in a fixed order."""
+        named = [name for name in (self.id, self.no_loss) if name]
+        return tuple(dict.fromkeys([*named, *self.keep]))
+
+
+def column_value(value: object) -> str | None:
+    """A kept value as a column holds it: strings as they are, null as null, the rest as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def walk(value: object, path: Iterable[str]) -> object:
+    """The value at a path of keys below `value`, or None where the path ends early."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def char_spans(value: object) -> CharSpans:
+    """A list of [start, stop) pairs, checked.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if value is None:
+        return []
+    spans = [_span(item) for item in value] if isinstance(value, (list, tuple)) else None
+    if spans is None or any(span is None for span in spans):
+        raise ValueError("not a list of [start, stop) character ranges")
+    return [span for span in spans if span is not None]
+
+
+def _span(item: object) -> tuple[int, int] | None:
+    pair = list(item.values()) if isinstance(item, dict) else item
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return None
+    start, stop = pair
+    valid = isinstance(start, int) and isinstance(stop, int) and 0 <= start <= stop
+    return (start, stop) if valid else None

@@ -1,0 +1,232 @@
+"""JSON Lines: blocks of lines to document batches.
+
+One record a line, read by msgspec. Duplicate keys: the last one counts, and each must have the
+right type. NaN and infinities, raw control characters, lone surrogates, text after the value and
+invalid UTF-8 anywhere in the line are refused; numbers in fields that are not read may be of any
+size. A byte order mark at the start of a file and lines of white space are counted and skipped.
+
+A block is parsed in one call where that call provably means the same as parsing line by line:
+    every line starts with "{" and ends with "}"   a record cannot go on after a line's end,
+                                                   because no JSON has "}" followed by "{" inside it
+    as many records as lines                       so each line holds exactly one
+    the whole block is valid UTF-8                 the parser skips over fields without looking
+Otherwise every line is parsed alone, and a bad one is set aside with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.read.fields import Fields, char_spans, column_value, walk
+from tokenmill.records import DocumentBatch, Int64Array, Rejection
+
+BOM = b"\xef\xbb\xbf"
+_WHITE_SPACE = b" \t\r\n"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class JsonlParser:
+    """Parses blocks of lines; made once for a set of fields."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._text_path = fields.text.split(".")
+        self._extra = {name: name.split(".") for name in fields.extra}
+        record, text_of = _record_type(self._text_path, self._extra)
+        self._decoder = msgspec.json.Decoder(record)
+        self._text_of = text_of
+
+    def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
+        """The documents of `block`, which starts at byte `offset` of the source."""
+        bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
+        body = block[bom_bytes:] if bom_bytes else block
+        starts, stops = _line_bounds(body)
+        records = self._parse_block(body, starts, stops)
+        if records is not None:
+            batch = DocumentBatch(
+                source,
+                texts=[self._text_of(record) for record in records],
+                positions=starts + (offset + bom_bytes),
+                record_bytes=stops - starts,
+            )
+            if not self._extra or self._add_extra(batch, records):
+                batch.bom_bytes = bom_bytes
+                return batch
+        batch = self._parse_lines(body, offset + bom_bytes, source, starts, stops)
+        batch.bom_bytes = bom_bytes
+        return batch
+
+    def _parse_block(self, body: bytes, starts: Int64Array, stops: Int64Array) -> list[Any] | None:
+        data = np.frombuffer(body, np.uint8)
+        if not len(starts) or not (data[starts] == ord("{")).all():
+            return None
+        ends = stops - 1
+        ends = ends - (data[ends] == ord("\n"))
+        ends = ends - (data[ends] == ord("\r"))
+        if not (data[ends] == ord("}")).all() or not _is_utf8(body):
+            return None
+        try:
+            records = self._decoder.decode_lines(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return records if len(records) == len(starts) else None
+
+    def _parse_lines(
+        self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
+    ) -> DocumentBatch:
+        records, kept, rejected, blank_bytes = [], [], [], 0
+        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            line = body[start:stop]
+            if not line.strip(_WHITE_SPACE):
+                blank_bytes += len(line)
+                continue
+            record = self._parse_line(line)
+            if isinstance(record, tuple):
+                reason, detail = record
+                rejected.append(
+                    Rejection(source, offset + start, len(line), reason, detail, line)
+                )
+            else:
+                records.append(record)
+                kept.append(index)
+        batch = DocumentBatch(
+            source,
+            texts=[self._text_of(record) for record in records],
+            positions=starts[kept] + offset,
+            record_bytes=(stops - starts)[kept],
+            rejected=rejected,
+            blank_bytes=blank_bytes,
+        )
+        if self._extra and not self._add_extra(batch, records):
+            raise AssertionError("a line with unusable fields was not set aside")
+        return batch
+
+    def _parse_line(self, line: bytes) -> Any:
+        """The record of a line, or why it is none: (reason, detail)."""
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            return "invalid-utf8", f"{error.reason} at byte {error.start} of the record"
+        try:
+            record = self._decoder.decode(line)
+            if self._fields.no_loss:
+                char_spans(self._extra_value(record, self._fields.no_loss))
+        except ValueError as error:
+            if not isinstance(error, msgspec.MsgspecError):
+                return "invalid-spans", str(error)
+            return _reason(line, error, self._text_path)
+        except RecursionError:
+            return "invalid-json", "nested too deeply"
+        return record
+
+    def _extra_value(self, record: Any, name: str) -> object:
+        path = self._extra[name]
+        node, depth = record, 1
+        while isinstance(getattr(node, _attribute(path[:depth]), None), msgspec.Struct):
+            node, depth = getattr(node, _attribute(path[:depth])), depth + 1
+        raw = getattr(node, _attribute(path[:depth]), None)
+        return None if raw is None else walk(msgspec.json.decode(raw), path[depth:])
+
+    def _add_extra(self, batch: DocumentBatch, records: Sequence[Any]) -> bool:
+        """Fill ids, columns and spans; False where a value calls for the line-by-line path."""
+        values = {
+            name: [self._extra_value(record, name) for record in records] for name in self._extra
+        }
+        if self._fields.id:
+            batch.ids = [column_value(value) for value in values[self._fields.id]]
+        batch.columns = {
+            name: [column_value(value) for value in values[name]] for name in self._fields.keep
+        }
+        if self._fields.no_loss:
+            try:
+                batch.no_loss = [char_spans(value) for value in values[self._fields.no_loss]]
+            except ValueError:
+                return False
+        return True
+
+
+def _line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:
+    """Starts and stops of every line, its end included."""
+    stops = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
+    if body and not body.endswith(b"\n"):
+        stops = np.append(stops, len(body))
+    starts = np.zeros_like(stops)
+    starts[1:] = stops[:-1]
+    return starts, stops
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    import pyarrow as pa
+
+    offsets = np.array([0, len(data)], np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _attribute(path: Sequence[str]) -> str:
+    """A Python name for a JSON path; msgspec maps it back to the key."""
+    return "f_" + "_".join(key.encode().hex() for key in path)
+
+
+def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[type, Any]:
+    """A msgspec struct that takes the text strictly and other fields raw, and its text getter."""
+
+    def struct(depth: int) -> type:
+        prefix = text_path[:depth]
+        keys = {
+            path[depth]
+            for path in extra.values()
+            if path[:depth] == prefix and len(path) > depth and path[depth] != text_path[depth]
+        }
+        kind = str if depth + 1 == len(text_path) else struct(depth + 1)
+        members: list[Any] = [(_attribute(text_path[: depth + 1]), kind)]
+        optional = msgspec.Raw | None
+        members += [(_attribute([*prefix, key]), optional, None) for key in sorted(keys)]
+        rename = {_attribute([*prefix, key]): key for key in {*keys, text_path[depth]}}
+        return msgspec.defstruct("Record", members, rename=rename, gc=False)
+
+    names = [_attribute(text_path[: depth + 1]) for depth in range(len(text_path))]
+    return struct(0), operator.attrgetter(".".join(names))
+
+
+def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
+    try:
+        value = json.loads(line)
+        msgspec_accepts = _accepts(line)
+    except (ValueError, RecursionError):
+        return "invalid-json", str(error)
+    if not msgspec_accepts:
+        if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            return "lone-surrogate", "an escape names half of a surrogate pair"
+        return "invalid-json", str(error)
+    if not isinstance(value, dict):
+        return "not-an-object", f"the line is a JSON {type(value).__name__}"
+    name = ".".join(text_path)
+    parent = walk(value, text_path[:-1])
+    if not isinstance(parent, dict) or text_path[-1] not in parent:
+        return "missing-field", f"there is no field {name!r}"
+    text = parent[text_path[-1]]
+    if text is None:
+        return "null-text", f"{name!r} is null"
+    return "text-not-a-string", str(error)
+
+
+def _accepts(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True

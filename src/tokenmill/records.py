@@ -1,0 +1,93 @@
+"""What flows between the stages: documents in, token ids out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+UInt32Array = npt.NDArray[np.uint32]
+
+CharSpans = list[tuple[int, int]]
+"""Half-open [start, stop) character ranges of one document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One record that was not read, with its place and its reason."""
+
+    source: int
+    position: int
+    """Byte offset of the record in its (decompressed) source, or its row number."""
+    num_bytes: int
+    reason: str
+    detail: str
+    record: bytes
+    """The record as it was found; kept whole up to a limit that the writer of `rejected/` sets."""
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Documents as read, in source order, with what was set aside between them."""
+
+    source: int
+    texts: list[str]
+    positions: Int64Array
+    """Shape (n,): byte offset of each record in its (decompressed) source, or row number."""
+    record_bytes: Int64Array
+    """Shape (n,): bytes that each record takes in the books (a line with its end, or a text)."""
+    ids: list[str | None] | None = None
+    columns: dict[str, list[str | None]] = field(default_factory=dict)
+    no_loss: list[CharSpans] | None = None
+    rejected: list[Rejection] = field(default_factory=list)
+    blank_bytes: int = 0
+    bom_bytes: int = 0
+
+    def head(self, count: int) -> DocumentBatch:
+        """The first `count` documents, with what was set aside before the one that follows."""
+        if count >= len(self.texts):
+            return self
+        first = self.select(np.arange(len(self.texts)) < count)
+        stop = int(self.positions[count])
+        first.rejected = [item for item in self.rejected if item.position < stop]
+        first.blank_bytes, first.bom_bytes = self.blank_bytes, self.bom_bytes
+        return first
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> DocumentBatch:
+        """The documents where `keep` (shape (n,)) is true; rejections and counters stay behind."""
+        indices = np.flatnonzero(keep).tolist()
+        pick = lambda values: [values[i] for i in indices]  # noqa: E731
+        return DocumentBatch(
+            source=self.source,
+            texts=pick(self.texts),
+            positions=self.positions[keep],
+            record_bytes=self.record_bytes[keep],
+            ids=None if self.ids is None else pick(self.ids),
+            columns={name: pick(values) for name, values in self.columns.items()},
+            no_loss=None if self.no_loss is None else pick(self.no_loss),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Token ids of several documents, one after another."""
+
+    ids: UInt32Array
+    """Shape (num_tokens,)."""
+    offsets: Int64Array
+    """Shape (num_documents + 1,): document i is `ids[offsets[i]:offsets[i + 1]]`."""
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Shape (num_documents,): tokens of each document."""
+        return np.diff(self.offsets)
+
+    def head(self, count: int) -> TokenBatch:
+        """The first `count` documents."""
+        return TokenBatch(self.ids[: self.offsets[count]], self.offsets[: count + 1])
+
+    def without_empty(self) -> TokenBatch:
+        """The documents that have tokens."""
+        return TokenBatch(self.ids, self.offsets[np.diff(self.offsets, prepend=-1) > 0])

@@ -1,0 +1,387 @@
+"""The main path: a corpus in, a verified token dataset out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.encode.calibration import Exam, adversarial_texts
+from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
+from tokenmill.read.units import Stream, Unit, unit_key
+from tokenmill.run.local import run_tasks
+from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
+from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
+from tokenmill.run.publish import (
+    describe_sources,
+    number_shards,
+    recall_shards,
+    store_tokenizer,
+    sweep,
+)
+from tokenmill.run.receipts import Receipt, judge_rejected, read_receipts, read_stream_ends
+from tokenmill.run.recipe import Recipe
+from tokenmill.run.session import CalibrationVetoError, Session
+from tokenmill.run.tasks import Plan, TaskQueue
+from tokenmill.run.unit import Limit, Setup
+from tokenmill.run.workspace import (
+    Workspace,
+    agree_on_start,
+    check_output,
+    locked,
+    require_same,
+    store_state,
+)
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    Counts,
+    Manifest,
+    Run,
+    TokenizerEntry,
+    dataset_id,
+    write_manifest,
+)
+
+
+@dataclass(slots=True)
+class BuildEvents:
+    """What a caller may want to hear of a build; everything is optional."""
+
+    on_prepared: Callable[[Preparation], None] = lambda prepared: None
+    on_engine: Callable[[str, str], None] = lambda engine, remark: None
+    on_progress: Listener = lambda snapshot: None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build did."""
+
+    dataset: Dataset
+    run: Run
+    snapshot: Snapshot | None
+    """None where the dataset was already complete."""
+
+
+def build(
+    recipe: Recipe, *, overwrite: bool = False, events: BuildEvents | None = None
+) -> BuildReport:
+    """Build a dataset, or resume one: units that have a receipt are not run again.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`; running the same call again resumes.
+    """
+    events = events or BuildEvents()
+    workspace = Workspace(Path(recipe.out))
+    check_output(workspace.out)
+    prepared = prepare(recipe)
+    with locked(workspace):
+        if overwrite:
+            workspace.remove_dataset()
+        if (workspace.out / MANIFEST_NAME).is_file():
+            return _already_complete(workspace, prepared)
+        events.on_prepared(prepared)
+        return _Build(workspace, prepared, events).run()
+
+
+def _already_complete(workspace: Workspace, prepared: Preparation) -> BuildReport:
+    dataset = Dataset(workspace.out)
+    run = read_sealed(workspace.out / RUN_NAME, Run)
+    try:
+        require_same(run.identity, identity_of(prepared), workspace.out)
+    except UserError as error:
+        raise OutputConflictError(
+            "the output folder holds another dataset",
+            where=str(workspace.out),
+            why=error.why,
+            hint="choose another folder, or replace the dataset with --overwrite",
+        ) from error
+    return BuildReport(dataset, run, None)
+
+
+@dataclass(slots=True)
+class _Build:
+    """One attempt at a build."""
+
+    workspace: Workspace
+    prepared: Preparation
+    events: BuildEvents
+    started: float = field(default_factory=time.monotonic)
+    state: dict[str, Any] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    quarantined: dict[int, str] = field(default_factory=dict)
+    num_calibrated: int = 0
+
+    def run(self) -> BuildReport:
+        """Every stage by its name, and nothing else."""
+        self.workspace.create()
+        recall_shards(self.workspace)
+        self.state = agree_on_start(self.workspace, identity_of(self.prepared))
+        self.quarantined = {
+            int(source): why for source, why in self.state.get("quarantined", {}).items()
+        }
+        self._record_attempt()
+        self.receipts = read_receipts(self.workspace.receipts, self.workspace.shards)
+        store_tokenizer(self.workspace.out / "tokenizer", self.prepared.file)
+        board = self._board()
+        with ThreadPoolExecutor(1, "calibration") as background:
+            exam = background.submit(self._exam)
+            engine = self._encode_with_best_engine(board, exam)
+        self._apply_limit(board, engine, exam)
+        receipts = self._final_receipts()
+        return self._publish(receipts, board, engine)
+
+    def _record_attempt(self) -> None:
+        """Remember when this attempt began, and the options that attempts may differ in."""
+        recipe = self.prepared.recipe
+        attempt = {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "workers": self.prepared.resources.num_workers,
+            "memory_bytes": self.prepared.resources.memory_bytes,
+            **msgspec.to_builtins(recipe.limits),
+        }
+        self.state["attempts"] = [*self.state.get("attempts", []), attempt]
+        store_state(self.workspace, self.state)
+
+    def _board(self) -> ProgressBoard:
+        item_bytes = 2 if self.prepared.dtype_name == "uint16" else 4
+        board = ProgressBoard(self.prepared.num_bytes, item_bytes, self.events.on_progress)
+        units = {item.key: item for item in self.prepared.items if isinstance(item, Unit)}
+        board.resume(self.receipts, units)
+        return board
+
+    def _exam(self) -> Exam:
+        prepared = self.prepared
+        texts = adversarial_texts(prepared.reference.special_tokens) + prepared.sample
+        self.num_calibrated = len(texts)
+        return Exam(texts, prepared.reference.encode(texts))
+
+    def _encode_with_best_engine(self, board: ProgressBoard, exam: Future[Exam]) -> str:
+        """Encode everything; where calibration vetoes an engine, the next one takes over."""
+        names = self.prepared.candidates.names
+        if chosen := self.state.get("calibrated_engine"):
+            names = (chosen,)
+        for name in names:
+            self.events.on_engine(name, "")
+            try:
+                self._encode_all(board, name, exam)
+                return name
+            except CalibrationVetoError as veto:
+                if name == names[-1]:
+                    raise
+                self.events.on_engine(name, f"vetoed: {veto.why}")
+        raise UserError("no engine can encode this tokenizer")
+
+    def _encode_all(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
+        """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
+        while True:
+            session = self._session(board, engine, exam, Limit())
+            wanted = lambda key: key not in self.receipts  # noqa: E731
+            run_tasks(session, self._tasks(wanted), self.prepared.resources)
+            if not session.damaged:
+                return
+            if self.prepared.recipe.limits.on_bad_file == "fail":
+                raise _damaged_files(list(session.damaged.values()))
+            for source, error in session.damaged.items():
+                self.quarantined[source] = f"{error.what}: {error.why}"
+            self.state["quarantined"] = {str(s): why for s, why in self.quarantined.items()}
+            store_state(self.workspace, self.state)
+
+    def _session(
+        self, board: ProgressBoard, engine: str, exam: Future[Exam], limit: Limit
+    ) -> Session:
+        return Session(
+            workspace=self.workspace,
+            setup=self._setup(engine),
+            reference=self.prepared.reference,
+            exam=exam,
+            board=board,
+            receipts=self.receipts,
+            calibrated=lambda: self._remember_engine(engine),
+            on_receipt=self._stop_at_limit,
+            excluded=sorted(self.quarantined),
+            limit=limit,
+        )
+
+    def _remember_engine(self, engine: str) -> None:
+        if self.state.get("calibrated_engine") != engine:
+            self.state["calibrated_engine"] = engine
+            store_state(self.workspace, self.state)
+
+    def _tasks(self, wanted: Callable[[str], bool]) -> TaskQueue:
+        prepared = self.prepared
+        items = [item for item in prepared.items if not self._is_quarantined(item)]
+        ends = read_stream_ends(self.workspace.receipts)
+        finished = {
+            source
+            for source, parts in ends.items()
+            if not any(wanted(unit_key(source, part)) for part in range(parts))
+        }
+        return TaskQueue(
+            plan=Plan(prepared.sources, prepared.recipe.read.fields, items),
+            workspace=self.workspace,
+            wanted=wanted,
+            skip_streams=frozenset(finished),
+            num_feeders=(prepared.resources.num_workers + 1) // 2,
+            prefetch=prepared.resources.prefetch,
+        )
+
+    def _is_quarantined(self, item: Unit | Stream) -> bool:
+        sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
+        return all(source in self.quarantined for source in sources)
+
+    def _setup(self, engine: str) -> Setup:
+        prepared = self.prepared
+        return Setup(
+            recipe=prepared.recipe,
+            sources=prepared.sources,
+            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+            tokenizer_kind=prepared.file.kind,
+            encoding=prepared.file.encoding,
+            engine=engine,
+            largest_id=prepared.reference.largest_id,
+            prefix=list(prepared.boundary.prefix),
+            eos_id=prepared.boundary.eos_id,
+            unk_id=prepared.reference.unk_id,
+            special_tokens=list(prepared.reference.special_tokens),
+            batch_bytes=prepared.resources.batch_bytes,
+            cache_bytes=prepared.resources.cache_bytes,
+            attempts_dir=str(self.workspace.attempts.resolve()),
+            shards_dir=str(self.workspace.shards.resolve()),
+        )
+
+    # Limits: units run in any order, so the cut is found afterwards, in the order of the inputs.
+
+    def _stop_at_limit(self, queue: TaskQueue) -> None:
+        if self._crossing() is not None:
+            queue.stop()
+
+    def _crossing(self) -> tuple[str, Limit] | None:
+        """The unit in which a limit is reached, and what it may still write."""
+        read = self.prepared.recipe.read
+        if read.max_documents is None and read.max_tokens is None:
+            return None
+        documents = tokens = 0
+        for receipt in self._receipts_in_order():
+            limit = Limit(
+                documents=None if read.max_documents is None else read.max_documents - documents,
+                tokens=None if read.max_tokens is None else read.max_tokens - tokens,
+            )
+            documents, tokens = documents + receipt.documents, tokens + receipt.tokens
+            over_documents = limit.documents is not None and receipt.documents >= limit.documents
+            over_tokens = limit.tokens is not None and receipt.tokens >= limit.tokens
+            if receipt.limited or over_documents or over_tokens:
+                return receipt.key, limit
+        return None
+
+    def _receipts_in_order(self) -> list[Receipt]:
+        """Receipts up to the first unit that has none."""
+        ends = read_stream_ends(self.workspace.receipts)
+        found: list[Receipt] = []
+        for item in self.prepared.items:
+            if self._is_quarantined(item):
+                continue
+            if isinstance(item, Unit):
+                keys = [item.key]
+            else:
+                parts = ends.get(item.source, 999_999)
+                keys = [unit_key(item.source, part) for part in range(parts)]
+            for key in keys:
+                if key not in self.receipts:
+                    return found
+                found.append(self.receipts[key])
+        return found
+
+    def _apply_limit(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
+        """Run the unit in which a limit is reached again, up to the limit."""
+        crossing = self._crossing()
+        if crossing is None or self.receipts[crossing[0]].limited:
+            return
+        key, limit = crossing
+        session = self._session(board, engine, exam, limit)
+        session.on_receipt = lambda queue: queue.stop()
+        one_worker = replace(self.prepared.resources, num_workers=1)
+        run_tasks(session, self._tasks(lambda wanted: wanted == key), one_worker)
+
+    def _final_receipts(self) -> list[Receipt]:
+        receipts = self._receipts_in_order()
+        if crossing := self._crossing():
+            keys = [receipt.key for receipt in receipts]
+            receipts = receipts[: keys.index(crossing[0]) + 1]
+        return receipts
+
+    def _publish(
+        self, receipts: list[Receipt], board: ProgressBoard, engine: str
+    ) -> BuildReport:
+        prepared, workspace = self.prepared, self.workspace
+        sources = describe_sources(prepared.sources, receipts, self.quarantined)
+        totals = Counts()
+        for source in sources:
+            totals.add(source.counts)
+        judge_rejected(totals, prepared.recipe.limits.max_bad)
+        if not totals.documents:
+            raise DataError("there is nothing to write", why="no input holds a document with text")
+        tokenizer = TokenizerEntry(
+            kind=prepared.file.kind,
+            encoding=prepared.file.encoding,
+            sha256=prepared.file.sha256,
+            reference=prepared.reference.name,
+            largest_id=prepared.reference.largest_id,
+            prefix_ids=list(prepared.boundary.prefix),
+            eos_id=prepared.boundary.eos_id,
+            pad_id=prepared.boundary.pad_id,
+            files=store_tokenizer(workspace.out / "tokenizer", prepared.file),
+        )
+        shards, rejected = number_shards(workspace, receipts)
+        policies = prepared.recipe.policies
+        run = self._describe_run(receipts, board, engine)
+        write_sealed(workspace.out / RUN_NAME, run)
+        write_manifest(
+            workspace.out,
+            Manifest(
+                dataset_id=dataset_id(shards, tokenizer, policies),
+                token_dtype=prepared.dtype_name,
+                tokenizer=tokenizer,
+                policies=policies,
+                totals=totals,
+                sources=sources,
+                shards=shards,
+                rejected=rejected,
+            ),
+        )
+        sweep(workspace)
+        board.refresh(force=True)
+        return BuildReport(Dataset(workspace.out), run, board.snapshot())
+
+    def _describe_run(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> Run:
+        wall = time.monotonic() - self.started
+        return Run(
+            recipe=msgspec.to_builtins(self.prepared.recipe),
+            identity=identity_of(self.prepared),
+            inputs=[str(source.path) for source in self.prepared.sources],
+            host=socket.gethostname(),
+            versions=versions(),
+            engine=engine,
+            audited_documents=sum(receipt.audited for receipt in receipts),
+            calibrated_texts=self.num_calibrated,
+            attempts=self.state["attempts"],
+            seconds={name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()},
+            peak_bytes=board.peak_bytes,
+        )
+
+
+def _damaged_files(errors: list[TokenmillError]) -> TokenmillError:
+    if len(errors) == 1:
+        return errors[0]
+    places = "; ".join(f"{error.where}: {error.why}" for error in errors)
+    return DataError(f"{len(errors)} input files are damaged", why=places, hint=errors[0].hint)
+
+

@@ -1,0 +1,122 @@
+"""What the main process and its workers say to each other: one JSON object a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill import errors
+from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.read.documents import Spool
+from tokenmill.read.units import Unit
+from tokenmill.run.receipts import Receipt
+from tokenmill.run.unit import Limit, Tally
+
+
+class RunUnit(msgspec.Struct, tag="run", kw_only=True):
+    """To a worker: run a unit."""
+
+    unit: Unit
+    spool: Spool | None
+    excluded: list[int]
+    limit: Limit
+
+
+class Calibrate(msgspec.Struct, tag="calibrate", kw_only=True):
+    """To a worker: encode these texts and compare."""
+
+    texts: list[str]
+    ids: list[int]
+    offsets: list[int]
+
+
+class Started(msgspec.Struct, tag="started", kw_only=True):
+    """From a worker: the engine is loaded."""
+
+    seconds: float
+
+
+class Calibrated(msgspec.Struct, tag="calibrated", kw_only=True):
+    """From a worker: the engine agrees with the reference."""
+
+
+class Progress(msgspec.Struct, tag="progress", kw_only=True):
+    """From a worker: a batch of a unit is done."""
+
+    tally: Tally
+
+
+class Encoded(msgspec.Struct, tag="encoded", kw_only=True):
+    """From a worker: ready for the next unit, while the last one is flushed."""
+
+
+class Done(msgspec.Struct, tag="done", kw_only=True):
+    """From a worker: a unit's files have their names; the receipt may be written."""
+
+    receipt: Receipt
+    audit_texts: list[str]
+    audit_ids: list[list[int]]
+    seconds: dict[str, float]
+
+
+class Failed(msgspec.Struct, tag="failed", kw_only=True):
+    """From a worker: an error, and the unit that it ended; no unit for an error of the engine."""
+
+    key: str
+    error: str
+    what: str
+    where: str
+    why: str
+    hint: str
+    source: int | None = None
+
+    def rebuild(self) -> TokenmillError:
+        """The error, as it was raised in the worker."""
+        kind: type[TokenmillError] = getattr(errors, self.error, errors.InternalError)
+        return kind(self.what, where=self.where, why=self.why, hint=self.hint)
+
+
+Command = RunUnit | Calibrate
+Message = Started | Calibrated | Progress | Encoded | Done | Failed
+
+
+def failure(key: str, error: BaseException, source: int | None) -> Failed:
+    """The message for an error of any kind."""
+    if isinstance(error, TokenmillError):
+        parts = (error.what, error.where, error.why, error.hint)
+        name = type(error).__name__
+    elif isinstance(error, MemoryError):
+        hint = "raise --memory, or lower --workers"
+        parts, name = ("a worker ran out of memory", key, str(error), hint), EngineError.__name__
+    else:
+        why = f"{type(error).__name__}: {error}"
+        hint = "please report this, with --debug for the whole story"
+        parts, name = ("an unexpected error", f"unit {key}", why, hint), "InternalError"
+    what, where, why, hint = parts
+    return Failed(
+        key=key, error=name, what=what, where=where, why=why, hint=hint, source=source
+    )
+
+
+def encode(message: object) -> bytes:
+    """A message as a line."""
+    return msgspec.json.encode(message, enc_hook=_encode_path) + b"\n"
+
+
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """A decoder for lines of one direction."""
+    return msgspec.json.Decoder(kind, dec_hook=_decode_path)
+
+
+def _encode_path(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"no JSON for {type(value)}")
+
+
+def _decode_path(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"no {kind} from JSON")

@@ -1,0 +1,178 @@
+"""What a run has done so far, for people on a terminal, in a log, and for machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psutil
+
+from tokenmill.read.units import Unit
+from tokenmill.run.receipts import Receipt
+from tokenmill.run.unit import Tally
+
+REFRESH_SECONDS = 0.25
+MEMORY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of a run."""
+
+    elapsed_seconds: float
+    done_bytes: int
+    """Input bytes on disk."""
+    total_bytes: int
+    read_bytes: int
+    """Record bytes, decompressed."""
+    written_bytes: int
+    documents: int
+    tokens: int
+    rejected: int
+    num_workers: int
+    cpu_cores: float
+    memory_bytes: int
+    resumed_bytes: int
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Time to go at the speed so far, by bytes on disk."""
+        done = self.done_bytes - self.resumed_bytes
+        if done <= 0 or self.elapsed_seconds < 1:
+            return None
+        return self.elapsed_seconds * max(self.total_bytes - self.done_bytes, 0) / done
+
+
+Listener = Callable[[Snapshot], None]
+
+
+@dataclass(slots=True)
+class ProgressBoard:
+    """Collects tallies of running units and receipts of finished ones."""
+
+    total_bytes: int
+    token_bytes: int
+    listener: Listener
+    seconds: dict[str, float] = field(default_factory=dict)
+    """CPU-side seconds of all workers by stage; `start` is the engine's load."""
+    peak_bytes: int = 0
+    _started: float = field(default_factory=time.monotonic)
+    _running: dict[int, tuple[Unit, Tally]] = field(default_factory=dict)
+    _workers: set[int] = field(default_factory=set)
+    _done_bytes: int = 0
+    _resumed_bytes: int = 0
+    _totals: Tally = field(default_factory=Tally)
+    _shown: float = 0.0
+    _measured: float = 0.0
+    _cpu: tuple[float, float] = (0.0, 0.0)
+    _cores: float = 0.0
+    _memory: int = 0
+    _ratio: float = 1.0
+
+    def resume(self, receipts: dict[str, Receipt], units: dict[str, Unit]) -> None:
+        """Count what earlier attempts have done."""
+        for key, receipt in receipts.items():
+            self._count(receipt)
+            self._done_bytes += units[key].num_bytes if key in units else 0
+        self._resumed_bytes = self._done_bytes
+
+    def start_worker(self, pid: int, seconds: float | None) -> None:
+        """A worker exists; `seconds` once its engine is loaded."""
+        self._workers.add(pid)
+        if seconds is not None:
+            self.seconds["start"] = max(self.seconds.get("start", 0.0), seconds)
+
+    def forget_worker(self, pid: int) -> Tally | None:
+        """A worker is gone; returns how far it had come."""
+        self._workers.discard(pid)
+        found = self._running.pop(pid, None)
+        return found[1] if found else None
+
+    def start(self, unit: Unit, pid: int) -> None:
+        """A worker begins a unit."""
+        self._running[pid] = (unit, Tally())
+
+    def advance(self, pid: int, tally: Tally) -> None:
+        """A worker has done another batch of its unit."""
+        if pid in self._running:
+            self._running[pid] = (self._running[pid][0], tally)
+        self.refresh()
+
+    def finish(self, unit: Unit, receipt: Receipt, seconds: dict[str, float]) -> None:
+        """A unit has its receipt."""
+        self.drop(unit)
+        self._count(receipt)
+        self._done_bytes += unit.num_bytes
+        read = sum(counts.record_bytes for counts in receipt.counts.values())
+        self._ratio = unit.num_bytes / read if read else self._ratio
+        for stage, spent in seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+        self.refresh()
+
+    def drop(self, unit: Unit) -> None:
+        """A unit is no longer running."""
+        for pid, (running, _) in list(self._running.items()):
+            if running.key == unit.key:
+                del self._running[pid]
+
+    def refresh(self, *, force: bool = False) -> None:
+        """Tell the listener, but not more often than it can be read."""
+        now = time.monotonic()
+        if force or now - self._shown >= REFRESH_SECONDS:
+            self._shown = now
+            self._measure(now)
+            self.listener(self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it is now."""
+        running = [tally for _, tally in self._running.values()]
+        part = sum(
+            min(int(tally.bytes * self._ratio), unit.num_bytes)
+            for unit, tally in self._running.values()
+        )
+        tokens = self._totals.tokens + sum(tally.tokens for tally in running)
+        return Snapshot(
+            elapsed_seconds=time.monotonic() - self._started,
+            done_bytes=min(self._done_bytes + part, self.total_bytes),
+            total_bytes=self.total_bytes,
+            read_bytes=self._totals.bytes + sum(tally.bytes for tally in running),
+            written_bytes=tokens * self.token_bytes,
+            documents=self._totals.documents + sum(tally.documents for tally in running),
+            tokens=tokens,
+            rejected=self._totals.rejected + sum(tally.rejected for tally in running),
+            num_workers=len(self._workers),
+            cpu_cores=self._cores,
+            memory_bytes=self._memory,
+            resumed_bytes=self._resumed_bytes,
+        )
+
+    def _count(self, receipt: Receipt) -> None:
+        for counts in receipt.counts.values():
+            self._totals.bytes += counts.record_bytes
+            self._totals.documents += counts.documents
+            self._totals.tokens += counts.tokens
+            self._totals.rejected += counts.num_rejected
+
+    def _measure(self, now: float) -> None:
+        if now - self._measured < MEMORY_SECONDS:
+            return
+        cpu, memory = _usage({psutil.Process().pid, *self._workers})
+        if self._measured:
+            self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
+        self._cpu, self._measured, self._memory = (now, cpu), now, memory
+        self.peak_bytes = max(self.peak_bytes, memory)
+
+
+def _usage(pids: set[int]) -> tuple[float, int]:
+    """CPU seconds and memory of some processes; shared pages are counted once where known."""
+    cpu, memory = 0.0, 0
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            cpu += times.user + times.system
+            memory += getattr(process.memory_full_info(), "pss", 0) or process.memory_info().rss
+        except psutil.Error:
+            continue
+    return cpu, memory

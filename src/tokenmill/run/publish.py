@@ -1,0 +1,145 @@
+"""Receipts to a dataset: shards get their numbers, then the manifest makes them a dataset.
+
+The list of moves is stored before the first, so that a crash between two moves can be undone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES, TokenizerFile
+from tokenmill.errors import InternalError
+from tokenmill.read.sources import Source
+from tokenmill.run.receipts import Receipt
+from tokenmill.run.workspace import Workspace
+from tokenmill.store.canonical import canonical_json
+from tokenmill.store.files import fsync_path, storage_errors, write_atomically
+from tokenmill.store.manifest import Counts, FileEntry, ShardEntry, SourceEntry
+
+PUBLISH_NAME = "publish.json"
+PART_FOLDERS = {
+    "bin": "tokens",
+    "idx": "tokens",
+    "xxh3": "tokens",
+    "parquet": "documents",
+    "jsonl": "rejected",
+}
+
+
+def store_tokenizer(folder: Path, file: TokenizerFile) -> list[FileEntry]:
+    """Write the tokenizer's exact bytes, and the configuration that was beside it."""
+    contents = {FILE_NAMES[file.kind]: file.data}
+    if file.config_data:
+        contents[CONFIG_NAME] = file.config_data
+    with storage_errors("store the tokenizer", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, data in contents.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != data:
+            write_atomically(path, data)
+    return [
+        FileEntry(
+            name=f"tokenizer/{name}", bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data)
+        )
+        for name, data in contents.items()
+    ]
+
+
+def number_shards(
+    workspace: Workspace, receipts: Sequence[Receipt]
+) -> tuple[list[ShardEntry], list[FileEntry]]:
+    """Move the units' files to their final names; units without documents get no number.
+
+    Returns the shards, and the files of rejected records.
+    """
+    moves: list[tuple[str, FileEntry]] = []
+    shards: list[ShardEntry] = []
+    rejected: list[FileEntry] = []
+    for index, receipt in enumerate(receipts):
+        files = []
+        for file in receipt.files:
+            number = index if file.name == "jsonl" else len(shards)
+            name = f"{PART_FOLDERS[file.name]}/{number:05d}.{file.name}"
+            entry = msgspec.structs.replace(file, name=name)
+            moves.append((f"{receipt.key}.{file.name}", entry))
+            (rejected if file.name == "jsonl" else files).append(entry)
+        if receipt.documents:
+            shards.append(
+                ShardEntry(
+                    documents=receipt.documents,
+                    tokens=receipt.tokens,
+                    extents=receipt.extents,
+                    files=files,
+                )
+            )
+    write_atomically(workspace.work / PUBLISH_NAME, canonical_json(moves))
+    for name in sorted(set(PART_FOLDERS.values())):
+        if name != "rejected" or rejected:
+            with storage_errors("create a folder", workspace.out / name):
+                (workspace.out / name).mkdir(exist_ok=True)
+    for unit_name, entry in moves:
+        _move(workspace.shards / unit_name, workspace.out / entry.name, entry)
+    for name in sorted(set(PART_FOLDERS.values())):
+        if (workspace.out / name).is_dir():
+            fsync_path(workspace.out / name)
+    return shards, rejected
+
+
+def recall_shards(workspace: Workspace) -> None:
+    """Give shards that an interrupted attempt has numbered their units' names again."""
+    path = workspace.work / PUBLISH_NAME
+    if path.is_file():
+        moves = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, FileEntry]])
+        for unit_name, entry in moves:
+            if (workspace.out / entry.name).is_file():
+                (workspace.out / entry.name).replace(workspace.shards / unit_name)
+        path.unlink()
+
+
+def _move(old: Path, new: Path, entry: FileEntry) -> None:
+    with storage_errors("publish a shard", new):
+        if not old.is_file() or old.stat().st_size != entry.bytes:
+            raise InternalError("a finished shard has vanished", where=str(old))
+        old.replace(new)
+
+
+def describe_sources(
+    sources: Sequence[Source], receipts: Sequence[Receipt], quarantined: Mapping[int, str]
+) -> list[SourceEntry]:
+    """Books and digest of every source, over all units that read a part of it."""
+    counts = {source.index: Counts() for source in sources}
+    digests = {source.index: xxhash.xxh3_128() for source in sources}
+    for receipt in receipts:
+        for index, entry in receipt.counts.items():
+            counts[int(index)].add(entry)
+        for index, digest in receipt.read_digests.items():
+            digests[int(index)].update(bytes.fromhex(digest))
+    for source in sources:
+        counts[source.index].check_balance(source.name)
+    return [
+        SourceEntry(
+            name=source.name,
+            format=source.format,
+            compression=source.compression,
+            bytes=source.num_bytes,
+            xxh3_128=digests[source.index].hexdigest(),
+            counts=counts[source.index],
+            quarantined=quarantined.get(source.index, ""),
+        )
+        for source in sources
+    ]
+
+
+def sweep(workspace: Workspace) -> None:
+    """Remove the work folder of a complete dataset, all but the lock that is still held."""
+    for folder in (workspace.attempts, workspace.shards, workspace.receipts):
+        shutil.rmtree(folder, ignore_errors=True)
+    for path in workspace.work.glob("*.json"):
+        path.unlink()
+
+

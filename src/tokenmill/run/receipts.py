@@ -1,0 +1,87 @@
+"""Receipts: what is known of a finished unit. A unit with a receipt is never run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tokenmill.errors import DataError
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished unit: what was read, what was written, and their digests."""
+
+    key: str
+    extents: list[ExtentEntry]
+    files: list[FileEntry]
+    """Named by their part: bin, idx, xxh3, parquet, jsonl."""
+    documents: int
+    tokens: int
+    counts: dict[str, Counts]
+    """By index of the source."""
+    read_digests: dict[str, str]
+    """By index of the source: xxh3-128 of the decompressed bytes that were read."""
+    audited: int
+    excluded: list[int]
+    """Damaged sources that were left out."""
+    limited: bool = False
+    """Whether the unit stopped at --max-documents or --max-tokens."""
+    digest: str = ""
+
+
+class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How many units a stream became."""
+
+    num_parts: int
+    digest: str = ""
+
+
+def write_receipt(folder: Path, receipt: Receipt) -> None:
+    """Store a receipt: from now on the unit is done."""
+    write_sealed(folder / f"{receipt.key}.json", receipt)
+
+
+def read_receipts(folder: Path, shards: Path) -> dict[str, Receipt]:
+    """All receipts by key, without those whose shard files are not there in full."""
+    receipts = {}
+    for path in sorted(folder.glob("????????-??????.json")):
+        receipt = read_sealed(path, Receipt)
+        sizes = {file.name: shards / f"{receipt.key}.{file.name}" for file in receipt.files}
+        whole = all(
+            sizes[file.name].is_file() and sizes[file.name].stat().st_size == file.bytes
+            for file in receipt.files
+        )
+        if whole:
+            receipts[receipt.key] = receipt
+        else:
+            path.unlink()
+    return receipts
+
+
+def write_stream_end(folder: Path, source: int, num_parts: int) -> None:
+    """Remember that a stream was read to its end."""
+    write_sealed(folder / f"stream-{source:08d}.json", StreamEnd(num_parts=num_parts))
+
+
+def read_stream_ends(folder: Path) -> dict[int, int]:
+    """Number of parts of every stream that was read to its end, by source."""
+    return {
+        int(path.stem.removeprefix("stream-")): read_sealed(path, StreamEnd).num_parts
+        for path in sorted(folder.glob("stream-*.json"))
+    }
+
+
+def judge_rejected(totals: Counts, max_bad: float) -> None:
+    """Raise a DataError where more records were set aside than the recipe allows."""
+    if totals.num_rejected > max_bad * max(totals.records, 1):
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in totals.rejected.items())
+        share = totals.num_rejected / max(totals.records, 1)
+        raise DataError(
+            f"{totals.num_rejected} of {totals.records} records are bad ({share:.4%})",
+            why=f"{reasons}; the limit is {max_bad:.4%}",
+            hint=f"look at work/shards/*.jsonl, then run the same command with "
+            f"--max-bad {share * 1.01:.4%}: nothing is encoded again",
+        )

@@ -1,0 +1,293 @@
+"""The complete configuration of a build: options, YAML recipes, overrides, and what is wrong with them.
+
+The flags of the command line, the keys of a recipe and the keyword arguments of `tokenmill.build`
+are the fields below; each is described once, here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tokenmill.errors import UserError
+from tokenmill.read.fields import Fields
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+MIN_MEMORY_BYTES = 512 << 20
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read."""
+
+    format: Annotated[
+        Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"],
+        Meta(description="format of all inputs; auto looks at their bytes"),
+    ] = "auto"
+    text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
+    id_field: Annotated[str | None, Meta(description="field kept as the document's id")] = None
+    keep: Annotated[
+        list[str], Meta(description="further fields kept in the documents table")
+    ] = []
+    no_loss: Annotated[
+        str | None,
+        Meta(description="field with [start, stop) character ranges that carry no loss"),
+    ] = None
+    separator: Annotated[
+        str | None, Meta(description="plain text: what separates documents (default: none)")
+    ] = None
+    validation: Annotated[
+        Share, Meta(description="share of documents put into the validation subset, e.g. 0.1%%")
+    ] = 0.0
+    max_documents: Annotated[
+        Positive | None, Meta(description="stop after this many documents")
+    ] = None
+    max_tokens: Annotated[
+        Positive | None, Meta(description="stop before the document that would exceed this")
+    ] = None
+
+    @property
+    def fields(self) -> Fields:
+        """What is taken of each record."""
+        return Fields(
+            self.text_field, self.id_field, tuple(self.keep), self.no_loss, self.separator
+        )
+
+
+class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How it is encoded."""
+
+    engine: Annotated[
+        str, Meta(description="auto, fastokens, gigatoken or reference")
+    ] = "auto"
+    encoding: Annotated[str, Meta(description="name of a tiktoken rank file's encoding")] = ""
+    eos: Annotated[
+        str | None, Meta(description="end-of-document token, or its id")
+    ] = None
+    pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
+    special_tokens: Annotated[
+        Literal["text", "control", "error"],
+        Meta(description="special-token strings inside text: ordinary text, control tokens, refused"),
+    ] = "text"
+    unknown: Annotated[
+        Literal["count", "error"], Meta(description="unknown tokens: counted, or refused")
+    ] = "count"
+
+
+class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go wrong. These may change when a build is resumed."""
+
+    max_bad: Annotated[
+        Share, Meta(description="share of records that may be rejected, e.g. 0.01%%")
+    ] = 0.0001
+    on_bad_file: Annotated[
+        Literal["fail", "quarantine"],
+        Meta(description="a damaged file fails the build at its end, or is left out of it"),
+    ] = "fail"
+
+
+class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What it may use. These may change when a build is resumed."""
+
+    workers: Annotated[
+        Positive | None, Meta(description="processes (default: 80%% of the physical cores)")
+    ] = None
+    memory: Annotated[
+        int | None, Meta(description="budget of all processes, e.g. 2GB (default: 1.5 GB or less)")
+    ] = None
+    prefetch: Annotated[NonNegative, Meta(description="units read ahead of the workers")] = 2
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a build depends on."""
+
+    inputs: Annotated[list[str], Meta(min_length=1)]
+    tokenizer: str
+    out: str
+    read: ReadOptions = ReadOptions()
+    encode: EncodeOptions = EncodeOptions()
+    limits: LimitOptions = LimitOptions()
+    resources: ResourceOptions = ResourceOptions()
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        """The options that decide what is written; the manifest holds them."""
+        encode = msgspec.to_builtins(self.encode)
+        del encode["engine"], encode["encoding"], encode["eos"], encode["pad"]
+        return {"read": msgspec.to_builtins(self.read), "encode": encode}
+
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "read": ReadOptions,
+    "encode": EncodeOptions,
+    "limits": LimitOptions,
+    "resources": ResourceOptions,
+}
+
+
+def section_of(option: str) -> str:
+    """The section of a recipe that holds an option; option names are unique over all sections."""
+    return next(name for name, kind in SECTIONS.items() if option in kind.__struct_fields__)
+
+
+def make_recipe(options: Mapping[str, Any]) -> Recipe:
+    """Check nested options and make a recipe of them.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    top = typing.get_type_hints(Recipe, include_extras=True)
+    for key in _known_keys(options, top, "", problems):
+        if key not in SECTIONS:
+            values[key] = _checked(options[key], top[key], key, problems)
+            continue
+        section = options[key] or {}
+        if not isinstance(section, Mapping):
+            problems.append(f"{key}: must be a section with options of its own")
+            continue
+        hints = typing.get_type_hints(SECTIONS[key], include_extras=True)
+        found = {
+            name: _checked(section[name], hints[name], f"{key}.{name}", problems)
+            for name in _known_keys(section, hints, f"{key}.", problems)
+        }
+        if not problems:
+            values[key] = SECTIONS[key](**found)
+    problems += [f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if not options.get(key)]
+    if not problems:
+        recipe = Recipe(**values)
+        problems = list(_conflicts(recipe))
+    if problems:
+        raise UserError(
+            f"the recipe has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
+            why="\n       ".join(problems),
+            hint="tokenmill build --help lists every option",
+        )
+    return recipe
+
+
+def load_recipe(path: str | Path) -> dict[str, Any]:
+    """The options in a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, or is not a YAML mapping.
+    """
+    import yaml
+
+    try:
+        options = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
+    if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+        why = "it must be a mapping of options"
+        raise UserError("the recipe is no recipe", where=str(path), why=why)
+    return options
+
+
+def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Options with each "a.b=value" assignment applied; values are read as YAML."""
+    import yaml
+
+    result = {key: dict(value) if isinstance(value, dict) else value for key, value in options.items()}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        *section, key = name.strip().split(".")
+        if not equals or len(section) > 1:
+            why = f"got {assignment!r}"
+            raise UserError("--set takes key=value or section.key=value", why=why)
+        place = result.setdefault(section[0], {}) if section else result
+        if not isinstance(place, dict):
+            raise UserError("--set names an option inside an option", why=f"got {assignment!r}")
+        try:
+            place[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError("--set has a value that is not YAML", why=str(error)) from error
+    return result
+
+
+def parse_bytes(value: str) -> int:
+    """ "2GB", "512 MiB" or "1000" as a number of bytes.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+    text = value.strip().upper().removesuffix("B")
+    binary = text.endswith("I")
+    text = text.removesuffix("I")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units and text[-1:] else (text, "")
+    scale = 1024 ** list(units).index(unit) if binary else units[unit]
+    return int(float(number) * scale)
+
+
+def parse_share(value: str) -> float:
+    """ "0.1%" or "0.001" as a share.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = value.strip()
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def _known_keys(
+    options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
+) -> list[str]:
+    for key in options:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {prefix}{close[0]}?" if close else ""
+            problems.append(f"{prefix}{key}: there is no such option{hint}")
+    return [key for key in options if key in known]
+
+
+def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
+    """`value` as the field's type; YAML spellings of sizes, shares and single names are read."""
+    try:
+        if isinstance(value, str):
+            if name == "resources.memory":
+                value = parse_bytes(value)
+            elif _base(kind) is float:
+                value = parse_share(value)
+            elif typing.get_origin(_base(kind)) is list:
+                value = [value]
+        elif isinstance(value, Path):
+            value = str(value)
+        elif isinstance(value, (list, tuple)):
+            value = [str(item) if isinstance(item, Path) else item for item in value]
+        return msgspec.convert(value, kind)
+    except ValueError as error:
+        problems.append(f"{name}: got {value!r}; {str(error).split(' - at')[0].lower()}")
+        return None
+
+
+def _base(kind: Any) -> Any:
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        kind = next(arg for arg in typing.get_args(kind) if arg is not type(None))
+        return _base(kind)
+    return kind
+
+
+def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
+    memory = recipe.resources.memory
+    if memory is not None and memory < MIN_MEMORY_BYTES:
+        yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MiB)"
+    if recipe.read.separator == "":
+        yield "read.separator: must not be empty"
+    if recipe.read.text_field in recipe.read.keep:
+        yield "read.keep: the text itself is the tokens; it cannot be kept beside them"
+    reserved = [name for name in recipe.read.fields.extra if not name]
+    if reserved or not recipe.read.text_field:
+        yield "read: a field name is empty"

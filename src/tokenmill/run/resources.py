@@ -1,0 +1,70 @@
+"""How many workers, and how much memory each may use: from the options and from the machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tokenmill.run.recipe import ResourceOptions
+
+DEFAULT_MEMORY_BYTES = 1_500_000_000
+MAX_BATCH_BYTES = 4 << 20
+MIN_BATCH_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a run uses."""
+
+    num_workers: int
+    workers_reason: str
+    memory_bytes: int
+    prefetch: int
+
+    @property
+    def worker_bytes(self) -> int:
+        """Each worker's share; the main process, which holds the reference, takes one too."""
+        return self.memory_bytes // (self.num_workers + 1)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Record bytes read, parsed and encoded at a time."""
+        return min(max(self.worker_bytes // 96, MIN_BATCH_BYTES), MAX_BATCH_BYTES)
+
+    @property
+    def cache_bytes(self) -> int:
+        """How far an engine's own cache may grow before it is dropped."""
+        return self.worker_bytes // 2
+
+
+def choose_resources(options: ResourceOptions) -> Resources:
+    """Options where given, else 80 % of the usable physical cores and at most 1.5 GB."""
+    usable, reason = _usable_cores()
+    workers = options.workers or max(math.ceil(0.8 * usable), 1)
+    if options.workers:
+        reason = "--workers"
+    memory = options.memory or min(DEFAULT_MEMORY_BYTES, psutil.virtual_memory().available // 2)
+    return Resources(workers, reason, memory, options.prefetch)
+
+
+def _usable_cores() -> tuple[float, str]:
+    """Physical cores, or fewer where the affinity mask or a cgroup allows fewer."""
+    limits = [(float(psutil.cpu_count(logical=False) or os.cpu_count() or 1), "physical cores")]
+    if hasattr(os, "sched_getaffinity"):
+        limits.append((float(len(os.sched_getaffinity(0))), "cores in the affinity mask"))
+    if quota := _cgroup_cores():
+        limits.append((quota, "cores in the cgroup quota"))
+    cores, name = min(limits)
+    return cores, f"80% of {cores:g} {name}"
+
+
+def _cgroup_cores() -> float | None:
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)

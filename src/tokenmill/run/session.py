@@ -1,0 +1,80 @@
+"""What is known while units run: receipts, failures, calibration and audits, whoever runs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.calibration import Exam, compare_tokens
+from tokenmill.encode.engine import Reference
+from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
+from tokenmill.records import TokenBatch
+from tokenmill.run.messages import Done
+from tokenmill.run.progress import ProgressBoard
+from tokenmill.run.receipts import Receipt, write_receipt
+from tokenmill.run.tasks import Task, TaskQueue
+from tokenmill.run.unit import Limit, Setup
+from tokenmill.run.workspace import Workspace
+
+
+class CalibrationVetoError(EngineError):
+    """The engine differs from the reference; nothing has been committed yet."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One phase of a build: these tasks, this engine."""
+
+    workspace: Workspace
+    setup: Setup
+    reference: Reference
+    exam: Future[Exam]
+    board: ProgressBoard
+    receipts: dict[str, Receipt]
+    calibrated: Callable[[], None]
+    """Called before the first receipt."""
+    on_receipt: Callable[[TaskQueue], None] = lambda queue: None
+    excluded: list[int] = field(default_factory=list)
+    limit: Limit = field(default_factory=Limit)
+    damaged: dict[int, TokenmillError] = field(default_factory=dict)
+
+    def finish(self, done: Done, task: Task, queue: TaskQueue) -> None:
+        """Audit a finished unit and write its receipt.
+
+        Raises:
+            EngineError: the reference disagrees on a document.
+        """
+        if done.audit_texts and self.setup.engine != "reference":
+            lengths = [len(ids) for ids in done.audit_ids]
+            ids = np.array([i for ids in done.audit_ids for i in ids], np.uint32)
+            found = TokenBatch(ids, offsets_from_lengths(lengths))
+            expected = self.reference.encode(done.audit_texts)
+            compare_tokens(self.setup.engine, done.audit_texts, found, expected)
+        self.calibrated()
+        write_receipt(self.workspace.receipts, done.receipt)
+        self.receipts[done.receipt.key] = done.receipt
+        self.board.finish(task.unit, done.receipt, done.seconds)
+        queue.release(task)
+        self.on_receipt(queue)
+
+    def fail(self, error: TokenmillError, task: Task, source: int | None, queue: TaskQueue) -> None:
+        """A damaged file ends its own unit; any other error ends the run."""
+        if not isinstance(error, DamagedInputError) or source is None:
+            raise error
+        self.damaged[source] = error
+        self.board.drop(task.unit)
+        with contextlib.suppress(FileNotFoundError):
+            queue.release(task)
+
+    def collect_feed_failures(self, queue: TaskQueue) -> None:
+        """Failures of streams: as those of units."""
+        while queue.failures:
+            source, error = queue.failures.pop()
+            if not isinstance(error, DamagedInputError):
+                raise error
+            self.damaged[source] = error

@@ -1,0 +1,155 @@
+"""Tasks in the order of the inputs: units as planned, and units of streams as they are fed."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenmill.errors import TokenmillError
+from tokenmill.read.documents import Spool
+from tokenmill.read.feed import feed_stream
+from tokenmill.read.fields import Fields
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Stream, Unit
+from tokenmill.run.receipts import write_stream_end
+from tokenmill.run.workspace import Workspace
+
+
+@dataclass(slots=True)
+class Task:
+    """A unit that is to be run, or is running."""
+
+    unit: Unit
+    spool: Spool | None = None
+    crashes: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What there is to do, before anything is known of streams."""
+
+    sources: Sequence[Source]
+    fields: Fields
+    items: list[Unit | Stream]
+
+
+class _Stopped(Exception):
+    """Unwinds a feeder."""
+
+
+@dataclass(slots=True)
+class TaskQueue:
+    """Hands out tasks; feeder threads keep at most `prefetch` spool files beyond those in use."""
+
+    plan: Plan
+    workspace: Workspace
+    wanted: Callable[[str], bool]
+    skip_streams: frozenset[int]
+    num_feeders: int
+    prefetch: int
+    notify: Callable[[], None] = lambda: None
+    failures: list[tuple[int, TokenmillError | OSError]] = field(default_factory=list)
+    _ready: deque[Task] = field(default_factory=deque)
+    _again: deque[Task] = field(default_factory=deque)
+    _streams: deque[Stream] = field(default_factory=deque)
+    _feeding: int = 0
+    _room: threading.Semaphore = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopping: bool = False
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._room = threading.Semaphore(self.prefetch + self.num_feeders)
+        for item in self.plan.items:
+            if isinstance(item, Stream):
+                if item.source not in self.skip_streams:
+                    self._streams.append(item)
+            elif self.wanted(item.key):
+                self._ready.append(Task(item))
+        self._feeding = min(self.num_feeders, len(self._streams))
+        for _ in range(self._feeding):
+            self._threads.append(threading.Thread(target=self._feed, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def take(self) -> Task | None:
+        """The next task, if one is ready."""
+        with self._lock:
+            if self._again:
+                return self._again.popleft()
+            return self._ready.popleft() if self._ready and not self._stopping else None
+
+    def put_back(self, task: Task) -> None:
+        """Hand a task out again."""
+        with self._lock:
+            self._again.append(task)
+
+    def release(self, task: Task) -> None:
+        """A task has ended: its spool file may go."""
+        if task.spool:
+            task.spool.path.unlink(missing_ok=True)
+            self._room.release()
+
+    def stop(self) -> None:
+        """Hand out nothing new."""
+        with self._lock:
+            self._stopping = True
+            self._ready.clear()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further task will come."""
+        with self._lock:
+            return not (self._ready or self._again or self._feeding)
+
+    def upcoming(self, count: int) -> list[Unit]:
+        """The next units that are not fed, for reading ahead."""
+        with self._lock:
+            return [task.unit for task in list(self._ready)[:count] if not task.spool]
+
+    def close(self) -> None:
+        """Stop, and wait for the feeders."""
+        self.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def _feed(self) -> None:
+        while True:
+            with self._lock:
+                if not self._streams or self._stopping:
+                    self._feeding -= 1
+                    break
+                stream = self._streams.popleft()
+            try:
+                self._feed_stream(stream)
+            except _Stopped:
+                continue
+            except (TokenmillError, OSError) as error:
+                self.failures.append((stream.source, error))
+        self.notify()
+
+    def _feed_stream(self, stream: Stream) -> None:
+        source = self.plan.sources[stream.source]
+        folder: Path = self.workspace.attempts
+        num_parts = 0
+        units = feed_stream(stream, source, self.plan.fields, folder, self._wait_for_room)
+        for unit, spool in units:
+            num_parts += 1
+            if spool:
+                with self._lock:
+                    self._ready.append(Task(unit, spool))
+                self.notify()
+        write_stream_end(self.workspace.receipts, stream.source, num_parts)
+
+    def _wait_for_room(self, key: str) -> bool:
+        if self._stopping:
+            raise _Stopped
+        if not self.wanted(key):
+            return False
+        while not self._room.acquire(timeout=0.1):
+            if self._stopping:
+                raise _Stopped
+        return True

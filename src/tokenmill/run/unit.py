@@ -1,0 +1,331 @@
+"""One unit from its sources to a finished shard: read, encode, enclose, write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import numpy as np
+import xxhash
+
+from tokenmill.boundaries import enclose_documents
+from tokenmill.encode.calibration import Exam, check_engine
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.selection import load_engine, load_reference
+from tokenmill.encode.spans import SpanEncoder
+from tokenmill.encode.special_strings import SpecialStrings
+from tokenmill.encode.tokenizer_file import open_stored_tokenizer
+from tokenmill.errors import DataError
+from tokenmill.read.documents import Reader, Spool
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Unit
+from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.receipts import Receipt
+from tokenmill.run.recipe import Recipe
+from tokenmill.run.sampling import UInt64Array, chosen, document_hashes
+from tokenmill.store.layout import token_dtype
+from tokenmill.store.manifest import Counts, ExtentEntry
+from tokenmill.store.shard import ShardLayout, ShardWriter
+
+AUDIT_SHARE = 1e-4
+MAX_AUDIT_CHARACTERS = 100_000
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What every worker of a build is told once."""
+
+    recipe: Recipe
+    sources: list[Source]
+    tokenizer_dir: str
+    tokenizer_kind: str
+    encoding: str
+    engine: str
+    largest_id: int
+    prefix: list[int]
+    eos_id: int
+    unk_id: int | None
+    special_tokens: list[str]
+    batch_bytes: int
+    cache_bytes: int
+    attempts_dir: str
+    shards_dir: str
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a unit may still write."""
+
+    documents: int | None = None
+    tokens: int | None = None
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What a unit has done so far, for progress; reported after every batch."""
+
+    source: int = 0
+    position: int = 0
+    bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    rejected: int = 0
+
+
+@dataclass(slots=True)
+class FinishedUnit:
+    """A shard that is written but not yet on the disk for good."""
+
+    receipt: Receipt
+    audit_texts: list[str]
+    audit_ids: list[list[int]]
+    seconds: dict[str, float]
+    _writer: ShardWriter
+    _shards_dir: Path
+
+    def commit(self) -> None:
+        """Flush the files and give them their names; the receipt may follow."""
+        started = time.perf_counter()
+        self._writer.flush(self.receipt.files)
+        self._writer.rename(self.receipt.files, self._shards_dir, self.receipt.key)
+        self.seconds["fsync"] = time.perf_counter() - started
+
+
+class UnitRunner:
+    """Runs units; holds the engine, which is loaded once."""
+
+    def __init__(self, setup: Setup) -> None:
+        started = time.perf_counter()
+        self.setup = setup
+        recipe = setup.recipe
+        file = open_stored_tokenizer(
+            Path(setup.tokenizer_dir), setup.tokenizer_kind, setup.encoding
+        )
+        control = recipe.encode.special_tokens == "control"
+        engine = load_engine(setup.engine, file, control, setup.cache_bytes)
+        self.encoder = Encoder(engine, setup.largest_id)
+        self.spans = SpanEncoder(lambda: load_reference(file, control))
+        self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
+        self.special_strings = SpecialStrings(setup.special_tokens)
+        self.layout = ShardLayout(
+            token_dtype(setup.largest_id),
+            tuple(source.name for source in setup.sources),
+            tuple(recipe.read.keep),
+            recipe.read.no_loss is not None,
+        )
+        self.current_source: int | None = None
+        """The source that is being read, for the blame when it turns out to be damaged."""
+        self.startup_seconds = time.perf_counter() - started
+
+    def calibrate(self, exam: Exam) -> None:
+        """Raise an EngineError where this worker's engine differs from the reference."""
+        check_engine(self.encoder, exam)
+
+    def run(
+        self,
+        unit: Unit,
+        spool: Spool | None,
+        excluded: Sequence[int],
+        limit: Limit,
+        report: Callable[[Tally], None],
+    ) -> FinishedUnit:
+        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest."""
+        attempt = _Attempt(self, unit, limit)
+        try:
+            for extent in unit.extents:
+                if extent.source in excluded or attempt.limited:
+                    continue
+                self.current_source = extent.source
+                for batch in attempt.timed("read", self.reader.read(extent, spool)):
+                    attempt.add(batch)
+                    report(attempt.tally)
+                    if attempt.limited:
+                        break
+            return attempt.finish(excluded)
+        except BaseException:
+            attempt.writer.discard()
+            raise
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One try at one unit."""
+
+    runner: UnitRunner
+    unit: Unit
+    limit: Limit
+    writer: ShardWriter = field(init=False)
+    limited: bool = False
+    tally: Tally = field(default_factory=Tally)
+    counts: dict[int, Counts] = field(default_factory=dict)
+    digests: dict[int, xxhash.xxh3_128] = field(default_factory=dict)
+    audit_texts: list[str] = field(default_factory=list)
+    audit_ids: list[list[int]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        setup = self.runner.setup
+        stem = f"{self.unit.key}.{os.getpid()}"
+        self.writer = ShardWriter(Path(setup.attempts_dir), stem, self.runner.layout)
+        self.runner.reader.observe = self._digest
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Encode, screen and write one batch of documents."""
+        with self._timing("encode"):
+            tokens = self.runner.encoder.encode(batch.texts)
+        batch, tokens = self._within_limit(batch, tokens)
+        name = self.runner.setup.sources[batch.source].name
+        hashes = document_hashes(name, batch)
+        self._book(batch, tokens)
+        self._sample_for_audit(batch, tokens, hashes)
+        with self._timing("write"):
+            self._write(batch, tokens, hashes)
+        self.tally.source = batch.source
+        self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
+
+    def finish(self, excluded: Sequence[int]) -> FinishedUnit:
+        """Close the shard and draw up its receipt."""
+        with self._timing("write"):
+            files = self.writer.close()
+        counts = {str(source): counts for source, counts in sorted(self.counts.items())}
+        digests = {str(source): d.hexdigest() for source, d in sorted(self.digests.items())}
+        receipt = Receipt(
+            key=self.unit.key,
+            extents=[
+                ExtentEntry(source=extent.source, start=extent.start, stop=extent.stop)
+                for extent in self.unit.extents
+            ],
+            files=files,
+            documents=sum(entry.documents for entry in self.counts.values()),
+            tokens=sum(entry.tokens for entry in self.counts.values()),
+            counts=counts,
+            read_digests=digests,
+            audited=len(self.audit_texts),
+            excluded=sorted(set(excluded) & {extent.source for extent in self.unit.extents}),
+            limited=self.limited,
+        )
+        shards = Path(self.runner.setup.shards_dir)
+        return FinishedUnit(
+            receipt, self.audit_texts, self.audit_ids, self.seconds, self.writer, shards
+        )
+
+    def timed(self, stage: str, batches: Iterator[DocumentBatch]) -> Iterator[DocumentBatch]:
+        """The same batches, the time to get each booked on a stage."""
+        while True:
+            with self._timing(stage):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def _timing(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        spent = time.perf_counter() - started
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+    def _digest(self, source: int, data: bytes) -> None:
+        self.digests.setdefault(source, xxhash.xxh3_128()).update(data)
+
+    def _within_limit(
+        self, batch: DocumentBatch, tokens: TokenBatch
+    ) -> tuple[DocumentBatch, TokenBatch]:
+        """Documents are taken in order until the next one would exceed a limit."""
+        if self.limit.documents is None and self.limit.tokens is None:
+            return batch, tokens
+        written = tokens.lengths > 0
+        enclosed = (tokens.lengths + len(self.runner.setup.prefix) + 1) * written
+        within = np.ones(len(written), dtype=bool)
+        if self.limit.documents is not None:
+            within &= np.cumsum(written) <= self.limit.documents - self.tally.documents
+        if self.limit.tokens is not None:
+            within &= np.cumsum(enclosed) <= self.limit.tokens - self.tally.tokens
+        if within.all():
+            return batch, tokens
+        self.limited = True
+        count = int(np.argmin(within))
+        return batch.head(count), tokens.head(count)
+
+    def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
+        """Count everything, and refuse what a policy forbids."""
+        setup = self.runner.setup
+        policy = setup.recipe.encode
+        special = self.runner.special_strings.counts(batch.texts)
+        if special and policy.special_tokens == "error":
+            index = next(iter(special))
+            self._refuse(batch, index, "a special token in its text", "--special-tokens text")
+        unknown = np.flatnonzero(tokens.ids == setup.unk_id) if setup.unk_id is not None else ()
+        if len(unknown) and policy.unknown == "error":
+            index = int(np.searchsorted(tokens.offsets, unknown[0], side="right")) - 1
+            self._refuse(batch, index, "an unknown token", "--unknown count")
+        written = tokens.lengths > 0
+        rejected: dict[str, int] = {}
+        for item in batch.rejected:
+            rejected[item.reason] = rejected.get(item.reason, 0) + 1
+        rejected_bytes = sum(item.num_bytes for item in batch.rejected)
+        record_bytes = int(batch.record_bytes.sum())
+        document_bytes = int(batch.record_bytes[written].sum())
+        documents = int(written.sum())
+        num_enclosed = len(tokens.ids) + documents * (len(setup.prefix) + 1)
+        self.counts.setdefault(batch.source, Counts()).add(
+            Counts(
+                records=len(batch.texts) + len(batch.rejected),
+                record_bytes=record_bytes + rejected_bytes,
+                documents=documents,
+                document_bytes=document_bytes,
+                tokens=num_enclosed,
+                empty=len(batch.texts) - documents,
+                empty_bytes=record_bytes - document_bytes,
+                rejected=rejected,
+                rejected_bytes=rejected_bytes,
+                blank_bytes=batch.blank_bytes,
+                bom_bytes=batch.bom_bytes,
+                special_strings=sum(special.values()),
+                unknown_tokens=len(unknown),
+            )
+        )
+        self.tally.bytes += record_bytes + rejected_bytes + batch.blank_bytes
+        self.tally.documents += documents
+        self.tally.tokens += num_enclosed
+        self.tally.rejected += len(batch.rejected)
+
+    def _refuse(self, batch: DocumentBatch, index: int, what: str, option: str) -> NoReturn:
+        name = self.runner.setup.sources[batch.source].name
+        raise DataError(
+            f"a document has {what}",
+            where=f"{name}, position {batch.positions[index]}",
+            why=f"the recipe forbids it: {batch.texts[index][:80]!r}",
+            hint=f"clean the document, or allow it with {option} and --overwrite",
+        )
+
+    def _sample_for_audit(
+        self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
+    ) -> None:
+        for index in np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist():
+            if len(batch.texts[index]) <= MAX_AUDIT_CHARACTERS:
+                self.audit_texts.append(batch.texts[index])
+                start, stop = tokens.offsets[index : index + 2]
+                self.audit_ids.append(tokens.ids[start:stop].tolist())
+
+    def _write(self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array) -> None:
+        setup, runner = self.runner.setup, self.runner
+        no_loss = None
+        if batch.no_loss is not None:
+            shift = len(setup.prefix)
+            no_loss = runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
+        self.writer.reject(batch.rejected)
+        written = tokens.lengths > 0
+        if not written.all():
+            kept = np.flatnonzero(written).tolist()
+            no_loss = None if no_loss is None else [no_loss[i] for i in kept]
+            batch, tokens, hashes = batch.select(written), tokens.without_empty(), hashes[written]
+        if not len(batch.texts):
+            return
+        ids, lengths = enclose_documents(tokens, setup.prefix, setup.eos_id, runner.layout.dtype)
+        in_validation = chosen(hashes, setup.recipe.read.validation)
+        self.writer.append(batch, ids, lengths, in_validation, no_loss)
+

@@ -1,0 +1,118 @@
+"""A worker process: commands come in on standard input, messages go out on standard output."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from typing import BinaryIO
+
+import numpy as np
+
+from tokenmill.encode.calibration import Exam
+from tokenmill.records import TokenBatch
+from tokenmill.run import messages
+from tokenmill.run.messages import Calibrate, Calibrated, Done, Encoded, Progress, RunUnit, Started
+from tokenmill.run.unit import FinishedUnit, Setup, UnitRunner
+
+WORKER_ENVIRONMENT = {
+    # One thread each: the workers are the parallelism.
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "FASTOKENS_BPE_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "1",
+    # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+class Worker:
+    """Runs units one after another; a second thread flushes the finished ones."""
+
+    def __init__(self, commands: BinaryIO, out: BinaryIO) -> None:
+        self._commands = commands
+        self._out = out
+        self._lock = threading.Lock()
+        self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
+        self._decode = messages.decoder(messages.Command).decode
+
+    def run(self) -> None:
+        """Work until the commands end."""
+        setup = messages.decoder(Setup).decode(self._commands.readline())
+        committer = threading.Thread(target=self._commit_all, daemon=True)
+        committer.start()
+        try:
+            runner = UnitRunner(setup)
+        except BaseException as error:
+            self._send(messages.failure("", error, None))
+            raise SystemExit(0) from None
+        self._send(Started(seconds=runner.startup_seconds))
+        for line in self._commands:
+            command = self._decode(line)
+            if isinstance(command, Calibrate):
+                self._calibrate(runner, command)
+            else:
+                self._run_unit(runner, command)
+        self._finished.put(None)
+        committer.join()
+
+    def _calibrate(self, runner: UnitRunner, command: Calibrate) -> None:
+        ids = np.array(command.ids, np.uint32)
+        offsets = np.array(command.offsets, np.int64)
+        try:
+            runner.calibrate(Exam(command.texts, TokenBatch(ids, offsets)))
+        except BaseException as error:
+            self._send(messages.failure("", error, None))
+        else:
+            self._send(Calibrated())
+
+    def _run_unit(self, runner: UnitRunner, command: RunUnit) -> None:
+        report = lambda tally: self._send(Progress(tally=tally))  # noqa: E731
+        try:
+            finished = runner.run(
+                command.unit, command.spool, command.excluded, command.limit, report
+            )
+        except BaseException as error:
+            self._send(messages.failure(command.unit.key, error, runner.current_source))
+        else:
+            self._finished.put(finished)
+        self._send(Encoded())
+
+    def _commit_all(self) -> None:
+        while (finished := self._finished.get()) is not None:
+            try:
+                finished.commit()
+            except BaseException as error:
+                self._send(messages.failure(finished.receipt.key, error, None))
+                continue
+            self._send(
+                Done(
+                    receipt=finished.receipt,
+                    audit_texts=finished.audit_texts,
+                    audit_ids=finished.audit_ids,
+                    seconds=finished.seconds,
+                )
+            )
+
+    def _send(self, message: messages.Message) -> None:
+        with self._lock:
+            try:
+                self._out.write(messages.encode(message))
+                self._out.flush()
+            except BrokenPipeError:
+                os._exit(1)  # the main process is gone: leave everything as it is
+
+
+def main() -> None:
+    """Run a worker on this process's standard input and output."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
+    Worker(sys.stdin.buffer, out).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The folders of a build, its lock, and what a resumed run must agree with."""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.errors import InputChangedError, OutputConflictError
+from tokenmill.store.files import storage_errors, write_atomically
+from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+
+DATASET_FOLDERS = ("tokens", "documents", "rejected", "tokenizer", "plans", "work")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a build keeps what is not yet a dataset."""
+
+    out: Path
+
+    @property
+    def work(self) -> Path:
+        """Everything that goes away when the dataset is complete."""
+        return self.out / "work"
+
+    @property
+    def attempts(self) -> Path:
+        """Shards while they are written, and spool files."""
+        return self.work / "attempts"
+
+    @property
+    def shards(self) -> Path:
+        """Finished shards, under the names of their units."""
+        return self.work / "shards"
+
+    @property
+    def receipts(self) -> Path:
+        """One receipt per finished unit."""
+        return self.work / "receipts"
+
+    @property
+    def state(self) -> Path:
+        """What the build was started with."""
+        return self.work / "build.json"
+
+    def create(self) -> None:
+        """Make the folders, and clear what an earlier attempt left half done."""
+        with storage_errors("create the output folder", self.out):
+            shutil.rmtree(self.attempts, ignore_errors=True)
+            for folder in (self.attempts, self.shards, self.receipts):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def remove_dataset(self) -> None:
+        """Remove a dataset or a build, and nothing else; the manifest goes first."""
+        with storage_errors("remove the old dataset", self.out):
+            for name in (MANIFEST_NAME, RUN_NAME):
+                (self.out / name).unlink(missing_ok=True)
+            for name in DATASET_FOLDERS:
+                if name != "work":
+                    shutil.rmtree(self.out / name, ignore_errors=True)
+            for path in (self.attempts, self.shards, self.receipts):
+                shutil.rmtree(path, ignore_errors=True)
+            for path in self.work.glob("*.json"):
+                path.unlink()
+
+
+def check_output(out: Path) -> None:
+    """Raise an OutputConflictError where the folder holds anything but a dataset or a build."""
+    if out.is_symlink() and not out.exists():
+        raise OutputConflictError("the output is a link to nothing", where=str(out))
+    if out.exists() and not out.is_dir():
+        raise OutputConflictError("the output is a file", where=str(out))
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    ours = MANIFEST_NAME in names or (out / "work" / "lock").is_file()
+    if names and not ours:
+        raise OutputConflictError(
+            "the output folder is not empty and holds no dataset",
+            where=str(out),
+            why=f"it holds {sorted(names)[0]!r}",
+            hint="choose another folder; --overwrite replaces datasets only",
+        )
+
+
+@contextmanager
+def locked(workspace: Workspace) -> Iterator[None]:
+    """Hold the build's lock; it ends with the process, however that ends.
+
+    Raises:
+        OutputConflictError: another build holds it.
+    """
+    with storage_errors("create the output folder", workspace.out):
+        workspace.work.mkdir(parents=True, exist_ok=True)
+        file = open(workspace.work / "lock", "a+")  # noqa: SIM115 - held until the end
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise OutputConflictError(
+                "another build is writing this folder",
+                where=str(workspace.out),
+                why=file.read(200) or "its lock is held",
+                hint="wait for it, stop it, or choose another folder",
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def agree_on_start(workspace: Workspace, identity: dict[str, Any]) -> dict[str, Any]:
+    """Store what a build starts with, or compare it with what it was started with.
+
+    Returns what was stored, which may know more (the engine that was calibrated).
+
+    Raises:
+        InputChangedError: they differ; the message holds the differences.
+    """
+    if not workspace.state.is_file():
+        store_state(workspace, identity)
+        return identity
+    stored: dict[str, Any] = msgspec.json.decode(workspace.state.read_bytes())
+    require_same(stored, identity, workspace.out)
+    return stored
+
+
+def require_same(stored: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
+    """Raise an InputChangedError with a diff where two identities differ."""
+    compared = {key: stored.get(key) for key in identity}
+    if differences := list(_differences(compared, identity, "")):
+        shown = differences[:12] + [f"... and {len(differences) - 12} more"] * (
+            len(differences) > 12
+        )
+        raise InputChangedError(
+            "the build cannot be resumed: it was started with something else",
+            where=str(out),
+            why="\n       ".join(shown),
+            hint="undo the change, choose another --out, or start again with --overwrite",
+        )
+
+
+def store_state(workspace: Workspace, state: dict[str, Any]) -> None:
+    """Store what the build agrees on from now on."""
+    write_atomically(workspace.state, msgspec.json.encode(state))
+
+
+def _differences(old: Any, new: Any, name: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) != len(new):
+        lines = difflib.ndiff([str(item) for item in old], [str(item) for item in new])
+        yield from (f"{name}: {line}" for line in lines if line[0] in "+-")
+    elif isinstance(old, list) and isinstance(new, list):
+        for index, (a, b) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(a, b, f"{name}[{index}]")
+    elif old != new:
+        yield f"{name}: was {old!r}, is {new!r}"

@@ -1,0 +1,118 @@
+"""A dataset on disk, opened for reading: memory-mapped tokens, boundaries and documents."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import UserError, VerificationError
+from tokenmill.records import Int64Array
+from tokenmill.store.files import path_inside
+from tokenmill.store.layout import unpack_index
+from tokenmill.store.manifest import FileEntry, Manifest, ShardEntry, read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Shard:
+    """One shard: its ids as a memory map, and the boundaries of its documents."""
+
+    def __init__(self, folder: Path, entry: ShardEntry, dtype: np.dtype[np.integer]) -> None:
+        self.entry = entry
+        self._paths = {
+            file.name.rsplit(".", 1)[1]: _checked_size(folder, file) for file in entry.files
+        }
+        self._dtype = dtype
+
+    def path(self, part: str) -> Path:
+        """The file of a part: bin, idx, xxh3 or parquet."""
+        return self._paths[part]
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.integer]:
+        """Shape (num_tokens,), read-only, straight from the file."""
+        return np.memmap(self.path("bin"), self._dtype, mode="r")
+
+    @cached_property
+    def lengths(self) -> Int64Array:
+        """Shape (num_documents,): tokens of each document, boundary tokens included."""
+        path = self.path("idx")
+        dtype, lengths = unpack_index(path.read_bytes(), str(path))
+        right = dtype == self._dtype and len(lengths) == self.entry.documents
+        if not right or int(lengths.sum()) != self.entry.tokens:
+            why = "its documents, tokens or dtype are not those of the manifest"
+            raise VerificationError("a token index is of another shard", where=str(path), why=why)
+        return lengths
+
+    @cached_property
+    def offsets(self) -> Int64Array:
+        """Shape (num_documents + 1,): where each document starts in `ids`."""
+        return offsets_from_lengths(self.lengths)
+
+    def document(self, index: int) -> npt.NDArray[np.integer]:
+        """The ids of one document, boundary tokens included."""
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def documents(self) -> pa.Table:
+        """The documents table of this shard."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self.path("parquet"))
+
+
+class Dataset:
+    """A dataset, opened. Opening checks the manifest and the size of every file it names."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest: Manifest = read_manifest(self.folder)
+        if self.manifest.token_dtype not in ("uint16", "int32"):
+            why = f"token_dtype {self.manifest.token_dtype!r}"
+            raise VerificationError("unknown token width", where=str(folder), why=why)
+        dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
+        for file in self.manifest.files:
+            _checked_size(self.folder, file)
+        self.shards = [Shard(self.folder, entry, dtype) for entry in self.manifest.shards]
+        counts = [entry.documents for entry in self.manifest.shards]
+        self._first_document = offsets_from_lengths(counts)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in all shards."""
+        return self.manifest.totals.documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all shards, boundary tokens included."""
+        return self.manifest.totals.tokens
+
+    def locate(self, document: int) -> tuple[Shard, int]:
+        """The shard that holds a document, and the document's index in it.
+
+        Raises:
+            UserError: there is no such document.
+        """
+        if not 0 <= document < self.num_documents:
+            why = f"the dataset has {self.num_documents} documents, counted from 0"
+            raise UserError(f"there is no document {document}", where=str(self.folder), why=why)
+        shard = int(np.searchsorted(self._first_document, document, side="right")) - 1
+        return self.shards[shard], document - int(self._first_document[shard])
+
+
+def _checked_size(folder: Path, file: FileEntry) -> Path:
+    path = path_inside(folder, file.name)
+    size = path.stat().st_size if path.is_file() else None
+    if size != file.bytes:
+        raise VerificationError(
+            "a file of the dataset is missing" if size is None else "a file has another size",
+            where=str(path),
+            why=f"the manifest says {file.bytes} bytes, found {size}",
+            hint="restore the file from a copy, or build the dataset again",
+        )
+    return path

@@ -1,0 +1,68 @@
+"""xxh3 digests: of a whole file, and of every 64 KiB of it for checks at first touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import xxhash
+
+BLOCK_BYTES = 64 * 1024
+
+
+class DigestWriter:
+    """A binary file that digests what passes through it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._whole = xxhash.xxh3_128()
+        self._block = xxhash.xxh3_64()
+        self._room = BLOCK_BYTES
+        self._blocks: list[int] = []
+        self.num_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data` (any contiguous bytes-like) to the file and to the digests."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        self._file.write(view)
+        self._whole.update(view)
+        self.num_bytes += len(view)
+        while len(view) >= self._room:
+            self._block.update(view[: self._room])
+            self._blocks.append(self._block.intdigest())
+            view, self._room = view[self._room :], BLOCK_BYTES
+            self._block.reset()
+        self._block.update(view)
+        self._room -= len(view)
+
+    def close(self) -> None:
+        """Close the file; the digests stay readable."""
+        self._file.close()
+
+    @property
+    def digest(self) -> str:
+        """xxh3-128 of everything written, in hexadecimal."""
+        return self._whole.hexdigest()
+
+    @property
+    def block_digests(self) -> bytes:
+        """xxh3-64 of every 64 KiB block, the last one possibly shorter, as little-endian u64."""
+        last = [] if self._room == BLOCK_BYTES else [self._block.intdigest()]
+        return np.asarray(self._blocks + last, dtype="<u8").tobytes()
+
+
+def file_digest(path: Path) -> str:
+    """xxh3-128 of a file, in hexadecimal, read in pieces."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def block_digests(data: memoryview) -> bytes:
+    """xxh3-64 of every 64 KiB block of `data`, as little-endian u64."""
+    starts = range(0, len(data), BLOCK_BYTES)
+    values = [xxhash.xxh3_64_intdigest(data[start : start + BLOCK_BYTES]) for start in starts]
+    return np.asarray(values, dtype="<u8").tobytes()

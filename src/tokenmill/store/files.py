@@ -1,0 +1,67 @@
+"""Files that appear whole or not at all, and paths that stay inside their folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokenmill.errors import StorageError, VerificationError
+
+
+@contextmanager
+def storage_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turn an OSError of the enclosed block into a StorageError that names `path`."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        hints = {
+            errno.ENOSPC: "free some space and run the same command again: it resumes",
+            errno.EROFS: "choose an output folder on a file system that can be written",
+            errno.EACCES: "check the owner and the permissions of the folder",
+            errno.EDQUOT: "free some quota and run the same command again: it resumes",
+        }
+        raise StorageError(
+            f"cannot {doing}",
+            where=str(path),
+            why=error.strerror or str(error),
+            hint=hints.get(error.errno or 0, "run the same command again: it resumes"),
+        ) from error
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file so that a crash leaves either the old bytes or the new ones."""
+    with storage_errors("write", path):
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        fsync_path(path.parent)
+
+
+def path_inside(folder: Path, name: str) -> Path:
+    """The path of `name` below `folder`; a name that leads out of it is refused."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise VerificationError(
+            f"the file name {name!r} leads out of the dataset",
+            where=str(folder),
+            why="a dataset may only name files below its own folder",
+            hint="do not open this dataset; get it again from where it came from",
+        )
+    return path

@@ -1,0 +1,75 @@
+"""Megatron's `.idx` layout, byte for byte (docs/format.md): the only place that packs it.
+
+    0   9 bytes   4D 4D 49 44 49 44 58 00 00 ("MMIDIDX", two zero bytes)
+    9   u64       version, 1
+    17  u8        dtype code: 8 uint16, 4 int32
+    18  u64       S, number of sequences; one per document here
+    26  u64       D = S + 1
+    34  i32[S]    tokens of each sequence
+        i64[S]    byte offset of each sequence in the .bin
+        i64[D]    0, 1, ..., S
+
+All little-endian. Read by `megatron.core.datasets.indexed_dataset.IndexedDataset(prefix)`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import VerificationError
+from tokenmill.records import Int64Array
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<i4"): 4}
+MAX_DOCUMENT_TOKENS = 2**31 - 1
+
+
+def token_dtype(largest_id: int) -> np.dtype[np.integer]:
+    """The width of a shard's ids: uint16 where every id fits, else int32 (there is no uint32)."""
+    return np.dtype("<u2") if largest_id < 2**16 else np.dtype("<i4")
+
+
+def pack_index(lengths: Int64Array, dtype: np.dtype[np.integer]) -> bytes:
+    """The bytes of a `.idx` for documents of `lengths` tokens, one sequence per document."""
+    num_documents = len(lengths)
+    header = HEADER.pack(MAGIC, 1, DTYPE_CODES[dtype], num_documents, num_documents + 1)
+    offsets = offsets_from_lengths(lengths)[:-1] * dtype.itemsize
+    documents = np.arange(num_documents + 1, dtype="<i8")
+    arrays = (lengths.astype("<i4"), offsets.astype("<i8"), documents)
+    return b"".join([header, *(array.tobytes() for array in arrays)])
+
+
+def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.integer], Int64Array]:
+    """The dtype and the document lengths (shape (n,), tokens) that a `.idx` holds.
+
+    Raises:
+        VerificationError: the bytes are not an index as `pack_index` writes it.
+    """
+    problem = ""
+    if len(data) < HEADER.size:
+        problem = f"{len(data)} bytes are fewer than the header's {HEADER.size}"
+    else:
+        magic, version, code, num_sequences, num_indices = HEADER.unpack_from(data)
+        dtypes = {code: dtype for dtype, code in DTYPE_CODES.items()}
+        if magic != MAGIC or version != 1 or code not in dtypes:
+            problem = f"magic {magic!r}, version {version}, dtype code {code}"
+        elif num_indices != num_sequences + 1 or len(data) != HEADER.size + 20 * num_sequences + 8:
+            problem = f"{num_sequences} sequences do not make {len(data)} bytes"
+    if problem:
+        hint = "build the dataset again, or restore the file from a copy"
+        raise VerificationError("not a token index", where=where, why=problem, hint=hint)
+    lengths: npt.NDArray[np.int32] = np.frombuffer(data, "<i4", num_sequences, HEADER.size)
+    result = lengths.astype(np.int64)
+    if bytes(data) != pack_index(result, dtypes[code]):
+        raise VerificationError(
+            "a token index contradicts itself",
+            where=where,
+            why="its offsets do not follow from its lengths",
+            hint="build the dataset again, or restore the file from a copy",
+        )
+    return dtypes[code], result

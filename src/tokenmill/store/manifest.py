@@ -1,0 +1,209 @@
+"""What a dataset says of itself: `manifest.json` (identity) and `run.json` (circumstances)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from tokenmill.errors import InternalError, UserError, VerificationError
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+RUN_NAME = "run.json"
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """Books of one source, or of several: records = documents + empty + rejected."""
+
+    records: int = 0
+    record_bytes: int = 0
+    documents: int = 0
+    document_bytes: int = 0
+    tokens: int = 0
+    empty: int = 0
+    empty_bytes: int = 0
+    rejected: dict[str, int] = {}
+    rejected_bytes: int = 0
+    blank_bytes: int = 0
+    bom_bytes: int = 0
+    special_strings: int = 0
+    unknown_tokens: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add the books of `other` to these."""
+        for name in self.__struct_fields__:
+            if name != "rejected":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        rejected = {**self.rejected}
+        for reason, count in other.rejected.items():
+            rejected[reason] = rejected.get(reason, 0) + count
+        self.rejected = dict(sorted(rejected.items()))
+
+    @property
+    def num_rejected(self) -> int:
+        """Records set aside, for any reason."""
+        return sum(self.rejected.values())
+
+    def check_balance(self, where: str) -> None:
+        """Raise an InternalError where a record or a byte is unaccounted for."""
+        records = self.documents + self.empty + self.num_rejected
+        num_bytes = self.document_bytes + self.empty_bytes + self.rejected_bytes
+        if records != self.records or num_bytes != self.record_bytes:
+            raise InternalError(
+                "the books do not balance",
+                where=where,
+                why=f"{self.records} records read, {records} accounted for; "
+                f"{self.record_bytes} bytes read, {num_bytes} accounted for",
+                hint="please report this with the input",
+            )
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the dataset."""
+
+    name: str
+    bytes: int
+    xxh3_128: str
+
+
+class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a source that a shard was made of: bytes, row groups or rows [start, stop)."""
+
+    source: int
+    start: int
+    stop: int | None
+
+
+class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One pair `tokens/NNNNN.bin` and `.idx`, with what belongs to it."""
+
+    documents: int
+    tokens: int
+    extents: list[ExtentEntry]
+    files: list[FileEntry]
+
+
+class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One input file, with the digest of what was read from it."""
+
+    name: str
+    format: str
+    compression: str
+    bytes: int
+    xxh3_128: str
+    counts: Counts
+    quarantined: str = ""
+    """Why nothing of this file was committed; "" for every other file."""
+
+
+class TokenizerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokenizer, and what stands around every document."""
+
+    kind: str
+    encoding: str
+    sha256: str
+    reference: str
+    largest_id: int
+    prefix_ids: list[int]
+    eos_id: int
+    pad_id: int | None
+    files: list[FileEntry]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that makes the dataset what it is, in the order in which it is written."""
+
+    format: str = "tokenmill"
+    format_version: int = FORMAT_VERSION
+    dataset_id: str
+    token_dtype: str
+    tokenizer: TokenizerEntry
+    policies: dict[str, Any]
+    totals: Counts
+    sources: list[SourceEntry]
+    shards: list[ShardEntry]
+    rejected: list[FileEntry]
+    digest: str = ""
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """Every file that the manifest answers for."""
+        shards = [file for shard in self.shards for file in shard.files]
+        return [*self.tokenizer.files, *shards, *self.rejected]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a build was like: never part of the dataset's identity."""
+
+    recipe: dict[str, Any]
+    identity: dict[str, Any]
+    """What a resumed run must agree with."""
+    inputs: list[str]
+    host: str
+    versions: dict[str, str]
+    engine: str
+    audited_documents: int
+    calibrated_texts: int
+    attempts: list[dict[str, Any]]
+    seconds: dict[str, float]
+    peak_bytes: int
+    digest: str = ""
+
+
+class _Version(msgspec.Struct):
+    format: str
+    format_version: int
+
+
+def dataset_id(
+    shards: list[ShardEntry], tokenizer: TokenizerEntry, policies: dict[str, Any]
+) -> str:
+    """Digest of tokens, boundaries, tokenizer and policies, in 32 hexadecimal digits."""
+    tokens = [
+        file.xxh3_128
+        for shard in shards
+        for file in shard.files
+        if file.name.endswith((".bin", ".idx"))
+    ]
+    entry = msgspec.structs.replace(tokenizer, files=[])
+    return xxhash.xxh3_128_hexdigest(canonical_json([tokens, entry, policies]))
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write `manifest.json`: from now on the dataset exists."""
+    write_sealed(folder / MANIFEST_NAME, manifest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `manifest.json`.
+
+    Raises:
+        UserError: there is no dataset, or it is of a newer format.
+        VerificationError: the manifest is damaged.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        unfinished = (folder / "work").is_dir()
+        hint = "run the build again: it resumes" if unfinished else "check the path"
+        why = "the build has not finished" if unfinished else "it has no manifest.json"
+        raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
+    try:
+        version = msgspec.json.decode(path.read_bytes(), type=_Version)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        version = _Version("tokenmill", FORMAT_VERSION)  # damaged: read_sealed says how
+    if version.format == "tokenmill" and version.format_version > FORMAT_VERSION:
+        raise UserError(
+            f"the dataset has format version {version.format_version}",
+            where=str(folder),
+            why=f"this tokenmill reads up to version {FORMAT_VERSION}",
+            hint="pip install --upgrade tokenmill",
+        )
+    manifest = read_sealed(path, Manifest)
+    if manifest.format != "tokenmill" or manifest.format_version < 1:
+        why = f"format {manifest.format!r}, version {manifest.format_version}"
+        raise VerificationError("not a tokenmill dataset", where=str(path), why=why)
+    return manifest

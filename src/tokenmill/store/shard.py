@@ -1,0 +1,147 @@
+"""One shard while it is written: tokens, boundaries, documents and rejected records together."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import DataError
+from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
+from tokenmill.store.digests import DigestWriter, file_digest
+from tokenmill.store.documents import DocumentsWriter
+from tokenmill.store.files import fsync_path, storage_errors
+from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
+from tokenmill.store.manifest import FileEntry
+
+PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
+MAX_REJECTED_RECORD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """What every shard of a build has in common."""
+
+    dtype: np.dtype[np.integer]
+    source_names: tuple[str, ...]
+    keep: tuple[str, ...]
+    has_no_loss: bool
+
+
+class ShardWriter:
+    """Writes `<stem>.bin`, `.idx`, `.xxh3`, `.parquet` and `.jsonl` under temporary names."""
+
+    def __init__(self, folder: Path, stem: str, layout: ShardLayout) -> None:
+        self._layout = layout
+        self._paths = {part: folder / f"{stem}.{part}" for part in PARTS}
+        with storage_errors("write a shard", self._paths["bin"]):
+            self._tokens = DigestWriter(self._paths["bin"])
+            self._rejected = DigestWriter(self._paths["jsonl"])
+            self._documents = DocumentsWriter(
+                self._paths["parquet"],
+                layout.source_names,
+                layout.keep,
+                has_no_loss=layout.has_no_loss,
+            )
+        self._lengths: list[Int64Array] = []
+        self.num_documents = 0
+
+    def append(
+        self,
+        batch: DocumentBatch,
+        ids: npt.NDArray[np.integer],
+        lengths: Int64Array,
+        in_validation: npt.NDArray[np.bool_],
+        no_loss: list[CharSpans] | None,
+    ) -> None:
+        """Add documents: their ids one after another, and the tokens of each."""
+        if len(lengths) and int(lengths.max()) > MAX_DOCUMENT_TOKENS:
+            position = int(batch.positions[int(lengths.argmax())])
+            raise DataError(
+                f"a document has more than {MAX_DOCUMENT_TOKENS} tokens",
+                where=f"{self._layout.source_names[batch.source]}, position {position}",
+                why="the index holds 32-bit lengths",
+                hint="split the document",
+            )
+        with storage_errors("write a shard", self._paths["bin"]):
+            self._tokens.write(memoryview(ids))
+            self._lengths.append(lengths)
+            self._documents.append(batch, in_validation, no_loss)
+        self.num_documents += len(lengths)
+
+    def reject(self, rejected: Sequence[Rejection]) -> None:
+        """Add records that were set aside, whole unless they are longer than 1 MiB."""
+        with storage_errors("write rejected records", self._paths["jsonl"]):
+            for item in rejected:
+                line = {
+                    "source": self._layout.source_names[item.source],
+                    "position": item.position,
+                    "bytes": item.num_bytes,
+                    "reason": item.reason,
+                    "detail": item.detail,
+                    **_readable(item.record[:MAX_REJECTED_RECORD_BYTES]),
+                }
+                self._rejected.write(msgspec.json.encode(line) + b"\n")
+
+    def close(self) -> list[FileEntry]:
+        """Finish all files; those with nothing in them are removed and not returned."""
+        with storage_errors("finish a shard", self._paths["bin"]):
+            self._tokens.close()
+            self._rejected.close()
+            self._documents.close()
+            empty = np.empty(0, np.int64)
+            lengths = np.concatenate(self._lengths) if self._lengths else empty
+            index = DigestWriter(self._paths["idx"])
+            index.write(pack_index(lengths, self._layout.dtype))
+            index.close()
+            blocks = DigestWriter(self._paths["xxh3"])
+            blocks.write(self._tokens.block_digests + index.block_digests)
+            blocks.close()
+            entries = []
+            digests = {
+                "bin": self._tokens.digest,
+                "idx": index.digest,
+                "xxh3": blocks.digest,
+                "jsonl": self._rejected.digest,
+            }
+            for part, path in self._paths.items():
+                size = path.stat().st_size
+                if size == 0 or (part != "jsonl" and not self.num_documents):
+                    path.unlink()
+                    continue
+                digest = digests.get(part) or file_digest(path)
+                entries.append(FileEntry(name=part, bytes=size, xxh3_128=digest))
+        return entries
+
+    def flush(self, entries: Sequence[FileEntry]) -> None:
+        """Wait until the finished files are on the disk."""
+        for entry in entries:
+            path = self._paths[entry.name]
+            with storage_errors("flush a shard", path):
+                fsync_path(path)
+
+    def rename(self, entries: Sequence[FileEntry], folder: Path, stem: str) -> None:
+        """Give the finished files their names in `folder`."""
+        for entry in entries:
+            path = self._paths[entry.name]
+            with storage_errors("rename a shard", path):
+                path.replace(folder / f"{stem}.{entry.name}")
+        with storage_errors("flush a folder", folder):
+            fsync_path(folder)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+
+
+def _readable(record: bytes) -> dict[str, str]:
+    try:
+        return {"record": record.decode()}
+    except UnicodeDecodeError:
+        return {"record_base64": base64.b64encode(record).decode()}
