@@ -2,8 +2,62 @@
 
     import tokenmill
 
-    report = tokenmill.build(inputs=["data/"], tokenizer="tokenizer.json", out="corpus/")
+    report = tokenmill.build("data/", tokenizer="tokenizer.json", out="corpus/")
+    tokenmill.verify("corpus/")
     dataset = tokenmill.open("corpus/")
+    dataset.shards[0].document(0)  # the ids of the first document
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenmill.api import (
+        BuildEvents,
+        BuildReport,
+        Dataset,
+        DocumentView,
+        Estimate,
+        Recipe,
+        Verification,
+        build,
+        estimate,
+        load_recipe,
+        make_recipe,
+        open,
+        recipe,
+        verify,
+        view_document,
+    )
+
+__all__ = [
+    "BuildEvents",
+    "BuildReport",
+    "Dataset",
+    "DocumentView",
+    "Estimate",
+    "Recipe",
+    "Verification",
+    "build",
+    "estimate",
+    "load_recipe",
+    "make_recipe",
+    "open",
+    "recipe",
+    "verify",
+    "view_document",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, imported when they are first used: `import tokenmill` itself costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tokenmill' has no attribute {name!r}")
+    from tokenmill import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

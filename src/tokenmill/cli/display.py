@@ -189,7 +189,7 @@ def summary_lines(report: BuildReport) -> list[str]:
         facts += [
             ("time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"),
             ("bottleneck", f"{slowest} ({', '.join(f'{k} {v:.1f} s' for k, v in stages.items())})"),
-            ("memory", f"{_size(run.peak_bytes)} at most"),
+            ("memory", f"{size_text(run.peak_bytes)} at most"),
         ]
     lines += [f"{name:>12}  {value}" for name, value in facts]
     out = report.dataset.folder
@@ -207,7 +207,7 @@ def _reasons(report: BuildReport) -> str:
 
 def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     resources, boundary = prepared.resources, prepared.boundary
-    yield "inputs", f"{len(prepared.sources)} files, {_size(prepared.num_bytes)}"
+    yield "inputs", f"{len(prepared.sources)} files, {size_text(prepared.num_bytes)}"
     file = prepared.file
     yield "tokenizer", f"{file.origin} ({file.kind}, {prepared.reference.largest_id + 1:,} ids)"
     yield "ids", prepared.dtype_name
@@ -216,7 +216,7 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     yield "padding", "not named" if boundary.pad_id is None else f"id {boundary.pad_id}"
     yield "special", f"strings in text are read as {prepared.recipe.encode.special_tokens}"
     yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
-    yield "memory", _size(resources.memory_bytes)
+    yield "memory", size_text(resources.memory_bytes)
     if prepared.candidates.names == ("reference",):
         for name, why in prepared.candidates.objections.items():
             yield "not used", f"{name}: {why}"
@@ -227,19 +227,20 @@ def _progress_line(snapshot: Snapshot) -> str:
     eta = snapshot.eta_seconds
     return ", ".join(
         [
-            f"eta {_duration(eta)}" if eta is not None else "eta -",
+            f"eta {duration_text(eta)}" if eta is not None else "eta -",
             f"{snapshot.read_bytes / 1e6 / seconds:,.0f} MB/s",
             f"{snapshot.tokens / 1e6 / seconds:,.1f} M tokens/s",
             f"{snapshot.documents:,} documents",
             f"{snapshot.rejected:,} rejected",
             f"{snapshot.cpu_cores:.1f} cores",
             f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk",
-            _size(snapshot.memory_bytes),
+            size_text(snapshot.memory_bytes),
         ]
     )
 
 
-def _size(num_bytes: float) -> str:
+def size_text(num_bytes: float) -> str:
+    """A number of bytes for people: 1.50 GB."""
     for unit in ("B", "kB", "MB"):
         if num_bytes < 1000:
             return f"{num_bytes:.0f} {unit}"
@@ -247,7 +248,8 @@ def _size(num_bytes: float) -> str:
     return f"{num_bytes:.2f} GB"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """A time for people: 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

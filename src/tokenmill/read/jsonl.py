@@ -193,8 +193,7 @@ def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[typ
         }
         kind = str if depth + 1 == len(text_path) else struct(depth + 1)
         members: list[Any] = [(_attribute(text_path[: depth + 1]), kind)]
-        optional = msgspec.Raw | None
-        members += [(_attribute([*prefix, key]), optional, None) for key in sorted(keys)]
+        members += [(_attribute([*prefix, key]), msgspec.Raw, None) for key in sorted(keys)]
         rename = {_attribute([*prefix, key]): key for key in {*keys, text_path[depth]}}
         return msgspec.defstruct("Record", members, rename=rename, gc=False)
 

@@ -135,8 +135,9 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 def section_of(option: str) -> str:
-    """The section of a recipe that holds an option; option names are unique over all sections."""
-    return next(name for name, kind in SECTIONS.items() if option in kind.__struct_fields__)
+    """The section of a recipe that holds an option, "" for none; names are unique over sections."""
+    found = (name for name, kind in SECTIONS.items() if option in kind.__struct_fields__)
+    return next(found, "")
 
 
 def make_recipe(options: Mapping[str, Any]) -> Recipe:
@@ -286,8 +287,10 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MiB)"
     if recipe.read.separator == "":
         yield "read.separator: must not be empty"
-    if recipe.read.text_field in recipe.read.keep:
-        yield "read.keep: the text itself is the tokens; it cannot be kept beside them"
+    text = recipe.read.text_field
+    for name in recipe.read.fields.extra:
+        if f"{text}.".startswith(f"{name}."):
+            yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
     reserved = [name for name in recipe.read.fields.extra if not name]
     if reserved or not recipe.read.text_field:
         yield "read: a field name is empty"

@@ -24,9 +24,10 @@ WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "ARROW_IO_THREADS": "1",
     # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
-    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    # 32 MiB is the most that glibc accepts.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_ARENA_MAX": "2",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 
 

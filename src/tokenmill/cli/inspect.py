@@ -1,0 +1,106 @@
+"""tokenmill inspect"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from typing import Any
+
+EXAMPLES = """
+examples:
+  tokenmill inspect corpus/
+  tokenmill inspect corpus/ --document 17
+"""
+
+MAX_SHOWN_SOURCES = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--document", type=int, metavar="N", help="show one document, from 0")
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a dataset, or one document of it; returns the exit code."""
+    if options.document is not None:
+        _show_document(options)
+    else:
+        _show_dataset(options)
+    return 0
+
+
+def _show_document(options: argparse.Namespace) -> None:
+    from tokenmill.report.inspect import view_document
+
+    view = view_document(options.dataset, options.document)
+    if options.json:
+        _print_json(dataclasses.asdict(view))
+        return
+    facts = {name: value for name, value in view.facts.items() if value is not None}
+    described = ", ".join(f"{name} {value}" for name, value in facts.items())
+    print(f"document {view.number} in {view.shard}: {view.num_tokens:,} tokens; {described}\n")
+    for piece in view.pieces:
+        print(_marked(piece.text) if piece.boundary else _safe(piece.text), end="")
+    print()
+
+
+def _show_dataset(options: argparse.Namespace) -> None:
+    import msgspec
+
+    from tokenmill.report.inspect import edge_views
+    from tokenmill.store.dataset import Dataset
+
+    dataset = Dataset(options.dataset)
+    manifest = dataset.manifest
+    if options.json:
+        summary = msgspec.to_builtins(manifest)
+        del summary["shards"], summary["rejected"]
+        _print_json({**summary, "num_shards": len(manifest.shards)})
+        return
+    totals, tokenizer = manifest.totals, manifest.tokenizer
+    rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
+    facts = {
+        "dataset": f"{dataset.folder} (id {manifest.dataset_id}, format {manifest.format_version})",
+        "documents": f"{totals.documents:,} in {len(dataset.shards)} shards",
+        "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
+        f"{totals.tokens / max(totals.documents, 1):,.0f} a document",
+        "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
+        "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
+        f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
+    }
+    print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()), "\n")
+    print(f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source")
+    for source in manifest.sources[:MAX_SHOWN_SOURCES]:
+        counts = source.counts
+        note = "  (left out: damaged)" if source.quarantined else ""
+        numbers = f"{counts.documents:>12,} {counts.tokens:>15,} {counts.num_rejected:>9,}"
+        print(f"{numbers}  {_safe(source.name)}{note}")
+    if len(manifest.sources) > MAX_SHOWN_SOURCES:
+        print(f"{'':>38}  and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
+    for number, first, last in edge_views(dataset):
+        print(f"\ndocument {number} begins  {_one_line(first)}\n{'':>10}and ends  {_one_line(last)}")
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def _marked(text: str) -> str:
+    """A boundary token, in reverse video where that is possible."""
+    return f"\x1b[7m{_safe(text)}\x1b[0m" if sys.stdout.isatty() else f"⟦{_safe(text)}⟧"
+
+
+def _one_line(text: str) -> str:
+    return _safe(text).replace("\n", "⏎").replace("\t", "⇥")
+
+
+def _safe(text: str) -> str:
+    """Text that cannot steer the terminal: control characters are shown, not sent."""
+    shown = (c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return "".join(shown)

@@ -1,0 +1,63 @@
+"""tokenmill verify"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+EXAMPLES = """
+examples:
+  tokenmill verify corpus/                     every byte
+  tokenmill verify corpus/ --sample 5%         some blocks of every shard
+  tokenmill verify corpus/ --against-sources   encode the sources again and compare
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
+    parser.add_argument(
+        "--sample", default="100%", metavar="SHARE", help="share of blocks and documents to check"
+    )
+    parser.add_argument(
+        "--against-sources", action="store_true", help="encode the sources with the reference"
+    )
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, showing progress; returns the exit code."""
+    from tokenmill.cli.meter import meter
+    from tokenmill.errors import UserError
+    from tokenmill.report.verify import verify
+    from tokenmill.run.recipe import parse_share
+
+    try:
+        share = parse_share(options.sample)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UserError("--sample takes a share above 0", why=f"got {options.sample!r}")
+    with meter() as advance:
+        result = verify(
+            options.dataset,
+            sample=share,
+            against_sources=options.against_sources,
+            advance=advance,
+        )
+    if options.json:
+        import msgspec
+
+        names = ("files", "bytes", "documents", "tokens", "compared_documents")
+        values = {name: getattr(result, name) for name in names}
+        print(msgspec.json.encode({"verified": True, "sample": share, **values}).decode())
+        return 0
+    compared = f", {result.compared_documents:,} compared with their sources"
+    print(
+        f"verified: {result.files} files, {result.documents:,} documents, {result.tokens:,} tokens"
+        + (compared if options.against_sources else "")
+        + (f" ({share:.3g} of the blocks)" if share < 1 else ""),
+        file=sys.stdout,
+    )
+    return 0

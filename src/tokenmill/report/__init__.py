@@ -1,0 +1,1 @@
+"""Looking at datasets, and at corpora before they become one."""

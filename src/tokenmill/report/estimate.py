@@ -1,0 +1,172 @@
+"""What a build would take and give, from a sample of the inputs, in seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.selection import load_engine
+from tokenmill.errors import DataError, EngineError, UserError
+from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
+from tokenmill.read.documents import Reader
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
+from tokenmill.records import DocumentBatch
+from tokenmill.run.preparation import Preparation, prepare
+from tokenmill.run.recipe import Recipe
+from tokenmill.store.layout import token_dtype
+
+SAMPLE_BYTES = 1 << 20
+MAX_SAMPLES = 12
+INDEX_BYTES_PER_DOCUMENT = 20
+TABLE_BYTES_PER_DOCUMENT = 6
+START_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Everything but `files` and `input_bytes` is extrapolated from the sample."""
+
+    files: int
+    input_bytes: int
+    decompressed_bytes: int
+    documents: int
+    tokens: int
+    disk_bytes: int
+    shards: int
+    seconds: float
+    memory_bytes: int
+    sample_documents: int
+    sample_bytes: int
+    sample_rejected: int
+    engine: str
+    num_workers: int
+    eos_id: int
+
+
+def estimate(recipe: Recipe) -> Estimate:
+    """Encode a sample of at most about 12 MB and extrapolate; writes nothing.
+
+    Raises:
+        UserError: the recipe cannot be carried out, as a build would say.
+    """
+    prepared = prepare(recipe)
+    resources = prepared.resources
+    started = time.perf_counter()
+    batches = list(sample_batches(prepared))
+    read_seconds = time.perf_counter() - started
+    texts = [text for batch in batches for text in batch.texts]
+    if not texts:
+        raise UserError("the sample holds no document", hint="check --text-field and --format")
+    encoder, engine = _first_encoder(prepared)
+    encoder.encode(texts[:1])
+    started = time.perf_counter()
+    tokens = len(encoder.encode(texts).ids)
+    encode_seconds = time.perf_counter() - started
+    sample_bytes = sum(int(batch.record_bytes.sum()) for batch in batches)
+    total = sum(map(_decompressed_bytes, prepared.sources))
+    scale = total / max(sample_bytes, 1)
+    documents = round(len(texts) * scale)
+    tokens = round((tokens + len(texts) * (len(prepared.boundary.prefix) + 1)) * scale)
+    read = recipe.read
+    share = min(
+        1.0,
+        (read.max_documents or documents) / max(documents, 1),
+        (read.max_tokens or tokens) / max(tokens, 1),
+    )
+    documents, tokens = round(documents * share), round(tokens * share)
+    item_bytes = token_dtype(prepared.reference.largest_id).itemsize
+    per_document = INDEX_BYTES_PER_DOCUMENT + TABLE_BYTES_PER_DOCUMENT
+    work = (read_seconds + encode_seconds) * scale * share
+    return Estimate(
+        files=len(prepared.sources),
+        input_bytes=prepared.num_bytes,
+        decompressed_bytes=total,
+        documents=documents,
+        tokens=tokens,
+        disk_bytes=tokens * item_bytes + documents * per_document,
+        shards=_num_shards(prepared),
+        seconds=START_SECONDS + work / resources.num_workers,
+        memory_bytes=resources.memory_bytes,
+        sample_documents=len(texts),
+        sample_bytes=sample_bytes,
+        sample_rejected=sum(len(batch.rejected) for batch in batches),
+        engine=engine,
+        num_workers=resources.num_workers,
+        eos_id=prepared.boundary.eos_id,
+    )
+
+
+def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
+    """The first megabyte of some sources; for large plain files, further ones from inside."""
+    sources = [source for source in prepared.sources if source.num_bytes]
+    chosen = sources[:: max(len(sources) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
+    places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
+    reader = Reader(prepared.sources, prepared.recipe.read.fields, SAMPLE_BYTES)
+    for source in chosen:
+        for extent in _extents(source, places):
+            try:
+                batch = next(reader.read(extent), None)
+            except DataError:
+                continue  # the build reports it
+            if batch is not None:
+                yield batch
+
+
+def _extents(source: Source, places: int) -> list[Extent]:
+    seekable = source.format == "jsonl" and source.compression == "none"
+    if not seekable or source.num_bytes < 4 * SAMPLE_BYTES:
+        return [Extent(source.index)]
+    step = source.num_bytes // places
+    return [Extent(source.index, step * place, source.num_bytes) for place in range(places)]
+
+
+def _first_encoder(prepared: Preparation) -> tuple[Encoder, str]:
+    """The engine that a build would try first."""
+    control = prepared.recipe.encode.special_tokens == "control"
+    for name in prepared.candidates.names:
+        try:
+            engine = load_engine(name, prepared.file, control, prepared.resources.cache_bytes)
+        except EngineError:
+            continue
+        return Encoder(engine, prepared.reference.largest_id), name
+    raise UserError("no engine can encode this tokenizer")
+
+
+def _decompressed_bytes(source: Source) -> int:
+    """Size of a source in records: known for plain files, else from how its start decompresses."""
+    if source.compression == "none":
+        return source.num_bytes if source.format in ("jsonl", "text") else _text_bytes(source)
+    try:
+        with (
+            open(source.path, "rb") as raw,
+            decompressed(raw, source.path, source.compression) as stream,
+        ):
+            size = len(read_exactly(stream, 4 * SAMPLE_BYTES))
+            consumed = min(raw.tell(), source.num_bytes)
+    except DataError:
+        return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
+    return round(source.num_bytes * size / max(consumed, 1))
+
+
+def _text_bytes(source: Source) -> int:
+    """Uncompressed bytes of the columns of a Parquet or Arrow file."""
+    if source.format != "parquet":
+        return source.num_bytes
+    from tokenmill.read.columnar import row_group_bytes
+
+    return sum(row_group_bytes(source.path))
+
+
+def _num_shards(prepared: Preparation) -> int:
+    sources: Sequence[Source] = prepared.sources
+    unit_bytes = choose_unit_bytes(sources)
+    count = 0
+    for item in cut_units(sources, prepared.recipe.read.fields, unit_bytes):
+        if isinstance(item, Unit):
+            count += 1
+        else:
+            count += max(round(_decompressed_bytes(sources[item.source]) / unit_bytes), 1)
+    return count

@@ -1,0 +1,72 @@
+"""What is in a dataset, for people: sources, counts, and documents with their boundaries visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encode.engine import Reference
+from tokenmill.report.verify import open_reference
+from tokenmill.store.dataset import Dataset
+
+NUM_EDGE_TOKENS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some tokens of a document, as text; boundary tokens stand alone."""
+
+    text: str
+    ids: list[int]
+    boundary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentView:
+    """One document, decoded."""
+
+    number: int
+    shard: str
+    facts: dict[str, Any]
+    """The row of the documents table."""
+    num_tokens: int
+    pieces: list[Piece]
+
+
+def view_document(folder: str | Path, number: int) -> DocumentView:
+    """Document `number` of a dataset, counted from 0.
+
+    Raises:
+        UserError: there is no such document.
+    """
+    dataset = Dataset(folder)
+    return _view(dataset, open_reference(dataset), number)
+
+
+def _view(dataset: Dataset, reference: Reference, number: int) -> DocumentView:
+    shard, index = dataset.locate(number)
+    ids = shard.document(index).tolist()
+    head = len(dataset.manifest.tokenizer.prefix_ids)
+    parts = [([token], True) for token in ids[:head]]
+    parts += [(ids[head:-1], False), (ids[-1:], True)]
+    pieces = [Piece(_spelled(reference, part), part, boundary) for part, boundary in parts]
+    facts = shard.documents().slice(index, 1).to_pylist()[0]
+    return DocumentView(number, shard.path("bin").name, facts, len(ids), pieces)
+
+
+def edge_views(dataset: Dataset) -> Iterator[tuple[int, str, str]]:
+    """Yield (document, first tokens, last tokens) of the first and the last document, decoded."""
+    reference = open_reference(dataset)
+    for number in dict.fromkeys([0, dataset.num_documents - 1]):
+        shard, index = dataset.locate(number)
+        ids = shard.document(index).tolist()
+        first, last = ids[:NUM_EDGE_TOKENS], ids[-NUM_EDGE_TOKENS:]
+        yield number, _spelled(reference, first), _spelled(reference, last)
+
+
+def _spelled(reference: Reference, ids: list[int]) -> str:
+    """The text of some ids; a control token that decodes to nothing is shown by its id."""
+    text = reference.decode(ids)
+    return text if text or not ids else "".join(f"<id {token}>" for token in ids)

@@ -1,0 +1,224 @@
+"""Does a dataset hold what its manifest says, and what its sources say?"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.selection import load_reference
+from tokenmill.encode.tokenizer_file import open_stored_tokenizer
+from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.store.canonical import read_sealed
+from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.digests import BLOCK_BYTES, file_digest
+from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Run, dataset_id
+
+MAX_PROBLEMS = 20
+NUM_DECODED = 8
+OWN_FOLDERS = ("tokens", "documents", "rejected", "tokenizer")
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was checked."""
+
+    dataset: Dataset
+    files: int = 0
+    bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    compared_documents: int = 0
+    """Documents that the reference encoded again from the sources."""
+    problems: list[str] = field(default_factory=list)
+
+
+Advance = Callable[[str, int, int], None]
+"""Called with (stage, done, total)."""
+
+
+def verify(
+    folder: str | Path,
+    *,
+    sample: float = 1.0,
+    against_sources: bool = False,
+    advance: Advance = lambda stage, done, total: None,
+) -> Verification:
+    """Check a dataset; `sample` is the share of token blocks and of documents that is looked at.
+
+    Raises:
+        VerificationError: something differs; the message lists what.
+        UserError: there is no dataset.
+    """
+    dataset = Dataset(folder)
+    result = Verification(dataset)
+    for check in (_check_identity, _check_strangers, _check_run):
+        _collect(result, check, dataset)
+    _check_files(result, sample, advance)
+    for index, shard in enumerate(dataset.shards):
+        _collect(result, _check_shard, result, shard)
+        advance("shards", index + 1, len(dataset.shards))
+    if not result.problems:
+        _collect(result, _check_decoding, dataset)
+    if against_sources and not result.problems:
+        from tokenmill.report.comparison import compare_with_sources
+
+        _collect(result, compare_with_sources, result, sample, advance)
+    if result.problems:
+        shown = result.problems[:MAX_PROBLEMS]
+        raise VerificationError(
+            f"the dataset has {len(result.problems)} problem"
+            f"{'s' if len(result.problems) > 1 else ''}",
+            where=str(folder),
+            why="\n       ".join(shown),
+            hint="restore the files from a copy, or build the dataset again with --overwrite",
+        )
+    return result
+
+
+def _collect(result: Verification, check: Callable[..., None], *arguments: object) -> None:
+    """Run a check; what it finds is a problem, and the next check follows."""
+    try:
+        check(*arguments)
+    except UserError:
+        raise
+    except TokenmillError as error:
+        result.problems.append("; ".join(filter(None, (error.what, error.where, error.why))))
+    except (OSError, ValueError) as error:
+        result.problems.append(f"{type(error).__name__}: {error}")
+
+
+def _problem(what: str, where: str = "", why: str = "") -> VerificationError:
+    return VerificationError(what, where=where, why=why)
+
+
+def _check_identity(dataset: Dataset) -> None:
+    manifest = dataset.manifest
+    totals = Counts()
+    for source in manifest.sources:
+        source.counts.check_balance(source.name)
+        totals.add(source.counts)
+    documents = sum(shard.documents for shard in manifest.shards)
+    tokens = sum(shard.tokens for shard in manifest.shards)
+    if totals != manifest.totals or (documents, tokens) != (totals.documents, totals.tokens):
+        raise _problem("the books of sources, shards and totals differ", "manifest.json")
+    if manifest.dataset_id != dataset_id(manifest.shards, manifest.tokenizer, manifest.policies):
+        raise _problem("the dataset id does not follow from the contents", "manifest.json")
+
+
+def _check_strangers(dataset: Dataset) -> None:
+    known = {file.name for file in dataset.manifest.files}
+    for folder in OWN_FOLDERS:
+        for path in sorted((dataset.folder / folder).glob("*")):
+            name = path.relative_to(dataset.folder).as_posix()
+            if name not in known:
+                raise _problem("a file is not part of the dataset", name)
+
+
+def _check_run(dataset: Dataset) -> None:
+    path = dataset.folder / RUN_NAME
+    if not path.is_file():
+        raise _problem("a file is missing", RUN_NAME)
+    read_sealed(path, Run)
+
+
+def _check_files(result: Verification, sample: float, advance: Advance) -> None:
+    files = result.dataset.manifest.files
+    total = sum(file.bytes for file in files)
+    for file in files:
+        blocked = sample < 1 and file.name.endswith((".bin", ".idx"))
+        check = _check_blocks if blocked else _check_digest
+        _collect(result, check, result.dataset, file, sample)
+        result.files += 1
+        result.bytes += file.bytes
+        advance("files", result.bytes, total)
+
+
+def _check_digest(dataset: Dataset, file: FileEntry, _: float) -> None:
+    if file_digest(dataset.folder / file.name) != file.xxh3_128:
+        raise _problem("a file is damaged", file.name, "its xxh3 digest differs")
+
+
+def _check_blocks(dataset: Dataset, file: FileEntry, sample: float) -> None:
+    """Look at some 64 KiB blocks, chosen at random, by the digests beside the shard."""
+    stem, part = file.name.rsplit(".", 1)
+    digests = np.fromfile(dataset.folder / f"{stem}.xxh3", "<u8")
+    sizes = {
+        entry.name: -(-entry.bytes // BLOCK_BYTES)
+        for entry in dataset.manifest.files
+        if entry.name in (f"{stem}.bin", f"{stem}.idx")
+    }
+    first = sizes[f"{stem}.bin"] if part == "idx" else 0
+    count = sizes[file.name]
+    if len(digests) != sum(sizes.values()):
+        raise _problem("a list of block digests has another length", f"{stem}.xxh3")
+    blocks = np.flatnonzero(np.random.default_rng().random(count) < sample)
+    with (
+        open(dataset.folder / file.name, "rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        for block in blocks.tolist():
+            piece = data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+            if xxhash.xxh3_64_intdigest(piece) != int(digests[first + block]):
+                where = f"{file.name}, bytes from {block * BLOCK_BYTES}"
+                raise _problem("a block is damaged", where, "its xxh3 digest differs")
+
+
+def _check_shard(result: Verification, shard: Shard) -> None:
+    tokenizer = result.dataset.manifest.tokenizer
+    where = shard.path("bin").name
+    ids, offsets = shard.ids, shard.offsets
+    if len(ids) != offsets[-1]:
+        raise _problem("tokens and boundaries differ in number", where)
+    if int(ids.max()) > tokenizer.largest_id or int(ids.min()) < 0:
+        raise _problem("an id is outside the vocabulary", where, f"{ids.max()}")
+    if not (ids[offsets[1:] - 1] == tokenizer.eos_id).all():
+        raise _problem("a document does not end with the end-of-document token", where)
+    for place, expected in enumerate(tokenizer.prefix_ids):
+        if not (ids[offsets[:-1] + place] == expected).all():
+            raise _problem("a document does not begin as the tokenizer wants", where)
+    rows = shard.documents().num_rows
+    if rows != len(shard.lengths):
+        raise _problem("the documents table has another number of rows", where, f"{rows}")
+    result.documents += rows
+    result.tokens += len(ids)
+
+
+def _check_decoding(dataset: Dataset) -> None:
+    reference = open_reference(dataset)
+    step = max(dataset.num_documents // NUM_DECODED, 1)
+    for number in range(0, dataset.num_documents, step):
+        shard, index = dataset.locate(number)
+        reference.decode(shard.document(index).tolist())
+
+
+def open_reference(dataset: Dataset) -> Reference:
+    """The reference for the tokenizer that the dataset carries."""
+    entry = dataset.manifest.tokenizer
+    file = open_stored_tokenizer(dataset.folder / "tokenizer", entry.kind, entry.encoding)
+    if file.sha256 != entry.sha256:
+        raise _problem("the stored tokenizer is not the one that encoded", "tokenizer/")
+    control = dataset.manifest.policies["encode"]["special_tokens"] == "control"
+    return load_reference(file, control)
+
+
+def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Yield (source, position, ids) of every document, in order."""
+    for shard in dataset.shards:
+        table = shard.documents()
+        sources = table.column("source").combine_chunks().dictionary_decode().to_pylist()
+        positions = table.column("position").to_pylist()
+        for index, (source, position) in enumerate(zip(sources, positions, strict=True)):
+            yield source, position, shard.document(index)
+
+
+def stored_run(dataset: Dataset) -> Run:
+    """The circumstances in which a dataset was built."""
+    return read_sealed(dataset.folder / RUN_NAME, Run)
+
+
