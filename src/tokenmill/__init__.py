@@ -1,11 +1,11 @@
 """tokenmill: raw text to training batches.
 
-    import tokenmill
+import tokenmill
 
-    report = tokenmill.build("data/", tokenizer="tokenizer.json", out="corpus/")
-    tokenmill.verify("corpus/")
-    dataset = tokenmill.open("corpus/")
-    dataset.shards[0].document(0)  # the ids of the first document
+report = tokenmill.build("data/", tokenizer="tokenizer.json", out="corpus/")
+tokenmill.verify("corpus/")
+dataset = tokenmill.open("corpus/")
+dataset.shards[0].document(0)  # the ids of the first document
 """
 
 from __future__ import annotations

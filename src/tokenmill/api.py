@@ -41,7 +41,10 @@ def estimate(
 
 
 def recipe(
-    inputs: str | Path | Sequence[str | Path], tokenizer: str | Path, out: str | Path, **options: Any
+    inputs: str | Path | Sequence[str | Path],
+    tokenizer: str | Path,
+    out: str | Path,
+    **options: Any,
 ) -> Recipe:
     """A checked recipe from flat options.
 

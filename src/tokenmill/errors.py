@@ -1,4 +1,4 @@
-"""The error tree. Every error says what, where, why and what to do next, and has a stable exit code.
+"""The error tree: every error says what, where, why and what next, and has a stable exit code.
 
     TokenmillError                 1   (never raised itself)
     ├── InternalError              1   our own bug: please report it

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+T = TypeVar("T")
 
 Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
@@ -58,7 +61,10 @@ class DocumentBatch:
     def select(self, keep: npt.NDArray[np.bool_]) -> DocumentBatch:
         """The documents where `keep` (shape (n,)) is true; rejections and counters stay behind."""
         indices = np.flatnonzero(keep).tolist()
-        pick = lambda values: [values[i] for i in indices]  # noqa: E731
+
+        def pick(values: list[T]) -> list[T]:
+            return [values[i] for i in indices]
+
         return DocumentBatch(
             source=self.source,
             texts=pick(self.texts),

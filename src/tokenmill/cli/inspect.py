@@ -82,7 +82,9 @@ def _show_dataset(options: argparse.Namespace) -> None:
     if len(manifest.sources) > MAX_SHOWN_SOURCES:
         print(f"{'':>38}  and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
     for number, first, last in edge_views(dataset):
-        print(f"\ndocument {number} begins  {_one_line(first)}\n{'':>10}and ends  {_one_line(last)}")
+        print(
+            f"\ndocument {number} begins  {_one_line(first)}\n{'':>10}and ends  {_one_line(last)}"
+        )
 
 
 def _print_json(value: dict[str, Any]) -> None:

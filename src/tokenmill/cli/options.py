@@ -14,13 +14,19 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -
     """Add inputs, tokenizer and every option of every section."""
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders, globs")
     parser.add_argument(
-        "--tokenizer", metavar="PATH", help="tokenizer.json, its folder, .tiktoken, .model, Hub name"
+        "--tokenizer",
+        metavar="PATH",
+        help="tokenizer.json, its folder, .tiktoken, .model, Hub name",
     )
     if out:
         parser.add_argument("--out", metavar="DIR", help="folder of the dataset")
     parser.add_argument("--config", metavar="FILE", help="YAML recipe; flags take precedence")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="A.B=C", help="override one option of a recipe"
+        "--set",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="override one option of a recipe",
     )
     for section, kind in SECTIONS.items():
         group = parser.add_argument_group(f"{section} ({(kind.__doc__ or '').splitlines()[0]})")

@@ -1,1 +1,1 @@
-"""Document batches to token batches: tokenizer files, engines, and the checks that keep ids exact."""
+"""Document batches to token batches: tokenizer files, engines, and what keeps ids exact."""

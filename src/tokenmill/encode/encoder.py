@@ -11,7 +11,7 @@ from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 
 ALONE_CHARACTERS = 16 << 20
-"""A longer document is encoded in a call of its own, so that its memory is freed before the next."""
+"""A longer document is encoded in a call of its own: its memory is free before the next."""
 
 
 class Encoder:
@@ -39,7 +39,9 @@ class Encoder:
             start = i + 1
         parts += [self._call(texts[start:])] if start < len(texts) else []
         ends = np.cumsum([len(part.ids) for part in parts])
-        shifted = [part.offsets[1:] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
+        shifted = [
+            part.offsets[1:] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)
+        ]
         offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
         return TokenBatch(np.concatenate([part.ids for part in parts]), offsets)
 

@@ -1,4 +1,4 @@
-"""Known tiktoken encodings: what a rank file leaves out, and the same split in tokenizer.json terms.
+"""Known tiktoken encodings: what a rank file leaves out, and the same split for a tokenizer.json.
 
 Patterns and special tokens are those that OpenAI publishes in `tiktoken_ext/openai_public.py` and
 Meta in Llama 3's `tokenizer.py`.
@@ -102,7 +102,10 @@ def ranks_to_json(data: bytes, encoding: Encoding) -> bytes | None:
         return None
     ranks = parse_ranks(data)
     symbols = byte_symbols()
-    spell = lambda token: "".join(symbols[byte] for byte in token)  # noqa: E731
+
+    def spell(token: bytes) -> str:
+        return "".join(symbols[byte] for byte in token)
+
     merges = []
     for token, rank in ranks.items():
         pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
@@ -129,7 +132,7 @@ def ranks_to_json(data: bytes, encoding: Encoding) -> bytes | None:
         "merges": [[spell(a), spell(b)] for *_, a, b in merges],
     }
     keys = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer")
-    values = ("1.0", None, None, [], None, pre_tokenizer)
+    values: tuple[object, ...] = ("1.0", None, None, [], None, pre_tokenizer)
     head = dict(zip(keys, values, strict=True))
     decoder = {**byte_level, "use_regex": True}
     return msgspec.json.encode({**head, "post_processor": None, "decoder": decoder, "model": model})

@@ -1,5 +1,6 @@
 """fastokens: the fast engine of choice. Its memory is bounded, and on the tokenizers that the gate
-admits it agrees with the reference on every Unicode code point (`bench/code_points.py`)."""
+admits it agrees with the reference on every Unicode code point (`bench/code_points.py`).
+"""
 
 from __future__ import annotations
 

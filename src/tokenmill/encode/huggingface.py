@@ -1,4 +1,4 @@
-"""Hugging Face `tokenizers`: the reference for tokenizer.json, and the engine where none is faster."""
+"""Hugging Face `tokenizers`: the reference for tokenizer.json, and the engine of last resort."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class HuggingFaceReference:
             tokenizer = tokenizers.Tokenizer.from_str(file.data.decode())
         except Exception as error:  # the library raises bare Exception
             where = file.origin
-            raise UserError(
-                "cannot load the tokenizer", where=where, why=str(error)
-            ) from error
+            raise UserError("cannot load the tokenizer", where=where, why=str(error)) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = not control_tokens

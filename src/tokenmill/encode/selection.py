@@ -90,9 +90,7 @@ def tokenizer_json(file: TokenizerFile) -> bytes | None:
     return None
 
 
-def load_engine(
-    name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int
-) -> Engine:
+def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
     """An engine with the reference behind it for documents that it is known to get wrong."""
     if name == REFERENCE:
         return load_reference(file, control_tokens)

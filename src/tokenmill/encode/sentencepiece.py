@@ -45,7 +45,7 @@ class SentencePieceReference:
         }
         self.unk_id = processor.unk_id() if processor.unk_id() >= 0 else None
         adds_bos = file.config.get("add_bos_token") is True and processor.bos_id() >= 0
-        self.prefix = (processor.bos_id(),) if adds_bos else ()
+        self.prefix: tuple[int, ...] = (processor.bos_id(),) if adds_bos else ()
         self.suffix: tuple[int, ...] = ()
 
     def token_id(self, token: str) -> int | None:
@@ -62,11 +62,11 @@ class SentencePieceReference:
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Ids of one text, and the character range of each token."""
-        pieces = self._processor.Encode(text, out_type="immutable_proto").pieces
+        pieces = self._processor.Encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type]
         ids = np.array([piece.id for piece in pieces], np.uint32)
         starts = np.array([piece.begin for piece in pieces], np.int64)
         return ids, starts, np.array([piece.end for piece in pieces], np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids; control tokens decode to nothing."""
-        return self._processor.Decode([int(i) for i in ids])
+        return str(self._processor.Decode([int(i) for i in ids]))

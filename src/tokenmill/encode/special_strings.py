@@ -18,7 +18,8 @@ class SpecialStrings:
         groups: dict[str, list[str]] = {}
         for token in tokens:
             groups.setdefault(token[:2], []).append(token)
-        self._starts = [os.path.commonprefix(group) for group in groups.values()]
+        # Characters are meant here, not parts of paths.
+        self._starts = [os.path.commonprefix(group) for group in groups.values()]  # noqa: RUF071
         self._pattern = re.compile("|".join(map(re.escape, tokens)))
 
     def counts(self, texts: Sequence[str]) -> dict[int, int]:

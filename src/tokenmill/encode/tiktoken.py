@@ -38,7 +38,7 @@ class TiktokenReference:
         self._control_tokens = control_tokens
         self.special_tokens = specials
         self.largest_id = max([*ranks.values(), *specials.values()])
-        self.unk_id = None
+        self.unk_id: int | None = None
         self.prefix = tuple(specials[name] for name in known.prefix)
         self.suffix: tuple[int, ...] = ()
 

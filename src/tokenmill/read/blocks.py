@@ -11,13 +11,13 @@ from tokenmill.read.compression import read_exactly
 def iter_blocks(
     stream: BinaryIO, start: int, stop: int | None, delimiter: bytes, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, block) for the records that begin in [start, stop) of `stream`.
+    r"""Yield (offset, block) for the records that begin in [start, stop) of `stream`.
 
     A record belongs to the range that holds its first byte, so neighbouring ranges share no
     record and lose none. `stream` must stand at `max(start - len(delimiter), 0)`. A block is as
     long as one record where a record is longer than `block_bytes`.
 
-    With newlines, "aa\\nbb\\ncc" from 1 to 4 gives the one block (3, "bb\\n").
+    With newlines, "aa\nbb\ncc" from 1 to 4 gives the one block (3, "bb\n").
     """
     offset = max(start - len(delimiter), 0)
     pending, skipping = b"", start > 0
@@ -57,7 +57,7 @@ def _end_of_records(
 
 
 def overlaps_itself(delimiter: bytes) -> bool:
-    """Whether some end of the delimiter is also a start of it, as in "\\n\\n".
+    r"""Whether some end of the delimiter is also a start of it, as in "\n\n".
 
     Such a delimiter can only be found from the start of a file, not from its middle.
     """

@@ -56,7 +56,7 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
     if compression == "gzip":
         from isal import igzip
 
-        return cast(BinaryIO, igzip.open(raw, "rb"))
+        return cast(BinaryIO, igzip.IGzipFile(fileobj=raw, mode="rb"))
     if compression == "zstd":
         try:
             from compression import zstd
@@ -67,11 +67,11 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
     if compression == "bzip2":
         import bz2
 
-        return bz2.open(raw, "rb")
+        return cast(BinaryIO, bz2.open(raw, "rb"))
     if compression == "xz":
         import lzma
 
-        return lzma.open(raw, "rb")
+        return cast(BinaryIO, lzma.open(raw, "rb"))
     raise InternalError(f"no decompressor for {compression!r}")
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from tokenmill.errors import StorageError
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import iter_record_batches, parse_record_batch
@@ -45,7 +43,7 @@ class Reader:
         self._fields = fields
         self._batch_bytes = batch_bytes
         self._jsonl = JsonlParser(fields)
-        self.observe: Observer = lambda source, data: None
+        self.observe: Observer = lambda *_: None
 
     def read(self, extent: Extent, spool: Spool | None = None) -> Iterator[DocumentBatch]:
         """Yield the documents of an extent, in order.
@@ -112,9 +110,7 @@ def delimiter_of(source: Source, fields: Fields) -> bytes:
 
 def _respooled(source: Source, spool: Spool) -> Source:
     status = spool.path.stat()
-    return Source(
-        source.index, source.name, spool.path, status.st_size, 0, "arrow-stream", "none"
-    )
+    return Source(source.index, source.name, spool.path, status.st_size, 0, "arrow-stream", "none")
 
 
 @contextmanager

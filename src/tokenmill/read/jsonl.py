@@ -40,7 +40,7 @@ class JsonlParser:
         self._text_path = fields.text.split(".")
         self._extra = {name: name.split(".") for name in fields.extra}
         record, text_of = _record_type(self._text_path, self._extra)
-        self._decoder = msgspec.json.Decoder(record)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(record)
         self._text_of = text_of
 
     def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
@@ -90,9 +90,7 @@ class JsonlParser:
             record = self._parse_line(line)
             if isinstance(record, tuple):
                 reason, detail = record
-                rejected.append(
-                    Rejection(source, offset + start, len(line), reason, detail, line)
-                )
+                rejected.append(Rejection(source, offset + start, len(line), reason, detail, line))
             else:
                 records.append(record)
                 kept.append(index)

@@ -69,9 +69,7 @@ def find_sources(inputs: Sequence[str], file_format: str = "auto") -> list[Sourc
         detected, compression = _detect(path, file_format)
         name = real.relative_to(common).as_posix()
         sources.append(
-            Source(
-                index, name, real, status.st_size, status.st_mtime_ns, detected, compression
-            )
+            Source(index, name, real, status.st_size, status.st_mtime_ns, detected, compression)
         )
     _refuse_mixture(sources)
     return sources

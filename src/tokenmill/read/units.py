@@ -112,9 +112,7 @@ def _group_unit(group: Sequence[Source]) -> Unit:
 def _cut_bytes(source: Source, unit_bytes: int) -> Iterator[Unit]:
     for part, start in enumerate(range(0, source.num_bytes, unit_bytes)):
         stop = min(start + unit_bytes, source.num_bytes)
-        yield Unit(
-            unit_key(source.index, part), (Extent(source.index, start, stop),), stop - start
-        )
+        yield Unit(unit_key(source.index, part), (Extent(source.index, start, stop),), stop - start)
 
 
 def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
@@ -134,7 +132,5 @@ def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
         size = sum(sizes[start:stop])
         if stop == len(sizes) or size + sizes[stop] > unit_bytes:
             share = source.num_bytes * size // total
-            yield Unit(
-                unit_key(source.index, part), (Extent(source.index, start, stop),), share
-            )
+            yield Unit(unit_key(source.index, part), (Extent(source.index, start, stop),), share)
             start, part = stop, part + 1

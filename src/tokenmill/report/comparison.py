@@ -67,7 +67,9 @@ def find_again(dataset: Dataset) -> list[Source]:
             raise UserError(
                 "a source is no longer what the dataset was built from",
                 where=name,
-                why="it is gone" if status is None else f"{status.st_size} bytes, not {entry.bytes}",
+                why="it is gone"
+                if status is None
+                else f"{status.st_size} bytes, not {entry.bytes}",
                 hint="bring the file back, or verify without --against-sources",
             )
         sources.append(

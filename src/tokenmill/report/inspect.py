@@ -1,4 +1,4 @@
-"""What is in a dataset, for people: sources, counts, and documents with their boundaries visible."""
+"""What is in a dataset, for people: sources, counts, documents with their boundaries visible."""
 
 from __future__ import annotations
 

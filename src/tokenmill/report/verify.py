@@ -220,5 +220,3 @@ def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:
 def stored_run(dataset: Dataset) -> Run:
     """The circumstances in which a dataset was built."""
     return read_sealed(dataset.folder / RUN_NAME, Run)
-
-

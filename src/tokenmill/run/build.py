@@ -318,9 +318,7 @@ class _Build:
             receipts = receipts[: keys.index(crossing[0]) + 1]
         return receipts
 
-    def _publish(
-        self, receipts: list[Receipt], board: ProgressBoard, engine: str
-    ) -> BuildReport:
+    def _publish(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> BuildReport:
         prepared, workspace = self.prepared, self.workspace
         sources = describe_sources(prepared.sources, receipts, self.quarantined)
         totals = Counts()
@@ -373,7 +371,9 @@ class _Build:
             audited_documents=sum(receipt.audited for receipt in receipts),
             calibrated_texts=self.num_calibrated,
             attempts=self.state["attempts"],
-            seconds={name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()},
+            seconds={
+                name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()
+            },
             peak_bytes=board.peak_bytes,
         )
 
@@ -383,5 +383,3 @@ def _damaged_files(errors: list[TokenmillError]) -> TokenmillError:
         return errors[0]
     places = "; ".join(f"{error.where}: {error.why}" for error in errors)
     return DataError(f"{len(errors)} input files are damaged", why=places, hint=errors[0].hint)
-
-

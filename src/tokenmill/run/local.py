@@ -147,7 +147,7 @@ class _Crew:
         return self._tasks.exhausted and not any(process.busy for process in self._processes)
 
     def _start(self) -> None:
-        popen = subprocess.Popen(  # noqa: S603 - our own module
+        popen = subprocess.Popen(
             [sys.executable, "-m", "tokenmill.run.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -179,24 +179,28 @@ class _Crew:
         process, message = event
         if message is None:
             self._ended(process)
-        elif isinstance(message, Progress):
-            self._session.board.advance(process.popen.pid, message.tally)
-        elif isinstance(message, Started):
-            self._session.board.start_worker(process.popen.pid, message.seconds)
-        elif isinstance(message, Calibrated):
-            process.calibrated = True
-            held, process.held = process.held, []
-            for done in held:
-                self._finish(process, done)
-        elif isinstance(message, Encoded):
-            process.running = None
-        elif isinstance(message, Done):
-            if process.calibrated:
-                self._finish(process, message)
-            else:
+        else:
+            self._heard(process, message)
+
+    def _heard(self, process: _Process, message: messages.Message) -> None:
+        match message:
+            case Progress(tally=tally):
+                self._session.board.advance(process.popen.pid, tally)
+            case Started(seconds=seconds):
+                self._session.board.start_worker(process.popen.pid, seconds)
+            case Encoded():
+                process.running = None
+            case Calibrated():
+                process.calibrated = True
+                held, process.held = process.held, []
+                for done in held:
+                    self._finish(process, done)
+            case Done() if not process.calibrated:
                 process.held.append(message)
-        elif isinstance(message, Failed):
-            self._failed(process, message)
+            case Done():
+                self._finish(process, message)
+            case Failed():
+                self._failed(process, message)
 
     def _finish(self, process: _Process, done: Done) -> None:
         task = process.committing.pop(done.receipt.key)

@@ -95,9 +95,7 @@ def failure(key: str, error: BaseException, source: int | None) -> Failed:
         hint = "please report this, with --debug for the whole story"
         parts, name = ("an unexpected error", f"unit {key}", why, hint), "InternalError"
     what, where, why, hint = parts
-    return Failed(
-        key=key, error=name, what=what, where=where, why=why, hint=hint, source=source
-    )
+    return Failed(key=key, error=name, what=what, where=where, why=why, hint=hint, source=source)
 
 
 def encode(message: object) -> bytes:

@@ -19,7 +19,14 @@ from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.preview import fields_of_first_records
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream, Unit, choose_unit_bytes, cut_units, decompressed_bytes
+from tokenmill.read.units import (
+    Extent,
+    Stream,
+    Unit,
+    choose_unit_bytes,
+    cut_units,
+    decompressed_bytes,
+)
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import Resources, choose_resources
 from tokenmill.store.layout import token_dtype
@@ -175,5 +182,3 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-

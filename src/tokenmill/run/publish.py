@@ -61,7 +61,7 @@ def number_shards(
     shards: list[ShardEntry] = []
     rejected: list[FileEntry] = []
     for index, receipt in enumerate(receipts):
-        files = []
+        files: list[FileEntry] = []
         for file in receipt.files:
             number = index if file.name == "jsonl" else len(shards)
             name = f"{PART_FOLDERS[file.name]}/{number:05d}.{file.name}"
@@ -141,5 +141,3 @@ def sweep(workspace: Workspace) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     for path in workspace.work.glob("*.json"):
         path.unlink()
-
-

@@ -1,4 +1,4 @@
-"""The complete configuration of a build: options, YAML recipes, overrides, and what is wrong with them.
+"""The complete configuration of a build: options, YAML recipes, overrides, all problems at once.
 
 The flags of the command line, the keys of a recipe and the keyword arguments of `tokenmill.build`
 are the fields below; each is described once, here.
@@ -35,9 +35,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
     id_field: Annotated[str | None, Meta(description="field kept as the document's id")] = None
-    keep: Annotated[
-        list[str], Meta(description="further fields kept in the documents table")
-    ] = []
+    keep: Annotated[list[str], Meta(description="further fields kept in the documents table")] = []
     no_loss: Annotated[
         str | None,
         Meta(description="field with [start, stop) character ranges that carry no loss"),
@@ -66,17 +64,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How it is encoded."""
 
-    engine: Annotated[
-        str, Meta(description="auto, fastokens, gigatoken or reference")
-    ] = "auto"
+    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken or reference")] = "auto"
     encoding: Annotated[str, Meta(description="name of a tiktoken rank file's encoding")] = ""
-    eos: Annotated[
-        str | None, Meta(description="end-of-document token, or its id")
-    ] = None
+    eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
     pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
     special_tokens: Annotated[
         Literal["text", "control", "error"],
-        Meta(description="special-token strings inside text: ordinary text, control tokens, refused"),
+        Meta(
+            description="special-token strings inside text: ordinary text, control tokens, refused"
+        ),
     ] = "text"
     unknown: Annotated[
         Literal["count", "error"], Meta(description="unknown tokens: counted, or refused")
@@ -164,7 +160,9 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         }
         if not problems:
             values[key] = SECTIONS[key](**found)
-    problems += [f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if not options.get(key)]
+    problems += [
+        f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if not options.get(key)
+    ]
     if not problems:
         recipe = Recipe(**values)
         problems = list(_conflicts(recipe))
@@ -199,7 +197,9 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
     """Options with each "a.b=value" assignment applied; values are read as YAML."""
     import yaml
 
-    result = {key: dict(value) if isinstance(value, dict) else value for key, value in options.items()}
+    result = {
+        key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
+    }
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         *section, key = name.strip().split(".")
@@ -217,7 +217,7 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
 
 
 def parse_bytes(value: str) -> int:
-    """ "2GB", "512 MiB" or "1000" as a number of bytes.
+    """A size such as "2GB", "512 MiB" or "1000", in bytes.
 
     Raises:
         ValueError: it is none of these.
@@ -232,7 +232,7 @@ def parse_bytes(value: str) -> int:
 
 
 def parse_share(value: str) -> float:
-    """ "0.1%" or "0.001" as a share.
+    """A share such as "0.1%" or "0.001".
 
     Raises:
         ValueError: it is neither.

@@ -135,19 +135,23 @@ class UnitRunner:
         """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest."""
         attempt = _Attempt(self, unit, limit)
         try:
-            for extent in unit.extents:
-                if extent.source in excluded or attempt.limited:
-                    continue
-                self.current_source = extent.source
-                for batch in attempt.timed("read", self.reader.read(extent, spool)):
-                    attempt.add(batch)
-                    report(attempt.tally)
-                    if attempt.limited:
-                        break
+            for batch in attempt.timed("read", self._batches(unit, spool, excluded)):
+                attempt.add(batch)
+                report(attempt.tally)
+                if attempt.limited:
+                    break
             return attempt.finish(excluded)
         except BaseException:
             attempt.writer.discard()
             raise
+
+    def _batches(
+        self, unit: Unit, spool: Spool | None, excluded: Sequence[int]
+    ) -> Iterator[DocumentBatch]:
+        for extent in unit.extents:
+            if extent.source not in excluded:
+                self.current_source = extent.source
+                yield from self.reader.read(extent, spool)
 
 
 @dataclass(slots=True)
@@ -258,8 +262,10 @@ class _Attempt:
         if special and policy.special_tokens == "error":
             index = next(iter(special))
             self._refuse(batch, index, "a special token in its text", "--special-tokens text")
-        unknown = np.flatnonzero(tokens.ids == setup.unk_id) if setup.unk_id is not None else ()
-        if len(unknown) and policy.unknown == "error":
+        unknown: Sequence[int] = ()
+        if setup.unk_id is not None:
+            unknown = np.flatnonzero(tokens.ids == setup.unk_id).tolist()
+        if unknown and policy.unknown == "error":
             index = int(np.searchsorted(tokens.offsets, unknown[0], side="right")) - 1
             self._refuse(batch, index, "an unknown token", "--unknown count")
         written = tokens.lengths > 0
@@ -328,4 +334,3 @@ class _Attempt:
         ids, lengths = enclose_documents(tokens, setup.prefix, setup.eos_id, runner.layout.dtype)
         in_validation = chosen(hashes, setup.recipe.read.validation)
         self.writer.append(batch, ids, lengths, in_validation, no_loss)
-

@@ -25,7 +25,7 @@ from tokenmill.records import Int64Array
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
-DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<i4"): 4}
+DTYPE_CODES: dict[np.dtype[np.integer], int] = {np.dtype("<u2"): 8, np.dtype("<i4"): 4}
 MAX_DOCUMENT_TOKENS = 2**31 - 1
 
 

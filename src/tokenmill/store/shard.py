@@ -69,7 +69,7 @@ class ShardWriter:
                 hint="split the document",
             )
         with storage_errors("write a shard", self._paths["bin"]):
-            self._tokens.write(memoryview(ids))
+            self._tokens.write(ids.data)
             self._lengths.append(lengths)
             self._documents.append(batch, in_validation, no_loss)
         self.num_documents += len(lengths)
