@@ -69,9 +69,12 @@ def _eos(reference: Reference, file: TokenizerFile, eos: str | None) -> tuple[in
 
 
 def _known_id(reference: Reference, token: str, where: str) -> int:
-    found = reference.token_id(token)
-    if found is None and token.isdecimal() and int(token) <= reference.largest_id:
-        found = int(token)
+    # A number is an id: most vocabularies hold digits as tokens, and no one means those.
+    found = reference.special_tokens.get(token)
+    if found is None and token.isdecimal():
+        found = int(token) if int(token) <= reference.largest_id else None
+    elif found is None:
+        found = reference.token_id(token)
     if found is None:
         specials = ", ".join(sorted(reference.special_tokens)[:12]) or "none"
         why = f"the tokenizer's special tokens are: {specials}"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenmill.encode.encodings import LLAMA3_SPLIT
+from tokenmill.encode.encodings import LLAMA3_SPLIT, byte_symbols
 
 Json = dict[str, Any]
 
 _QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+_NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 EXACT_SPLITS = {LLAMA3_SPLIT, _QWEN2_SPLIT}
 
 
@@ -30,34 +31,90 @@ def gigatoken_objection(tokenizer: Json) -> str:
     """Why gigatoken may not have this tokenizer; "" where it may."""
     if objection := _common_objection(tokenizer):
         return objection
-    if not _is_sentencepiece(tokenizer):
-        normalizer = "a normalizer" if tokenizer.get("normalizer") else ""
-        return _byte_level_objection(tokenizer) or normalizer
-    if missing := [b for b in range(256) if f"<0x{b:02X}>" not in tokenizer["model"]["vocab"]]:
-        return f"{len(missing)} byte tokens are missing from the vocabulary"
-    kinds = {member["type"] for member in _members(tokenizer.get("normalizer"), "normalizers")}
-    known = {"Prepend", "Replace", "Strip", "Precompiled"}
-    return f"normalizer {sorted(kinds - known)[0]}" if kinds - known else ""
+    if _is_sentencepiece(tokenizer):
+        return _gigatoken_sentencepiece_objection(tokenizer)
+    if tokenizer.get("normalizer"):
+        return "a normalizer"
+    if len((tokenizer.get("pre_tokenizer") or {}).get("pretokenizers", "")) == 1:
+        return "a sequence of one pre-tokenizer"
+    return _byte_level_objection(tokenizer)
+
+
+def _gigatoken_sentencepiece_objection(tokenizer: Json) -> str:
+    for member in _members(tokenizer.get("normalizer"), "normalizers"):
+        if member["type"] not in {"Prepend", "Replace", "Strip", "Precompiled"}:
+            return f"normalizer {member['type']}"
+        if member["type"] == "Replace" and member["pattern"].get("Regex", " {2,}") != " {2,}":
+            return "a normalizer with a regex"
+    members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    metaspace = [m["type"] == "Metaspace" and m.get("replacement") == "▁" for m in members]
+    words = [_splits_after_spaces(member) for member in members]
+    return "" if not members or metaspace == [True] or words == [True] else "a pre-tokenizer"
+
+
+def _splits_after_spaces(member: Json) -> bool:
+    """Gemma's split, which has nothing left to find once its normalizer replaced the spaces."""
+    return (
+        member["type"] == "Split"
+        and member["pattern"] == {"String": " "}
+        and member.get("behavior") == "MergedWithPrevious"
+        and not member.get("invert")
+    )
 
 
 def _common_objection(tokenizer: Json) -> str:
     model = tokenizer["model"]
+    if model.get("type", "BPE") != "BPE" or "merges" not in model:
+        return f"model {model.get('type')}"
     added = tokenizer.get("added_tokens") or []
-    merges = [tuple(m) if isinstance(m, list) else m for m in model.get("merges", ())]
-    ids = {token["content"]: token["id"] for token in added}
+    merges = [tuple(m) if isinstance(m, list) else m for m in model["merges"]]
     checks = {
-        f"model {model.get('type')}": model.get("type", "BPE") != "BPE" or "merges" not in model,
         "dropout": bool(model.get("dropout")),
         "a subword prefix": bool(model.get("continuing_subword_prefix")),
         "a word suffix": bool(model.get("end_of_word_suffix")),
         "duplicate merges": len(set(merges)) != len(merges),
         "a single_word added token": any(token.get("single_word") for token in added),
-        "an added token that is not ASCII": not all(content.isascii() for content in ids),
-        "an added token whose id is not its own": any(
-            model["vocab"].get(content, i) != i for content, i in ids.items()
+        "an added token that is not ASCII": not all(token["content"].isascii() for token in added),
+        "an added token whose id is not its own": _loaded_ids(model["vocab"], added)
+        != [token["id"] for token in added],
+        "added tokens that overlap": _can_overlap(
+            [token["content"] for token in added if not token.get("normalized")],
+            [token["content"] for token in added if token.get("normalized")],
         ),
+        "bytes that are missing from the vocabulary": not model["vocab"].keys()
+        >= _needed_bytes(_is_sentencepiece(tokenizer)),
     }
     return next((name for name, found in checks.items() if found), "")
+
+
+def _loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
+    """The ids that the reference gives added tokens: it numbers new ones itself, without gaps."""
+    ids: dict[str, int] = {}
+    following = len(vocab)
+    for token in added:
+        own = ids.setdefault(token["content"], vocab.get(token["content"], following))
+        following = max(following, own + 1)
+    return [ids[token["content"]] for token in added]
+
+
+def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
+    """Whether a text can hold one of each that share characters: the reference takes the raw one
+    first, the engines the leftmost.
+    """
+    for ours, theirs in ((raw, normalized), (normalized, raw)):
+        starts = {token[:stop] for token in ours for stop in range(1, len(token) + 1)}
+        if any(token[start:] in starts for token in theirs for start in range(len(token))):
+            return True
+        if any(token and token in other for token in theirs for other in ours):
+            return True
+    return False
+
+
+def _needed_bytes(sentencepiece: bool) -> set[str]:
+    """The spelling of every byte; byte-level vocabularies may lack what UTF-8 never holds."""
+    if sentencepiece:
+        return {f"<0x{byte:02X}>" for byte in range(256)}
+    return {symbol for byte, symbol in enumerate(byte_symbols()) if byte not in _NEVER_IN_UTF8}
 
 
 def _byte_level_objection(tokenizer: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -47,11 +48,9 @@ class HuggingFaceReference:
         if unk is None and isinstance(model.get("unk_id"), int):
             unk = tokenizer.id_to_token(model["unk_id"])
         self.unk_id = tokenizer.token_to_id(unk) if unk else None
-        bare = tokenizer.encode("a", add_special_tokens=False).ids
-        whole = tokenizer.encode("a", add_special_tokens=True).ids
-        start = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-        self.prefix = tuple(whole[:start])
-        self.suffix = tuple(whole[start + len(bare) :])
+        self.prefix, self.suffix = _surroundings(tokenizer, file.origin)
+        # It adds nothing to the texts below, but would cut the spaces off the offsets.
+        tokenizer.post_processor = None
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content."""
@@ -81,3 +80,19 @@ class HuggingFaceReference:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens shown."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the post-processor puts before and after a text that has tokens."""
+    for text in ("a", *tokenizer.get_vocab()):
+        try:
+            bare = tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # the library raises bare Exception
+            what = f"the tokenizer cannot encode {text!r}"
+            raise UserError(what, where=origin, why=str(error)) from error
+        if bare:
+            whole = tokenizer.encode(text, add_special_tokens=True).ids
+            starts = range(len(whole) - len(bare) + 1)
+            start = next(i for i in starts if whole[i : i + len(bare)] == bare)
+            return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+    return (), ()

@@ -28,9 +28,9 @@ _UNICODE_17 = [
 ]
 
 
-def routes_for(engine: str, tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
+def gigatoken_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
     """What a document must hold to be the reference's, or None where nothing is known."""
-    if engine != "gigatoken" or tokenizer["model"].get("byte_fallback"):
+    if tokenizer["model"].get("byte_fallback"):
         return None
     return re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNICODE_17) + "]")
 

@@ -18,7 +18,7 @@ import msgspec
 from tokenmill.encode.encodings import ENCODINGS, ranks_to_json
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.gate import fastokens_objection, gigatoken_objection
-from tokenmill.encode.routing import RoutedEngine, routes_for
+from tokenmill.encode.routing import RoutedEngine, gigatoken_routes
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import EngineError, UserError
 
@@ -97,16 +97,14 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
     data = tokenizer_json(file)
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
-    engine: Engine
     if name == "fastokens":
         from tokenmill.encode.fastokens import FastokensEngine
 
-        engine = FastokensEngine(data, control_tokens)
-    else:
-        from tokenmill.encode.gigatoken import GigatokenEngine
+        return FastokensEngine(data, control_tokens)
+    from tokenmill.encode.gigatoken import GigatokenEngine
 
-        engine = GigatokenEngine(data, control_tokens, cache_bytes)
-    routes = routes_for(name, msgspec.json.decode(data))
+    engine = GigatokenEngine(data, control_tokens, cache_bytes)
+    routes = gigatoken_routes(msgspec.json.decode(data))
     if not routes:
         return engine
     return RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))

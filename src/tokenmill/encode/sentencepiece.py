@@ -62,10 +62,14 @@ class SentencePieceReference:
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Ids of one text, and the character range of each token."""
-        pieces = self._processor.Encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type]
-        ids = np.array([piece.id for piece in pieces], np.uint32)
-        starts = np.array([piece.begin for piece in pieces], np.int64)
-        return ids, starts, np.array([piece.end for piece in pieces], np.int64)
+        found = self._processor.Encode(text, return_type="offset_mapping")
+        ranges = found["offsets"]
+        # A character of several pieces is given to the last of them only; it is the others' too.
+        for i in reversed(range(len(ranges) - 1)):
+            if ranges[i][0] == ranges[i][1]:
+                ranges[i] = ranges[i + 1]
+        pairs = np.array(ranges, np.int64).reshape(-1, 2)
+        return np.array(found["ids"], np.uint32), pairs[:, 0], pairs[:, 1]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids; control tokens decode to nothing."""

@@ -27,14 +27,21 @@ class TiktokenReference:
             raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
         self.version = importlib.metadata.version("tiktoken")
         known = ENCODINGS[file.encoding]
-        ranks = parse_ranks(file.data)
-        specials = {name: i for name, i in known.special_tokens.items() if i not in ranks.values()}
-        self._encoding = tiktoken.Encoding(
-            file.encoding,
-            pat_str=known.pattern,
-            mergeable_ranks=ranks,
-            special_tokens=specials,
-        )
+        try:
+            ranks = parse_ranks(file.data)
+            taken = set(ranks.values())
+            if len(taken) < len(ranks):
+                raise ValueError("two tokens have the same rank")
+            specials = {name: i for name, i in known.special_tokens.items() if i not in taken}
+            self._encoding = tiktoken.Encoding(
+                file.encoding,
+                pat_str=known.pattern,
+                mergeable_ranks=ranks,
+                special_tokens=specials,
+            )
+        except ValueError as error:
+            why = str(error)
+            raise UserError("cannot load the tokenizer", where=file.origin, why=why) from error
         self._control_tokens = control_tokens
         self.special_tokens = specials
         self.largest_id = max([*ranks.values(), *specials.values()])

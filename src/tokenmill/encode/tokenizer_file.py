@@ -17,6 +17,7 @@ FILE_NAMES = {
     "tiktoken": "tokenizer.tiktoken",
     "sentencepiece": "tokenizer.model",
 }
+SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAME = "tokenizer_config.json"
 MAX_TOKENIZER_BYTES = 1 << 28
 
@@ -52,7 +53,11 @@ def load_tokenizer_file(spec: str, encoding: str = "") -> TokenizerFile:
         path = _file_in(path)
     if path.is_file():
         return _load(path, encoding, origin=spec)
-    if spec.count("/") == 1 and not spec.startswith((".", "/", "~")) and not path.suffix:
+    if (
+        spec.count("/") == 1
+        and not spec.startswith((".", "/", "~"))
+        and path.suffix not in SUFFIXES
+    ):
         return _load(_from_hub(spec), encoding, origin=spec)
     hint = "give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name"
     raise UserError("there is no such tokenizer", where=spec, hint=hint)
@@ -60,7 +65,8 @@ def load_tokenizer_file(spec: str, encoding: str = "") -> TokenizerFile:
 
 def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFile:
     """The tokenizer that a dataset carries in its `tokenizer/` folder."""
-    return _load(folder / FILE_NAMES[kind], encoding, origin=str(folder))
+    path = folder / FILE_NAMES[kind]
+    return _load(path, encoding, origin=str(folder), kind=kind)
 
 
 def _file_in(folder: Path) -> Path:
@@ -96,12 +102,12 @@ def _from_hub(name: str) -> Path:
     return path
 
 
-def _load(path: Path, encoding: str, origin: str) -> TokenizerFile:
+def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
     if path.stat().st_size > MAX_TOKENIZER_BYTES:
         why = f"it has {path.stat().st_size} bytes; the limit is {MAX_TOKENIZER_BYTES}"
         raise UserError("the tokenizer file is too large", where=str(path), why=why)
     data = path.read_bytes()
-    kind = _kind(path, data)
+    kind = kind or _kind(path, data)
     if kind == "tiktoken":
         encoding = _known_encoding(path, encoding, data)
     elif encoding:
@@ -116,13 +122,14 @@ def _load(path: Path, encoding: str, origin: str) -> TokenizerFile:
 
 
 def _kind(path: Path, data: bytes) -> str:
+    first_line = data.split(b"\n", 1)[0].split()
     if data.lstrip()[:1] == b"{":
         if isinstance(_json_object(path).get("model"), dict):
             return "huggingface"
+    elif len(first_line) == 2 and first_line[1].isdigit():  # Llama 3's is called tokenizer.model
+        return "tiktoken"
     elif path.suffix == ".model" or data[:1] == b"\n":
         return "sentencepiece"
-    elif len(data.split(b"\n", 1)[0].split()) == 2:
-        return "tiktoken"
     why = "it is no tokenizer.json, no tiktoken rank file and no SentencePiece model"
     raise UserError("the tokenizer's kind is unknown", where=str(path), why=why)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from tokenmill.read.compression import read_exactly
-
 
 def iter_blocks(
     stream: BinaryIO, start: int, stop: int | None, delimiter: bytes, block_bytes: int
@@ -19,41 +17,82 @@ def iter_blocks(
 
     With newlines, "aa\nbb\ncc" from 1 to 4 gives the one block (3, "bb\n").
     """
-    offset = max(start - len(delimiter), 0)
-    pending, skipping = b"", start > 0
-    while True:
-        piece = read_exactly(stream, max(block_bytes, len(pending)))
-        data = pending + piece if pending else piece
+    window = _Window(stream, max(start - len(delimiter), 0), block_bytes)
+    skipping, finished = start > 0, False
+    while not finished:
+        final = window.fill()
         if skipping:
-            found = data.find(delimiter)
-            if found < 0 and piece:
-                offset, pending = offset + len(data) - (keep := len(delimiter) - 1), data[-keep:]
-                pending = pending if keep else b""
+            first = window.end_of_first(delimiter, 0)
+            skipping = not (first or final)
+            window.drop(first or window.filled - (0 if final else len(delimiter) - 1))
+            if skipping:
                 continue
-            cut = len(data) if found < 0 else found + len(delimiter)
-            offset, data, skipping = offset + cut, data[cut:], False
-        end, finished = _end_of_records(data, offset, stop, delimiter, final=not piece)
+        offset = window.offset
+        end, finished = _end_of_records(window, stop, delimiter, final=final)
         if end:
-            yield offset, data[:end]
-        if finished:
-            return
-        offset, pending = offset + end, data[end:]
+            yield offset, window.take(end)
 
 
 def _end_of_records(
-    data: bytes, offset: int, stop: int | None, delimiter: bytes, *, final: bool
+    window: _Window, stop: int | None, delimiter: bytes, *, final: bool
 ) -> tuple[int, bool]:
-    """Where the whole records of `data` that begin before `stop` end, and whether they are all."""
+    """Where the whole records of the window that begin before `stop` end; whether they are all."""
     if stop is not None:
-        if offset >= stop:
+        if window.offset >= stop:
             return 0, True
-        first = data.find(delimiter, max(stop - len(delimiter) - offset, 0))
-        if first >= 0:
-            return first + len(delimiter), True
-    if final:
-        return len(data), True
-    last = data.rfind(delimiter)
-    return (last + len(delimiter) if last >= 0 else 0), False
+        last = window.end_of_first(delimiter, max(stop - len(delimiter) - window.offset, 0))
+        if last:
+            return last, True
+    return (window.filled, True) if final else (window.end_of_last(delimiter), False)
+
+
+class _Window:
+    """The bytes of a stream from `offset` on, in memory that is used again for every block."""
+
+    def __init__(self, stream: BinaryIO, offset: int, size: int) -> None:
+        self._stream = stream
+        self._buffer = bytearray(size)
+        self.offset = offset
+        self.filled = 0
+
+    def fill(self) -> bool:
+        """Read until the window is full, and say whether the stream has ended.
+
+        A window that no record fits into becomes twice as large.
+        """
+        if self.filled == len(self._buffer):
+            self._buffer += bytes(self.filled)
+        with memoryview(self._buffer) as view:
+            while self.filled < len(view):
+                count = self._stream.readinto(view[self.filled :])  # type: ignore[attr-defined]
+                if not count:
+                    return True
+                self.filled += count
+        return False
+
+    def end_of_first(self, delimiter: bytes, start: int) -> int:
+        """The place after the first delimiter from `start` on, or 0."""
+        found = self._buffer.find(delimiter, start, self.filled)
+        return found + len(delimiter) if found >= 0 else 0
+
+    def end_of_last(self, delimiter: bytes) -> int:
+        """The place after the last delimiter, or 0."""
+        found = self._buffer.rfind(delimiter, 0, self.filled)
+        return found + len(delimiter) if found >= 0 else 0
+
+    def take(self, end: int) -> bytes:
+        """The bytes up to `end`, which leave the window."""
+        with memoryview(self._buffer) as view:
+            block = bytes(view[:end])
+        self.drop(end)
+        return block
+
+    def drop(self, end: int) -> None:
+        """Bytes up to `end` leave the window."""
+        with memoryview(self._buffer) as view:
+            view[: self.filled - end] = view[end : self.filled]
+        self.filled -= end
+        self.offset += end
 
 
 def overlaps_itself(delimiter: bytes) -> bool:

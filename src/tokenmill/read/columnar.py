@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tokenmill.read.sources import Source
 
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
 
 def row_group_bytes(path: Path) -> list[int]:
     """Uncompressed bytes of each row group of a Parquet file, all columns together."""
@@ -27,6 +29,15 @@ def row_group_bytes(path: Path) -> list[int]:
     with _arrow_damage_named(path):
         metadata = pq.ParquetFile(path).metadata
         return [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+
+
+def record_batch_bytes(path: Path) -> list[int]:
+    """Bytes of each record batch of an Arrow file, all columns together."""
+    import pyarrow as pa
+
+    with _arrow_damage_named(path):
+        reader = pa.ipc.open_file(path)
+        return [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
 
 
 def schema_of(source: Source) -> pa.Schema:
@@ -45,16 +56,19 @@ def schema_of(source: Source) -> pa.Schema:
 
 def check_schema(source: Source, fields: Fields) -> None:
     """Raise a UserError where a field is missing, or the text is not a column of strings."""
+    _check_columns(schema_of(source), source.path, fields)
+
+
+def _check_columns(schema: pa.Schema, path: Path, fields: Fields) -> None:
     import pyarrow as pa
 
-    schema = schema_of(source)
     for name in (fields.text, *fields.extra):
         kind: pa.DataType = pa.struct(list(schema))
         for key in name.split("."):
             if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
                 raise UserError(
                     f"there is no column {name!r}",
-                    where=str(source.path),
+                    where=str(path),
                     why=f"the columns are {', '.join(schema.names)}",
                     hint="name the right one with --text-field, --id-field, --keep or --no-loss",
                 )
@@ -62,7 +76,7 @@ def check_schema(source: Source, fields: Fields) -> None:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if name == fields.text and not (_is_stringlike(kind) or pa.types.is_null(kind)):
             why = f"its type is {kind}, not a string"
-            raise UserError(f"column {name!r} holds no text", where=str(source.path), why=why)
+            raise UserError(f"column {name!r} holds no text", where=str(path), why=why)
 
 
 def iter_record_batches(
@@ -82,6 +96,7 @@ def iter_record_batches(
     with _arrow_damage_named(source.path):
         if source.format == "parquet":
             file = pq.ParquetFile(raw or source.path)
+            _check_columns(file.schema_arrow, source.path, fields)
             groups = range(file.metadata.num_row_groups) if groups is None else groups
             counts = [file.metadata.row_group(i).num_rows for i in range(groups.stop)]
             num_bytes = sum(file.metadata.row_group(i).total_byte_size for i in groups)
@@ -92,15 +107,36 @@ def iter_record_batches(
             )
         elif source.format == "arrow-file":
             reader = pa.ipc.open_file(raw or source.path)
+            _check_columns(reader.schema, source.path, fields)
             groups = range(reader.num_record_batches) if groups is None else groups
             row = sum(reader.get_batch(i).num_rows for i in range(groups.start))
             batches = (reader.get_batch(i) for i in groups)
         else:
-            row, batches = 0, pa.ipc.open_stream(raw or pa.OSFile(str(source.path)))
+            stream = raw or pa.OSFile(str(source.path))
+            row, batches = 0, _stream_batches(stream, source.path, fields)
         for batch in batches:
             for piece in _sliced(batch, batch_bytes):
                 yield row, piece
                 row += piece.num_rows
+
+
+def _stream_batches(
+    file: BinaryIO | pa.NativeFile, path: Path, fields: Fields
+) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow stream, which must end with its end mark and nothing after it.
+
+    Without the mark, a file that was cut off between two batches would look whole.
+    """
+    import pyarrow as pa
+
+    reader = pa.ipc.open_stream(file)
+    _check_columns(reader.schema, path, fields)
+    yield from reader
+    file.seek(file.tell() - len(_END_OF_STREAM))
+    if file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        raise damaged(path, "the Arrow stream is cut off: it has no end mark")
+    if file.read(1):
+        raise damaged(path, "something follows the end of the Arrow stream")
 
 
 def parse_record_batch(
@@ -108,7 +144,7 @@ def parse_record_batch(
 ) -> DocumentBatch:
     """The documents of a record batch; null, undecodable and mistyped rows are set aside."""
     texts, reasons = _texts(_column(batch, fields.text))
-    extra = {name: _column(batch, name).to_pylist() for name in fields.extra}
+    extra = {name: _values(name, _column(batch, name), reasons) for name in fields.extra}
     spans = None
     if fields.no_loss:
         spans = []
@@ -120,8 +156,8 @@ def parse_record_batch(
                 reasons.setdefault(row, ("invalid-spans", str(error), b""))
     sizes = np.fromiter((_utf8_bytes(text) for text in texts), np.int64, len(texts))
     rejected = [
-        Rejection(source.index, first_row + row, len(record), reason, detail, record)
-        for row, (reason, detail, record) in sorted(reasons.items())
+        _rejection(source.index, first_row + row, reasons[row], texts[row])
+        for row in sorted(reasons)
     ]
     documents = DocumentBatch(
         source.index,
@@ -138,6 +174,32 @@ def parse_record_batch(
         documents = documents.select(keep)
         documents.rejected = rejected
     return documents
+
+
+def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) -> Rejection:
+    """A row set aside, with the bytes of its text, as found where they are not UTF-8."""
+    reason, detail, record = found
+    record = record or text.encode()
+    return Rejection(source, row, len(record), reason, detail, record)
+
+
+def _values(
+    name: str, column: pa.Array, reasons: dict[int, tuple[str, str, bytes]]
+) -> list[object]:
+    """The values of a column; a row with a string that is not UTF-8 gets a reason."""
+    try:
+        values: list[object] = column.to_pylist()
+        return values
+    except UnicodeDecodeError:
+        values = []
+    for row, value in enumerate(column):
+        try:
+            values.append(value.as_py())
+        except UnicodeDecodeError as error:
+            values.append(None)
+            detail = f"{error.reason} at byte {error.start} of {name!r}"
+            reasons.setdefault(row, ("invalid-utf8", detail, b""))
+    return values
 
 
 def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes]]]:

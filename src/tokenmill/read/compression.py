@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from tokenmill.errors import DamagedInputError, DataError, InternalError
 
@@ -67,12 +67,56 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
     if compression == "bzip2":
         import bz2
 
-        return cast(BinaryIO, bz2.open(raw, "rb"))
+        return _Streams.open(raw, bz2.BZ2Decompressor, padding=b"")
     if compression == "xz":
         import lzma
 
-        return cast(BinaryIO, lzma.open(raw, "rb"))
+        return _Streams.open(raw, lzma.LZMADecompressor, padding=b"\x00")
     raise InternalError(f"no decompressor for {compression!r}")
+
+
+class _Streams(io.RawIOBase):
+    """The data of bzip2 or xz streams that follow each other, to the last byte of the file.
+
+    Python's own BZ2File and LZMAFile take damage at the start of a second stream for the end of
+    the file, and say nothing.
+    """
+
+    def __init__(self, raw: BinaryIO, new: Callable[[], Any], padding: bytes) -> None:
+        self._raw, self._new, self._padding = raw, new, padding
+        self._stream = new()
+
+    @classmethod
+    def open(cls, raw: BinaryIO, new: Callable[[], Any], padding: bytes) -> BinaryIO:
+        """A buffered file; `padding` is what may stand between and after streams."""
+        return io.BufferedReader(cls(raw, new, padding), io.DEFAULT_BUFFER_SIZE)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            piece = self._next_piece()
+            if not piece and self._stream.eof:
+                return 0
+            data = self._stream.decompress(piece, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _next_piece(self) -> bytes:
+        """Compressed bytes for the current stream, or for a new one where it has ended."""
+        if not self._stream.eof:
+            piece = self._raw.read(io.DEFAULT_BUFFER_SIZE) if self._stream.needs_input else b""
+            if not piece and self._stream.needs_input:
+                raise EOFError("the file ended before its last stream did")
+            return piece
+        piece = self._stream.unused_data.lstrip(self._padding)
+        while not piece and (data := self._raw.read(io.DEFAULT_BUFFER_SIZE)):
+            piece = data.lstrip(self._padding)
+        if piece:
+            self._stream = self._new()
+        return piece
 
 
 @contextmanager
@@ -88,7 +132,7 @@ def _damage_named(path: Path, compression: str) -> Iterator[None]:
             raise
         raise damaged(path, f"{compression}: {error}") from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":
+        if type(error).__name__ not in ("ZstdError", "IsalError"):
             raise
         raise damaged(path, f"{compression}: {error}") from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tokenmill.errors import UserError
 from tokenmill.records import CharSpans
 
 
@@ -21,6 +22,12 @@ class Fields:
     """A list of [start, stop) character ranges that carry no loss."""
     separator: str | None = None
     """Plain text only: what stands between two documents of one file."""
+
+    def __post_init__(self) -> None:
+        for name in self.extra:
+            if self.text.startswith(f"{name}."):
+                why = f"the text {self.text!r} lies inside it"
+                raise UserError(f"the field {name!r} cannot be taken whole", why=why)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -60,9 +67,10 @@ def char_spans(value: object) -> CharSpans:
 
 
 def _span(item: object) -> tuple[int, int] | None:
-    pair = list(item.values()) if isinstance(item, dict) else item
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+    if isinstance(item, dict):
+        item = (item["start"], item["stop"]) if item.keys() == {"start", "stop"} else None
+    if not isinstance(item, (list, tuple)) or len(item) != 2:
         return None
-    start, stop = pair
-    valid = isinstance(start, int) and isinstance(stop, int) and 0 <= start <= stop
+    start, stop = item
+    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # true is no int here
     return (start, stop) if valid else None

@@ -114,15 +114,24 @@ class JsonlParser:
             return "invalid-utf8", f"{error.reason} at byte {error.start} of the record"
         try:
             record = self._decoder.decode(line)
-            if self._fields.no_loss:
-                char_spans(self._extra_value(record, self._fields.no_loss))
-        except ValueError as error:
-            if not isinstance(error, msgspec.MsgspecError):
-                return "invalid-spans", str(error)
+        except msgspec.MsgspecError as error:
             return _reason(line, error, self._text_path)
         except RecursionError:
             return "invalid-json", "nested too deeply"
-        return record
+        return self._problem_in_extra(record) or record
+
+    def _problem_in_extra(self, record: Any) -> tuple[str, str] | None:
+        """Why a field besides the text cannot be used: (reason, detail)."""
+        for name in self._extra:
+            try:
+                value = self._extra_value(record, name)
+                if name == self._fields.no_loss:
+                    char_spans(value)
+            except msgspec.MsgspecError as error:  # it is JSON, so only a number can be at fault
+                return "number-out-of-range", f"{name!r}: {error}"
+            except ValueError as error:
+                return "invalid-spans", str(error)
+        return None
 
     def _extra_value(self, record: Any, name: str) -> object:
         path = self._extra[name]
@@ -130,13 +139,19 @@ class JsonlParser:
         while isinstance(getattr(node, _attribute(path[:depth]), None), msgspec.Struct):
             node, depth = getattr(node, _attribute(path[:depth])), depth + 1
         raw = getattr(node, _attribute(path[:depth]), None)
-        return None if raw is None else walk(msgspec.json.decode(raw), path[depth:])
+        if raw is None or isinstance(raw, str):  # a string is the text, which is decoded
+            return walk(raw, path[depth:])
+        return walk(msgspec.json.decode(raw), path[depth:])
 
     def _add_extra(self, batch: DocumentBatch, records: Sequence[Any]) -> bool:
         """Fill ids, columns and spans; False where a value calls for the line-by-line path."""
-        values = {
-            name: [self._extra_value(record, name) for record in records] for name in self._extra
-        }
+        try:
+            values = {
+                name: [self._extra_value(record, name) for record in records]
+                for name in self._extra
+            }
+        except msgspec.MsgspecError:
+            return False
         if self._fields.id:
             batch.ids = [column_value(value) for value in values[self._fields.id]]
         batch.columns = {
@@ -152,9 +167,13 @@ class JsonlParser:
 
 def _line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:
     """Starts and stops of every line, its end included."""
-    stops = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
+    ends = []
+    find, end = body.find, 0
+    while end := find(b"\n", end) + 1:
+        ends.append(end)
     if body and not body.endswith(b"\n"):
-        stops = np.append(stops, len(body))
+        ends.append(len(body))
+    stops = np.array(ends, dtype=np.int64)
     starts = np.zeros_like(stops)
     starts[1:] = stops[:-1]
     return starts, stops
@@ -201,7 +220,8 @@ def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[typ
 
 def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
     try:
-        value = json.loads(line)
+        # Only the shape counts here, and Python refuses to make an int of over 4,300 digits.
+        value = json.loads(line, parse_int=lambda digits: 0)
         msgspec_accepts = _accepts(line)
     except (ValueError, RecursionError):
         return "invalid-json", str(error)
@@ -223,7 +243,7 @@ def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, s
 
 def _accepts(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line)
+        msgspec.json.decode(line, type=msgspec.Raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
     return True

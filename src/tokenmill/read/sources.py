@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from tokenmill.errors import DataError, InputChangedError, UserError
 from tokenmill.read.compression import SNIFF_BYTES, compression_of, open_decompressed
 
 RECORD_SUFFIXES = {".jsonl", ".ndjson", ".json"}
+_JSON_OBJECT_STARTS = re.compile(rb'\{\s*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def find_sources(inputs: Sequence[str], file_format: str = "auto") -> list[Sourc
         why = "its documents would be written twice"
         hint = "name each file once; folders and globs may not overlap"
         raise UserError("an input is named twice", where=repeated[0], why=why, hint=hint)
+    _refuse_unspeakable(resolved)
     common = Path(os.path.commonpath([path.parent for path in resolved]))
     sources = []
     for index, (path, real) in enumerate(zip(paths, resolved, strict=True)):
@@ -78,7 +81,7 @@ def find_sources(inputs: Sequence[str], file_format: str = "auto") -> list[Sourc
 def _expand(name: str) -> Iterator[Path]:
     path = Path(name)
     if path.is_dir():
-        for folder, folders, files in os.walk(path):
+        for folder, folders, files in os.walk(path, onerror=_refuse_folder):
             folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
             yield from (Path(folder) / file for file in sorted(files) if not file.startswith("."))
     elif os.path.lexists(path):
@@ -91,6 +94,24 @@ def _expand(name: str) -> Iterator[Path]:
             )
         for match in matches:
             yield from _expand(match)
+
+
+def _refuse_folder(error: OSError) -> None:
+    """A folder that cannot be listed may hold inputs, so it is not passed over."""
+    where = str(error.filename)
+    raise UserError("a folder cannot be read", where=where, why=str(error)) from error
+
+
+def _refuse_unspeakable(paths: Sequence[Path]) -> None:
+    """Manifests are UTF-8 and name every source."""
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
+            why, hint = "its name is not UTF-8", "rename it"
+            raise UserError(
+                "an input cannot be named", where=ascii(path), why=why, hint=hint
+            ) from error
 
 
 def _regular_file(path: Path) -> os.stat_result:
@@ -139,7 +160,10 @@ def _detect_text(path: Path, head: bytes, suffix: str) -> str:
         why = "it is one JSON array, not one JSON object a line"
         hint = f"convert it first: jq -c '.[]' {path.name} > {path.stem}.jsonl"
         raise UserError("an input is not JSON Lines", where=str(path), why=why, hint=hint)
-    if suffix in RECORD_SUFFIXES or _is_json_object(start.split(b"\n", 1)[0]):
+    line, newline, _ = start.partition(b"\n")
+    whole = newline or len(head) < SNIFF_BYTES
+    is_object = _is_json_object(line) if whole else _JSON_OBJECT_STARTS.match(line)
+    if suffix in RECORD_SUFFIXES or is_object:
         return "jsonl"
     if b"\x00" in head and suffix != ".txt":
         why = "it is neither text nor JSON Lines, Parquet or Arrow"

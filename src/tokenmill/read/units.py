@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tokenmill.errors import DamagedInputError
 from tokenmill.read.blocks import overlaps_itself
-from tokenmill.read.columnar import row_group_bytes
+from tokenmill.read.columnar import record_batch_bytes, row_group_bytes
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
@@ -78,13 +79,15 @@ def cut_units(
 ) -> Iterator[Unit | Stream]:
     """Yield units and streams in the order of the sources."""
     group: list[Source] = []
+    group_bytes = 0
     for source in sources:
         size = decompressed_bytes(source)
-        if group and sum(map(decompressed_bytes, group)) + size > unit_bytes:
+        if group and group_bytes + size > unit_bytes:
             yield _group_unit(group)
-            group = []
+            group, group_bytes = [], 0
         if size < unit_bytes:
             group.append(source)
+            group_bytes += size
         elif source.format in ("parquet", "arrow-file"):
             yield from _cut_groups(source, unit_bytes)
         elif source.format == "text" and not fields.separator:
@@ -117,13 +120,12 @@ def _cut_bytes(source: Source, unit_bytes: int) -> Iterator[Unit]:
 
 def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
     """Runs of row groups of about `unit_bytes`; a file with a huge one is read as a stream."""
-    if source.format == "parquet":
-        sizes = row_group_bytes(source.path)
-    else:
-        import pyarrow as pa
-
-        reader = pa.ipc.open_file(source.path)
-        sizes = [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
+    try:
+        size_of = row_group_bytes if source.format == "parquet" else record_batch_bytes
+        sizes = size_of(source.path)
+    except DamagedInputError:
+        yield _group_unit([source])  # the unit that reads the file reports the damage
+        return
     if max(sizes, default=0) > 2 * unit_bytes:
         yield Stream(source.index, unit_bytes)
         return

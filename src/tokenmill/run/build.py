@@ -15,7 +15,7 @@ import msgspec
 from tokenmill.encode.calibration import Exam, adversarial_texts
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.local import run_tasks
+from tokenmill.run.local import Fleet, run_tasks
 from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import (
@@ -27,6 +27,7 @@ from tokenmill.run.publish import (
 )
 from tokenmill.run.receipts import Receipt, judge_rejected, read_receipts, read_stream_ends
 from tokenmill.run.recipe import Recipe
+from tokenmill.run.resources import choose_resources
 from tokenmill.run.session import CalibrationVetoError, Session
 from tokenmill.run.tasks import Plan, TaskQueue
 from tokenmill.run.unit import Limit, Setup
@@ -82,14 +83,15 @@ def build(
     events = events or BuildEvents()
     workspace = Workspace(Path(recipe.out))
     check_output(workspace.out)
-    prepared = prepare(recipe)
-    with locked(workspace):
-        if overwrite:
-            workspace.remove_dataset()
-        if (workspace.out / MANIFEST_NAME).is_file():
-            return _already_complete(workspace, prepared)
-        events.on_prepared(prepared)
-        return _Build(workspace, prepared, events).run()
+    with Fleet(choose_resources(recipe.resources)) as fleet:
+        prepared = prepare(recipe)
+        with locked(workspace):
+            if overwrite:
+                workspace.remove_dataset()
+            if (workspace.out / MANIFEST_NAME).is_file():
+                return _already_complete(workspace, prepared)
+            events.on_prepared(prepared)
+            return _Build(workspace, prepared, events, fleet).run()
 
 
 def _already_complete(workspace: Workspace, prepared: Preparation) -> BuildReport:
@@ -114,6 +116,7 @@ class _Build:
     workspace: Workspace
     prepared: Preparation
     events: BuildEvents
+    fleet: Fleet
     started: float = field(default_factory=time.monotonic)
     state: dict[str, Any] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
@@ -185,7 +188,7 @@ class _Build:
         while True:
             session = self._session(board, engine, exam, Limit())
             wanted = lambda key: key not in self.receipts  # noqa: E731
-            run_tasks(session, self._tasks(wanted), self.prepared.resources)
+            run_tasks(session, self._tasks(wanted), self.fleet)
             if not session.damaged:
                 return
             if self.prepared.recipe.limits.on_bad_file == "fail":
@@ -308,8 +311,8 @@ class _Build:
         key, limit = crossing
         session = self._session(board, engine, exam, limit)
         session.on_receipt = lambda queue: queue.stop()
-        one_worker = replace(self.prepared.resources, num_workers=1)
-        run_tasks(session, self._tasks(lambda wanted: wanted == key), one_worker)
+        here = Fleet(replace(self.prepared.resources, num_workers=1))
+        run_tasks(session, self._tasks(lambda wanted: wanted == key), here)
 
     def _final_receipts(self) -> list[Receipt]:
         receipts = self._receipts_in_order()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,17 +34,17 @@ MAX_CRASHES = 1
 POLL_SECONDS = 0.1
 
 
-def run_tasks(session: Session, tasks: TaskQueue, resources: Resources) -> None:
+def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
     """Run everything that `tasks` hands out; one worker runs in the calling process.
 
     Raises:
         TokenmillError: a unit failed in a way that the others cannot outlive.
     """
     try:
-        if resources.num_workers == 1:
+        if fleet.resources.num_workers == 1:
             _run_here(session, tasks)
         else:
-            _Crew(session, tasks, resources).run()
+            _Crew(session, tasks, fleet).run()
         session.collect_feed_failures(tasks)
     finally:
         tasks.close()
@@ -113,6 +113,50 @@ class _Process:
             pass  # its end arrives as an event
 
 
+class Fleet:
+    """Worker processes: some wait, imports done, before there is anything to tell them."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self._processes: list[_Process] = []
+        self._waiting: list[_Process] = []
+
+    def __enter__(self) -> Fleet:
+        if self.resources.num_workers > 1:
+            self._waiting = [self._spawn() for _ in range(self.resources.num_workers)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all workers at once: what they have not committed is run again by a resume."""
+        for process in self._processes:
+            self.dismiss(process)
+
+    def enlist(self) -> _Process:
+        """A worker that has not been told anything yet."""
+        return self._waiting.pop() if self._waiting else self._spawn()
+
+    def dismiss(self, process: _Process) -> None:
+        """End a worker."""
+        process.popen.kill()
+        process.popen.wait()
+        for stream in (process.popen.stdin, process.popen.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if stream:
+                    stream.close()
+
+    def _spawn(self) -> _Process:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "tokenmill.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,  # Ctrl-C is for the main process
+        )
+        process = _Process(popen)
+        self._processes.append(process)
+        return process
+
+
 Event = tuple[_Process, messages.Message | None] | None
 """A message of a process, None for its end; or None alone: there may be new tasks."""
 
@@ -120,10 +164,10 @@ Event = tuple[_Process, messages.Message | None] | None
 class _Crew:
     """Worker processes and the loop that serves them."""
 
-    def __init__(self, session: Session, tasks: TaskQueue, resources: Resources) -> None:
+    def __init__(self, session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
         self._session = session
         self._tasks = tasks
-        self._resources = resources
+        self._fleet = fleet
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._processes: list[_Process] = []
         self._exam_sent = False
@@ -132,7 +176,7 @@ class _Crew:
         """Serve events until every task has its receipt."""
         self._tasks.notify = lambda: self._events.put(None)
         try:
-            for _ in range(self._resources.num_workers):
+            for _ in range(self._fleet.resources.num_workers):
                 self._start()
             self._assign()
             while not self._finished():
@@ -147,17 +191,10 @@ class _Crew:
         return self._tasks.exhausted and not any(process.busy for process in self._processes)
 
     def _start(self) -> None:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "tokenmill.run.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is for the main process
-        )
-        process = _Process(popen)
+        process = self._fleet.enlist()
         self._processes.append(process)
         process.send(self._session.setup)
-        self._session.board.start_worker(popen.pid, None)
+        self._session.board.start_worker(process.popen.pid, None)
         if self._exam_sent:
             self._calibrate(process)
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
@@ -233,7 +270,7 @@ class _Crew:
     def _read_ahead(self) -> None:
         """Ask the kernel for the next units' bytes, so that a slow disk does not stop a worker."""
         sources = self._session.setup.sources
-        for unit in self._tasks.upcoming(self._resources.prefetch):
+        for unit in self._tasks.upcoming(self._fleet.resources.prefetch):
             for extent in unit.extents:
                 _advise(sources[extent.source].path, extent.start, extent.stop)
 
@@ -257,6 +294,7 @@ class _Crew:
         """A worker has died: its units run again elsewhere, once."""
         code = process.popen.wait()
         self._processes.remove(process)
+        self._fleet.dismiss(process)
         tally = self._session.board.forget_worker(process.popen.pid)
         for task in process.committing.values():
             task.crashes += 1
@@ -273,20 +311,9 @@ class _Crew:
         self._start()
 
     def _stop(self) -> None:
-        """End all workers at once: what they have not committed is run again by a resume."""
         for process in self._processes:
-            process.popen.kill()
-        for process in self._processes:
-            process.popen.wait()
-            for stream in (process.popen.stdin, process.popen.stdout):
-                _close_quietly(stream.close if stream else lambda: None)
-
-
-def _close_quietly(close: Callable[[], None]) -> None:
-    try:
-        close()
-    except BrokenPipeError:
-        pass
+            self._fleet.dismiss(process)
+            self._session.board.forget_worker(process.popen.pid)
 
 
 def _advise(path: Path, start: int, stop: int | None) -> None:

@@ -7,6 +7,7 @@ are the fields below; each is described once, here.
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -149,7 +150,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         if key not in SECTIONS:
             values[key] = _checked(options[key], top[key], key, problems)
             continue
-        section = options[key] or {}
+        section = {} if options[key] is None else options[key]
         if not isinstance(section, Mapping):
             problems.append(f"{key}: must be a section with options of its own")
             continue
@@ -161,7 +162,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         if not problems:
             values[key] = SECTIONS[key](**found)
     problems += [
-        f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if not options.get(key)
+        f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if options.get(key, "") == ""
     ]
     if not problems:
         recipe = Recipe(**values)
@@ -184,7 +185,7 @@ def load_recipe(path: str | Path) -> dict[str, Any]:
     import yaml
 
     try:
-        options = yaml.safe_load(Path(path).read_text())
+        options = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
@@ -206,7 +207,9 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         if not equals or len(section) > 1:
             why = f"got {assignment!r}"
             raise UserError("--set takes key=value or section.key=value", why=why)
-        place = result.setdefault(section[0], {}) if section else result
+        if section and result.get(section[0]) is None:
+            result[section[0]] = {}
+        place = result[section[0]] if section else result
         if not isinstance(place, dict):
             raise UserError("--set names an option inside an option", why=f"got {assignment!r}")
         try:
@@ -228,7 +231,10 @@ def parse_bytes(value: str) -> int:
     text = text.removesuffix("I")
     number, unit = (text[:-1], text[-1]) if text[-1:] in units and text[-1:] else (text, "")
     scale = 1024 ** list(units).index(unit) if binary else units[unit]
-    return int(float(number) * scale)
+    size = float(number) * scale
+    if not math.isfinite(size):
+        raise ValueError("the size is not finite")
+    return int(size)
 
 
 def parse_share(value: str) -> float:
@@ -253,7 +259,7 @@ def _known_keys(
 
 
 def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
-    """`value` as the field's type; YAML spellings of sizes, shares and single names are read."""
+    """`value` as the field's type; YAML spellings of sizes, shares, ids and names are read."""
     try:
         if isinstance(value, str):
             if name == "resources.memory":
@@ -262,7 +268,7 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
                 value = parse_share(value)
             elif typing.get_origin(_base(kind)) is list:
                 value = [value]
-        elif isinstance(value, Path):
+        elif isinstance(value, Path) or (type(value) is int and _base(kind) is str):
             value = str(value)
         elif isinstance(value, (list, tuple)):
             value = [str(item) if isinstance(item, Path) else item for item in value]

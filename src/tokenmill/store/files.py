@@ -56,8 +56,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def path_inside(folder: Path, name: str) -> Path:
     """The path of `name` below `folder`; a name that leads out of it is refused."""
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()):
+    root = folder.resolve()
+    try:
+        path = (folder / name).resolve()
+    except (ValueError, RuntimeError, OSError):  # a zero byte, or links that lead in a circle
+        path = root.parent
+    if not path.is_relative_to(root):
         raise VerificationError(
             f"the file name {name!r} leads out of the dataset",
             where=str(folder),

@@ -65,7 +65,7 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
         raise VerificationError("not a token index", where=where, why=problem, hint=hint)
     lengths: npt.NDArray[np.int32] = np.frombuffer(data, "<i4", num_sequences, HEADER.size)
     result = lengths.astype(np.int64)
-    if bytes(data) != pack_index(result, dtypes[code]):
+    if (result < 0).any() or bytes(data) != pack_index(result, dtypes[code]):
         raise VerificationError(
             "a token index contradicts itself",
             where=where,

@@ -193,7 +193,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
     try:
         version = msgspec.json.decode(path.read_bytes(), type=_Version)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         version = _Version("tokenmill", FORMAT_VERSION)  # damaged: read_sealed says how
     if version.format == "tokenmill" and version.format_version > FORMAT_VERSION:
         raise UserError(
