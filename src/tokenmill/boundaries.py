@@ -53,6 +53,7 @@ def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift:
     """
     covered = np.zeros(len(starts) + 1, dtype=np.int8)
     for start, stop in spans:
-        covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
+        if start < stop:  # an empty span inside a token would pass the comparisons below
+            covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
     edges = np.flatnonzero(np.diff(covered, prepend=0)) + shift
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -24,6 +24,7 @@ def fastokens_objection(tokenizer: Json) -> str:
         _common_objection(tokenizer)
         or _byte_level_objection(tokenizer)
         or _normalizer_objection(tokenizer, _is_sentencepiece(tokenizer))
+        or _spelling_objection(tokenizer)
     )
 
 
@@ -144,6 +145,13 @@ def _normalizer_objection(tokenizer: Json, sentencepiece: bool) -> str:
         if member["type"] == "Replace" and "String" not in member["pattern"]:
             return "a normalizer with a regex"
     return ""
+
+
+def _spelling_objection(tokenizer: Json) -> str:
+    """Where a character is no token, fastokens takes the whole token, merges or none."""
+    vocab = tokenizer["model"]["vocab"]
+    spelled = not _is_sentencepiece(tokenizer) or vocab.keys() >= set("".join(vocab))
+    return "" if spelled else "a token with a character that is no token"
 
 
 def _is_sentencepiece(tokenizer: Json) -> bool:

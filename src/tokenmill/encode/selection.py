@@ -20,7 +20,7 @@ from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.gate import fastokens_objection, gigatoken_objection
 from tokenmill.encode.routing import RoutedEngine, gigatoken_routes
 from tokenmill.encode.tokenizer_file import TokenizerFile
-from tokenmill.errors import EngineError, UserError
+from tokenmill.errors import EngineError, TokenmillError, UserError
 
 REFERENCE = "reference"
 ENGINES = ("fastokens", "gigatoken", REFERENCE)
@@ -91,9 +91,23 @@ def tokenizer_json(file: TokenizerFile) -> bytes | None:
 
 
 def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
-    """An engine with the reference behind it for documents that it is known to get wrong."""
+    """An engine, with the reference behind it for documents that it is known to get wrong.
+
+    Raises:
+        EngineError: the engine does not take this tokenizer.
+    """
     if name == REFERENCE:
         return load_reference(file, control_tokens)
+    try:
+        return _load_fast(name, file, control_tokens, cache_bytes)
+    except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
+        raise
+    except BaseException as error:  # a Rust panic is no Exception
+        why = f"{type(error).__name__}: {error}"
+        raise EngineError(f"{name} cannot load the tokenizer", why=why) from error
+
+
+def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
     data = tokenizer_json(file)
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")

@@ -24,7 +24,8 @@ def iter_blocks(
         if skipping:
             first = window.end_of_first(delimiter, 0)
             skipping = not (first or final)
-            window.drop(first or window.filled - (0 if final else len(delimiter) - 1))
+            begun = 0 if final else len(delimiter) - 1  # bytes that may begin a delimiter
+            window.drop(first or max(window.filled - begun, 0))
             if skipping:
                 continue
         offset = window.offset
@@ -77,6 +78,10 @@ class _Window:
 
     def end_of_last(self, delimiter: bytes) -> int:
         """The place after the last delimiter, or 0."""
+        if overlaps_itself(delimiter):
+            # From the right, "\n\n" would be found one byte later in "\n\n\n" than from the left,
+            # and records would depend on where blocks end.
+            return self.filled - len(self._buffer[: self.filled].split(delimiter)[-1])
         found = self._buffer.rfind(delimiter, 0, self.filled)
         return found + len(delimiter) if found >= 0 else 0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import iter_record_batches
@@ -62,7 +63,10 @@ def _cut_bytes(
     part = size = 0
     writer: BinaryIO | None = None
     path: Path | None = None
-    with decompressed(raw, source.path, source.compression) as plain:
+    with (
+        decompressed(raw, source.path, source.compression) as plain,
+        _closing(lambda: writer),
+    ):
         for _, block in iter_blocks(plain, 0, None, delimiter_of(source, fields), PIECE_BYTES):
             if writer is None:
                 path = spool_path(part)
@@ -71,11 +75,13 @@ def _cut_bytes(
             size += len(block)
             if size >= stream.unit_bytes:
                 writer.close()
+                writer = None
                 yield size, path
-                writer, part, size = None, part + 1, 0
-    if writer is not None:
-        writer.close()
-        yield size, path
+                part, size = part + 1, 0
+        if writer is not None:  # before `raw` is closed, whose position the caller asks for
+            writer.close()
+            writer = None
+            yield size, path
 
 
 def _cut_columnar(
@@ -86,16 +92,29 @@ def _cut_columnar(
 
     part = size = rows = 0
     writer, path = None, None
-    for _, batch in iter_record_batches(source, fields, None, PIECE_BYTES, raw):
-        if writer is None:
-            path = spool_path(part)
-            writer = pa.ipc.new_stream(str(path or os.devnull), batch.schema)
-        writer.write_batch(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
-        if size >= stream.unit_bytes:
+    with _closing(lambda: writer):
+        for _, batch in iter_record_batches(source, fields, None, PIECE_BYTES, raw):
+            if writer is None:
+                path = spool_path(part)
+                writer = pa.ipc.new_stream(str(path or os.devnull), batch.schema)
+            writer.write_batch(batch)
+            size, rows = size + batch.nbytes, rows + batch.num_rows
+            if size >= stream.unit_bytes:
+                writer.close()
+                writer = None  # closed again, it would write a second end mark
+                yield rows, path
+                part, size, rows = part + 1, 0, 0
+        if writer is not None:
             writer.close()
+            writer = None
             yield rows, path
-            writer, part, size, rows = None, part + 1, 0, 0
-    if writer is not None:
-        writer.close()
-        yield rows, path
+
+
+@contextmanager
+def _closing(current: Callable[[], Any]) -> Iterator[None]:
+    """Close the spool file that damage, or a caller who stops, leaves unfinished."""
+    try:
+        yield
+    finally:
+        if (writer := current()) is not None:
+            writer.close()

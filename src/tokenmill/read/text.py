@@ -19,11 +19,12 @@ def parse_text_block(
     bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
     body = block[bom_bytes:]
     pieces = body.split(separator) if separator else [body]
-    if separator and not pieces[-1]:
+    is_open = bool(pieces[-1])
+    if separator and not is_open:
         pieces.pop()  # what follows the last separator of a block is the next block's
     closing = len(separator or b"")
     sizes = np.array([len(piece) + closing for piece in pieces], dtype=np.int64)
-    if len(pieces) and separator and not body.endswith(separator):
+    if is_open:
         sizes[-1] -= closing
     positions = offset + bom_bytes + np.cumsum(sizes) - sizes
     texts, keep, rejected = [], [], []

@@ -82,7 +82,7 @@ def cut_units(
     group_bytes = 0
     for source in sources:
         size = decompressed_bytes(source)
-        if group and group_bytes + size > unit_bytes:
+        if group and (size >= unit_bytes or group_bytes + size > unit_bytes):
             yield _group_unit(group)
             group, group_bytes = [], 0
         if size < unit_bytes:

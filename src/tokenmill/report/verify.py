@@ -60,6 +60,8 @@ def verify(
     for check in (_check_identity, _check_strangers, _check_run):
         _collect(result, check, dataset)
     _check_files(result, sample, advance)
+    if result.problems:
+        raise _all_problems(result)  # what is damaged is not looked into
     for index, shard in enumerate(dataset.shards):
         _collect(result, _check_shard, result, shard)
         advance("shards", index + 1, len(dataset.shards))
@@ -70,15 +72,18 @@ def verify(
 
         _collect(result, compare_with_sources, result, sample, advance)
     if result.problems:
-        shown = result.problems[:MAX_PROBLEMS]
-        raise VerificationError(
-            f"the dataset has {len(result.problems)} problem"
-            f"{'s' if len(result.problems) > 1 else ''}",
-            where=str(folder),
-            why="\n       ".join(shown),
-            hint="restore the files from a copy, or build the dataset again with --overwrite",
-        )
+        raise _all_problems(result)
     return result
+
+
+def _all_problems(result: Verification) -> VerificationError:
+    count = len(result.problems)
+    return VerificationError(
+        f"the dataset has {count} problem{'s' if count > 1 else ''}",
+        where=str(result.dataset.folder),
+        why="\n       ".join(result.problems[:MAX_PROBLEMS]),
+        hint="restore the files from a copy, or build the dataset again with --overwrite",
+    )
 
 
 def _collect(result: Verification, check: Callable[..., None], *arguments: object) -> None:

@@ -51,9 +51,9 @@ def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
 
 
 def _run_here(session: Session, tasks: TaskQueue) -> None:
-    runner = UnitRunner(session.setup)
-    session.board.start_worker(os.getpid(), runner.startup_seconds)
     try:
+        runner = UnitRunner(session.setup)
+        session.board.start_worker(os.getpid(), runner.startup_seconds)
         runner.calibrate(session.exam.result())
     except EngineError as error:
         raise _veto(error) from error

@@ -7,7 +7,6 @@ are the fields below; each is described once, here.
 from __future__ import annotations
 
 import difflib
-import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -231,10 +230,10 @@ def parse_bytes(value: str) -> int:
     text = text.removesuffix("I")
     number, unit = (text[:-1], text[-1]) if text[-1:] in units and text[-1:] else (text, "")
     scale = 1024 ** list(units).index(unit) if binary else units[unit]
-    size = float(number) * scale
-    if not math.isfinite(size):
-        raise ValueError("the size is not finite")
-    return int(size)
+    try:
+        return int(float(number) * scale)
+    except (ValueError, OverflowError) as error:  # "inf" overflows
+        raise ValueError("a size is a number such as 2GB or 512MiB") from error
 
 
 def parse_share(value: str) -> float:
@@ -274,7 +273,8 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
             value = [str(item) if isinstance(item, Path) else item for item in value]
         return msgspec.convert(value, kind)
     except ValueError as error:
-        problems.append(f"{name}: got {value!r}; {str(error).split(' - at')[0].lower()}")
+        why = str(error).split(" - at")[0]
+        problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
         return None
 
 

@@ -65,6 +65,6 @@ def _usable_cores() -> tuple[float, str]:
 def _cgroup_cores() -> float | None:
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
         return None
-    return None if quota == "max" else int(quota) / int(period)

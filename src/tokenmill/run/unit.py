@@ -183,8 +183,8 @@ class _Attempt:
         batch, tokens = self._within_limit(batch, tokens)
         name = self.runner.setup.sources[batch.source].name
         hashes = document_hashes(name, batch)
-        self._book(batch, tokens)
         self._sample_for_audit(batch, tokens, hashes)
+        self._book(batch, tokens)
         with self._timing("write"):
             self._write(batch, tokens, hashes)
         self.tally.source = batch.source
@@ -311,7 +311,10 @@ class _Attempt:
     def _sample_for_audit(
         self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
     ) -> None:
-        for index in np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist():
+        sample = np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist()
+        if self.tally.bytes == 0 and len(hashes):
+            sample.append(int(hashes.argmin()))  # at least one of every unit
+        for index in sorted(set(sample)):
             if len(batch.texts[index]) <= MAX_AUDIT_CHARACTERS:
                 self.audit_texts.append(batch.texts[index])
                 start, stop = tokens.offsets[index : index + 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fcntl
 import os
@@ -32,6 +33,11 @@ class Workspace:
     def work(self) -> Path:
         """Everything that goes away when the dataset is complete."""
         return self.out / "work"
+
+    @property
+    def lock(self) -> Path:
+        """Held while a build lives."""
+        return self.work / "lock"
 
     @property
     def attempts(self) -> Path:
@@ -100,22 +106,29 @@ def locked(workspace: Workspace) -> Iterator[None]:
     """
     with storage_errors("create the output folder", workspace.out):
         workspace.work.mkdir(parents=True, exist_ok=True)
-        file = open(workspace.work / "lock", "a+")  # noqa: SIM115 - held until the end
+        file = open(workspace.lock, "a+")  # noqa: SIM115 - held until the end
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            current = os.path.samestat(os.fstat(file.fileno()), workspace.lock.stat())
+        except (BlockingIOError, FileNotFoundError):
+            current = False  # held by another build, or just removed by one that has finished
+        if not current:
             file.seek(0)
             raise OutputConflictError(
                 "another build is writing this folder",
                 where=str(workspace.out),
                 why=file.read(200) or "its lock is held",
                 hint="wait for it, stop it, or choose another folder",
-            ) from None
+            )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
+        if (workspace.out / MANIFEST_NAME).is_file():
+            with contextlib.suppress(OSError):  # kept where a user has put something there
+                workspace.lock.unlink()
+                workspace.work.rmdir()
 
 
 def agree_on_start(workspace: Workspace, identity: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,9 @@ class ShardWriter:
 
     def discard(self) -> None:
         """Remove what was written."""
+        for writer in (self._tokens, self._rejected, self._documents):
+            with contextlib.suppress(OSError):
+                writer.close()
         for path in self._paths.values():
             path.unlink(missing_ok=True)
 

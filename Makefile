@@ -1,0 +1,53 @@
+# make demo and make test set themselves up; everything else is for working on tokenmill.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(SETUP): pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.PHONY: demo
+demo: $(SETUP)  ## the main job on text that every machine has: Python's own library
+	$(BIN)/python demo/demo.py
+
+.PHONY: test
+test: $(SETUP)  ## every test but the long trials
+	$(BIN)/python -m pytest -m "not soak"
+
+.PHONY: check
+check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
+	$(BIN)/ruff format --check src tests bench demo
+	$(BIN)/ruff check src tests bench demo
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+.PHONY: format
+format: $(SETUP)  ## format the code, and mend what lint can mend
+	$(BIN)/ruff format src tests bench demo
+	$(BIN)/ruff check --fix src tests bench demo
+
+.PHONY: soak
+soak: $(SETUP)  ## long trials: 1,000 kills, memory over a long run
+	$(BIN)/python -m pytest -m soak --timeout 7200
+
+.PHONY: readers
+readers:  ## official readers of other projects, in an environment of their own, for the tests
+	$(PYTHON) -m venv .venv-readers
+	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
+
+.PHONY: clean
+clean:  ## remove the environments and the demo's output
+	rm -rf $(VENV) .venv-readers demo/out

@@ -1,0 +1,145 @@
+"""What a user types, sees and gets back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import write_jsonl
+from corpora import tokenmill
+
+HEAVY = ["numpy", "pyarrow", "tokenizers", "rich", "yaml", "msgspec", "psutil", "fastokens"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import tokenmill", "from tokenmill.cli import main; main(['--version'])"]
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(statement: str) -> None:
+    code = f"""
+import sys
+try:
+    {statement}
+except SystemExit:
+    pass
+print(sorted(set({HEAVY}) & set(sys.modules)))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for name in ("build", "estimate", "verify", "inspect"):
+        result = tokenmill(name, "--help", small=False)
+        assert result.returncode == 0
+        assert f"  tokenmill {name} " in result.stdout
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    result = tokenmill(small=False)
+    assert (result.returncode, "verify" in result.stdout) == (2, True)
+
+
+def test_the_whole_way_from_the_command_line(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two", ""])
+    out = tmp_path / "out"
+    built = tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out)
+    assert built.returncode == 0, built.stderr
+    assert "only known end-of-document token" in built.stderr
+    assert "2 of 3 records" in built.stderr
+    assert "verified: " in tokenmill("verify", out, "--against-sources").stdout
+    shown = tokenmill("inspect", out, "--document", 1).stdout
+    assert "two⟦<|endoftext|>⟧" in shown
+    assert "a.jsonl" in tokenmill("inspect", out).stdout
+    assert "tokens" in tokenmill("estimate", path, "--tokenizer", tokenizer_path).stdout
+
+
+def test_machines_get_json_on_standard_output(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    out = tmp_path / "out"
+    result = tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out, "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "progress"] == [
+        "prepared",
+        "engine",
+        "finished",
+    ]
+    assert events[-1]["totals"]["documents"] == 2
+    verified = json.loads(tokenmill("verify", out, "--json").stdout)
+    assert verified["verified"] is True
+    assert json.loads(tokenmill("inspect", out, "--json").stdout)["totals"]["documents"] == 2
+    document = json.loads(tokenmill("inspect", out, "--document", 0, "--json").stdout)
+    assert document["pieces"][0]["text"] == "one"
+
+
+def test_a_recipe_file_and_overrides_do_what_flags_do(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"], body=["drei", "vier"])
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"inputs: [{path}]\ntokenizer: {tokenizer_path}\nout: {tmp_path / 'out'}\n")
+    result = tokenmill("build", "--config", recipe, "--set", "read.text_field=body")
+    assert result.returncode == 0, result.stderr
+    assert "vier" in tokenmill("inspect", tmp_path / "out", "--document", 1).stdout
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["recipe"]["read"]["text_field"] == "body"
+
+
+def test_all_problems_of_a_recipe_are_reported_at_once(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("input: [a]\nread: {text_feild: x, validation: 7}\n")
+    result = tokenmill("build", "--config", recipe, small=False)
+    assert result.returncode == 2
+    for part in (
+        "did you mean inputs?",
+        "did you mean read.text_field?",
+        "read.validation: got 7",
+        "tokenizer: is missing",
+        "out: is missing",
+    ):
+        assert part in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["build", "nowhere", "--tokenizer", "x.json", "--out", "out"], 2),
+        (["verify", "nowhere"], 2),
+        (["verify", "nowhere", "--sample", "0%"], 2),
+        (["inspect", "nowhere"], 2),
+    ],
+)
+def test_user_mistakes_end_with_code_2_and_no_traceback(
+    arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = tokenmill(*arguments, small=False)
+    assert result.returncode == code
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("tokenmill: ")
+
+
+def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
+    tokens = tmp_path / "out" / "tokens" / "00000.bin"
+    tokens.write_bytes(bytes(len(tokens.read_bytes())))
+    result = tokenmill("verify", tmp_path / "out")
+    assert result.returncode == 5
+    assert "tokens/00000.bin" in result.stderr
+
+
+def test_odd_file_names_are_read_and_shown_harmlessly(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_jsonl(folder / "-rf \x1b[31m 😀\n.jsonl", ["one"])
+    out = tmp_path / "out"
+    result = tokenmill("build", folder, "--tokenizer", tokenizer_path, "--out", out)
+    assert result.returncode == 0, result.stderr
+    shown = tokenmill("inspect", out).stdout
+    assert "\x1b" not in shown
+    assert "😀" in shown

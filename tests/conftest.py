@@ -1,0 +1,56 @@
+"""A throwaway tokenizer, tiny corpora, and the shared data where it is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "Ein Text mit Umlauten: äöü, und einem Zeilenende.\n",
+    "def f(x):\n    return x + 1\n",
+    "日本語のテキスト と emoji 😀",
+    "a",
+]
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE of 400 ids, with <|endoftext|> as its only special token."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS * 5, trainer)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def reference(tokenizer_path: Path) -> Callable[[str], list[int]]:
+    """The ids that Hugging Face `tokenizers` gives a text, special strings read as text."""
+    tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+    tokenizer.encode_special_tokens = True
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def write_jsonl(path: Path, texts: Iterable[str], **columns: Iterable[object]) -> Path:
+    """One {"text": ...} a line, with further columns."""
+    names = ["text", *columns]
+    rows = zip(texts, *columns.values(), strict=True)
+    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path

@@ -1,0 +1,342 @@
+"""What the engines may not have: the S and R rows of the configuration matrix, one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_kit import (
+    BYTE_LEVEL,
+    BYTES_ONLY,
+    Json,
+    added_token,
+    as_file,
+    byte_level_json,
+    replace,
+    sentencepiece_json,
+    sequence,
+    shared_file,
+    split,
+)
+
+from tokenmill.encode.encodings import LLAMA3_SPLIT
+from tokenmill.encode.gate import _loaded_ids, fastokens_objection, gigatoken_objection
+
+LLAMA3 = split(LLAMA3_SPLIT)
+OBJECTIONS: dict[str, Callable[[Json], str]] = {
+    "fastokens": fastokens_objection,
+    "gigatoken": gigatoken_objection,
+}
+METASPACE: Json = {
+    "type": "Metaspace",
+    "replacement": "▁",
+    "prepend_scheme": "always",
+    "split": True,
+}
+
+
+def byte_level_without(*bytes_: int, unk: str | None = None) -> Json:
+    tokenizer = byte_level_json(model={"unk_token": unk})
+    vocab = tokenizer["model"]["vocab"]
+    for symbol in [symbol for symbol, i in vocab.items() if i in bytes_]:
+        del vocab[symbol]
+    return tokenizer
+
+
+def sentencepiece_without_byte_tokens() -> Json:
+    tokenizer = sentencepiece_json()
+    del tokenizer["model"]["vocab"]["<0x41>"]
+    return tokenizer
+
+
+def added(*tokens: Json) -> Json:
+    return byte_level_json(added_tokens=list(tokens))
+
+
+KNOWN_GOOD = {
+    "ByteLevel": byte_level_json(),
+    "ByteLevel with a prefix space": byte_level_json(
+        pre_tokenizer={**BYTE_LEVEL, "add_prefix_space": True}
+    ),
+    "Llama 3's split": byte_level_json(pre_tokenizer=sequence(LLAMA3, BYTES_ONLY)),
+    "a split Removed and inverted": byte_level_json(
+        pre_tokenizer=sequence(split(LLAMA3_SPLIT, "Removed", True), BYTES_ONLY)
+    ),
+    "ignore_merges": byte_level_json(model={"ignore_merges": True}),
+    "dropout of 0": byte_level_json(model={"dropout": 0.0}),
+    "merges as strings": byte_level_json(model={"merges": ["Ġ a", "b c"]}),
+    "an added token after the vocabulary": added(added_token("<|x|>", 259, special=True)),
+    "an added token of the vocabulary": added(added_token("abc", 258)),
+    "added tokens of one kind that overlap": added(
+        added_token("zqxjj", 259), added_token("jjkkq", 260)
+    ),
+    "raw and normalized added tokens that never overlap": added(
+        added_token("<a>", 259), added_token("[b]", 260, normalized=True)
+    ),
+    "bytes missing that UTF-8 never has": byte_level_without(0xC0, 0xFF),
+    "Llama 2": sentencepiece_json(),
+}
+
+
+@pytest.mark.parametrize("engine", OBJECTIONS)
+@pytest.mark.parametrize("name", KNOWN_GOOD)
+def test_what_is_known_to_be_exact_is_admitted(name: str, engine: str) -> None:
+    assert OBJECTIONS[engine](KNOWN_GOOD[name]) == ""
+
+
+BOTH_REFUSED = {
+    "no pre-tokenizer": (byte_level_json(pre_tokenizer=None), "pre-tokenizer none"),
+    "Whitespace": (
+        byte_level_json(pre_tokenizer={"type": "Whitespace"}),
+        "pre-tokenizer Whitespace",
+    ),
+    "Metaspace without byte fallback": (
+        byte_level_json(pre_tokenizer=METASPACE),
+        "pre-tokenizer Metaspace",
+    ),
+    "ByteLevel without its regex": (
+        byte_level_json(pre_tokenizer=BYTES_ONLY),
+        "ByteLevel without its regex",
+    ),
+    "StarCoder's digits": (
+        byte_level_json(
+            pre_tokenizer=sequence({"type": "Digits", "individual_digits": True}, BYTE_LEVEL)
+        ),
+        "pre-tokenizer Digits + ByteLevel",
+    ),
+    "Split, Digits, ByteLevel": (
+        byte_level_json(
+            pre_tokenizer=sequence(
+                LLAMA3, {"type": "Digits", "individual_digits": True}, BYTES_ONLY
+            )
+        ),
+        "pre-tokenizer Split + Digits + ByteLevel",
+    ),
+    "Punctuation before the split": (
+        byte_level_json(
+            pre_tokenizer=sequence(
+                {"type": "Punctuation", "behavior": "Isolated"}, LLAMA3, BYTES_ONLY
+            )
+        ),
+        "pre-tokenizer Punctuation + Split + ByteLevel",
+    ),
+    "two splits": (
+        byte_level_json(pre_tokenizer=sequence(split("x"), LLAMA3, BYTES_ONLY)),
+        "pre-tokenizer Split + Split + ByteLevel",
+    ),
+    "a split without ByteLevel": (byte_level_json(pre_tokenizer=LLAMA3), "pre-tokenizer Split"),
+    "a split that removes": (
+        byte_level_json(pre_tokenizer=sequence(split(LLAMA3_SPLIT, "Removed"), BYTES_ONLY)),
+        "split behaviour Removed",
+    ),
+    "a contiguous split": (
+        byte_level_json(pre_tokenizer=sequence(split(LLAMA3_SPLIT, "Contiguous"), BYTES_ONLY)),
+        "split behaviour Contiguous",
+    ),
+    "an unknown regex": (
+        byte_level_json(pre_tokenizer=sequence(split(r"\w+|\s"), BYTES_ONLY)),
+        "a split pattern that it was not measured on",
+    ),
+    "cl100k's regex as tiktoken writes it": (
+        byte_level_json(
+            pre_tokenizer=sequence(split(LLAMA3_SPLIT.replace("{1,3}", "{1,3}+")), BYTES_ONLY)
+        ),
+        "a split pattern that it was not measured on",
+    ),
+    "a split that is a string": (
+        byte_level_json(pre_tokenizer=sequence({**LLAMA3, "pattern": {"String": " "}}, BYTES_ONLY)),
+        "a split pattern that it was not measured on",
+    ),
+    "ByteLevel that splits again": (
+        byte_level_json(pre_tokenizer=sequence(LLAMA3, BYTE_LEVEL)),
+        "ByteLevel that splits again",
+    ),
+    "ByteLevel that adds a space after the split": (
+        byte_level_json(pre_tokenizer=sequence(LLAMA3, {**BYTES_ONLY, "add_prefix_space": True})),
+        "ByteLevel that splits again",
+    ),
+    "dropout": (byte_level_json(model={"dropout": 0.1}), "dropout"),
+    "dropout of everything": (byte_level_json(model={"dropout": 1.0}), "dropout"),
+    "a word suffix": (byte_level_json(model={"end_of_word_suffix": "</w>"}), "a word suffix"),
+    "a subword prefix": (
+        byte_level_json(model={"continuing_subword_prefix": "##"}),
+        "a subword prefix",
+    ),
+    "a subword prefix beside byte fallback": (
+        sentencepiece_json(model={"continuing_subword_prefix": "##"}),
+        "a subword prefix",
+    ),
+    "duplicate merges": (
+        byte_level_json(model={"merges": [["b", "c"], ["Ġ", "a"], ["b", "c"]]}),
+        "duplicate merges",
+    ),
+    "a single_word added token": (
+        added(added_token("jzqxj", 259, single_word=True)),
+        "a single_word added token",
+    ),
+    "an added token that is not ASCII": (
+        added(added_token("é", 259, normalized=True)),
+        "an added token that is not ASCII",
+    ),
+    "an added token after a gap": (
+        added(added_token("<|x|>", 300)),
+        "an added token whose id is not its own",
+    ),
+    "an added token of the vocabulary under another id": (
+        added(added_token("abc", 259)),
+        "an added token whose id is not its own",
+    ),
+    "added tokens out of order": (
+        added(added_token("<|x|>", 260), added_token("<|y|>", 259)),
+        "an added token whose id is not its own",
+    ),
+    "a raw token that ends in the start of a normalized one": (
+        added(added_token("zqxjj", 259), added_token("jjkkq", 260, normalized=True)),
+        "added tokens that overlap",
+    ),
+    "a normalized token that ends in the start of a raw one": (
+        added(added_token("zqxjj", 259, normalized=True), added_token("jjkkq", 260)),
+        "added tokens that overlap",
+    ),
+    "a raw token inside a normalized one": (
+        added(added_token("qxj", 259), added_token("zqxjj", 260, normalized=True)),
+        "added tokens that overlap",
+    ),
+    "bytes missing from a byte-level vocabulary": (
+        byte_level_without(0x41),
+        "bytes that are missing from the vocabulary",
+    ),
+    "bytes missing beside an unknown token": (
+        byte_level_without(0x41, unk="!"),
+        "bytes that are missing from the vocabulary",
+    ),
+    "byte tokens missing": (
+        sentencepiece_without_byte_tokens(),
+        "bytes that are missing from the vocabulary",
+    ),
+    "byte fallback switched off": (
+        sentencepiece_json(model={"byte_fallback": False}),
+        "bytes that are missing from the vocabulary",
+    ),
+    "WordPiece": (
+        byte_level_json(model={"type": "WordPiece", "continuing_subword_prefix": "##"}),
+        "model WordPiece",
+    ),
+    "WordLevel": (byte_level_json(model={"type": "WordLevel"}), "model WordLevel"),
+    "Unigram, whose vocabulary is a list": (
+        byte_level_json(
+            model={"type": "Unigram", "vocab": [["<unk>", 0.0]], "unk_id": 0},
+            added_tokens=[added_token("<unk>", 0, special=True)],
+        ),
+        "model Unigram",
+    ),
+    "NFKC beside byte fallback": (sentencepiece_json(normalizer={"type": "NFKC"}), ""),
+    "spaces split off after Metaspace": (
+        sentencepiece_json(pre_tokenizer=sequence(METASPACE, {"type": "Digits"})),
+        "a pre-tokenizer",
+    ),
+    "Metaspace with another replacement": (
+        sentencepiece_json(pre_tokenizer={**METASPACE, "replacement": "_"}),
+        "a pre-tokenizer",
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", OBJECTIONS)
+@pytest.mark.parametrize("name", BOTH_REFUSED)
+def test_what_either_engine_encodes_wrongly_or_refuses_is_not_given_to_it(
+    name: str, engine: str
+) -> None:
+    tokenizer, reason = BOTH_REFUSED[name]
+    found = OBJECTIONS[engine](tokenizer)
+    assert found
+    assert not reason or found == reason
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["Lowercase", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt", "Strip", "ByteLevel"],
+)
+@pytest.mark.parametrize("engine", OBJECTIONS)
+def test_a_byte_level_normalizer_other_than_nfc_is_refused(kind: str, engine: str) -> None:
+    assert OBJECTIONS[engine](byte_level_json(normalizer={"type": kind}))
+
+
+def test_a_sentencepiece_token_must_be_spelled_with_tokens_for_fastokens() -> None:
+    vocab = sentencepiece_json()["model"]["vocab"]
+    tokenizer = sentencepiece_json(model={"vocab": vocab | {"ax": 287, "ay": 288}})
+    assert fastokens_objection(tokenizer) == "a token with a character that is no token"
+    assert gigatoken_objection(tokenizer) == ""
+
+
+def test_nfc_is_exact_in_fastokens_and_not_in_gigatoken() -> None:
+    tokenizer = byte_level_json(normalizer={"type": "NFC"})
+    assert fastokens_objection(tokenizer) == ""
+    assert gigatoken_objection(tokenizer) == "a normalizer"
+
+
+def test_a_sequence_of_byte_level_alone_is_exact_in_fastokens_and_not_in_gigatoken() -> None:
+    tokenizer = byte_level_json(pre_tokenizer=sequence(BYTE_LEVEL))
+    assert fastokens_objection(tokenizer) == ""
+    assert gigatoken_objection(tokenizer) == "a sequence of one pre-tokenizer"
+
+
+GEMMA_SPLIT: Json = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
+
+
+@pytest.mark.parametrize(
+    "pre_tokenizer",
+    [METASPACE, sequence(METASPACE), {**METASPACE, "prepend_scheme": "first"}, GEMMA_SPLIT],
+    ids=["Metaspace", "a sequence of it", "Metaspace first", "Gemma's split"],
+)
+def test_sentencepiece_pre_tokenizers_that_gigatoken_reads_are_its_own(pre_tokenizer: Json) -> None:
+    tokenizer = sentencepiece_json(pre_tokenizer=pre_tokenizer)
+    assert gigatoken_objection(tokenizer) == ""
+    assert fastokens_objection(tokenizer) == "a pre-tokenizer"
+
+
+@pytest.mark.parametrize("kind", ["Strip", "Precompiled"])
+def test_sentencepiece_normalizers_that_only_gigatoken_reads(kind: str) -> None:
+    tokenizer = sentencepiece_json(normalizer={"type": kind})
+    assert gigatoken_objection(tokenizer) == ""
+    assert fastokens_objection(tokenizer) == f"normalizer {kind}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gigatoken"), [(" {2,}", ""), (r"\s+", "a normalizer with a regex")]
+)
+def test_a_regex_in_a_sentencepiece_normalizer(pattern: str, gigatoken: str) -> None:
+    normalizer = {**replace(" ", "▁"), "pattern": {"Regex": pattern}}
+    tokenizer = sentencepiece_json(normalizer=normalizer)
+    assert gigatoken_objection(tokenizer) == gigatoken
+    assert fastokens_objection(tokenizer) == "a normalizer with a regex"
+
+
+@pytest.mark.parametrize("name", ["gpt2.json", "neox.json", "dolma2.json", "llama2.json"])
+def test_published_tokenizers_are_admitted(name: str) -> None:
+    tokenizer = json.loads(shared_file("tokenizers", name).read_text(encoding="utf-8"))
+    assert fastokens_objection(tokenizer) == ""
+    expected = "a normalizer" if name == "neox.json" else ""
+    assert gigatoken_objection(tokenizer) == expected
+
+
+contents = st.sampled_from(["a", "b", "abc", "bc", "<x>", "<y>", "<z>", "<w>"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(contents, st.integers(0, 264)), max_size=6))
+def test_the_gate_numbers_added_tokens_as_the_reference_does(pairs: list[tuple[str, int]]) -> None:
+    tokens = [added_token(content, i) for content, i in pairs]
+    tokenizer = byte_level_json(added_tokens=tokens)
+    loaded = tokenizers.Tokenizer.from_str(as_file(tokenizer).data.decode())
+    expected = [loaded.token_to_id(token["content"]) for token in tokens]
+    assert _loaded_ids(tokenizer["model"]["vocab"], tokens) == expected

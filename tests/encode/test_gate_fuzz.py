@@ -1,0 +1,80 @@
+"""Random small tokenizers: whatever the gate admits must encode as the reference does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
+
+from tokenmill.encode.calibration import compare_tokens
+from tokenmill.encode.selection import load_engine, load_reference, rank_engines
+
+LETTERS = "abcxy"
+WORDS = st.text(LETTERS, min_size=1, max_size=3)
+TEXTS = st.lists(st.text(LETTERS + " <>s/é\n", max_size=12), min_size=1, max_size=12)
+
+
+@st.composite
+def merge_lists(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """Merges of letters and of what earlier merges made, none of them twice."""
+    known = ["▁", *LETTERS]
+    merges: list[tuple[str, str]] = []
+    for _ in range(draw(st.integers(0, 8))):
+        pair = (draw(st.sampled_from(known)), draw(st.sampled_from(known)))
+        if pair not in merges:
+            merges.append(pair)
+            known.append("".join(pair))
+    return merges
+
+
+@st.composite
+def sentencepiece_tokenizers(draw: st.DrawFn) -> Json:
+    """Merges, some letters that are no tokens, some tokens that no merge reaches."""
+    vocab: dict[str, int] = {**sentencepiece_json()["model"]["vocab"]}
+    letters = draw(st.sets(st.sampled_from(LETTERS)))
+    merges = [
+        (left, right)
+        for left, right in draw(merge_lists())
+        if set(left + right) <= {*letters, "▁", "a", "b", "x"}
+    ]
+    tokens = [*sorted(letters), *map("".join, merges), *draw(st.lists(WORDS, max_size=2))]
+    for token in tokens:
+        vocab.setdefault(token, len(vocab))
+    return sentencepiece_json(model={"vocab": vocab, "merges": [list(pair) for pair in merges]})
+
+
+@st.composite
+def byte_level_tokenizers(draw: st.DrawFn) -> Json:
+    """Merges and added tokens, raw and normalized, that may overlap."""
+    base = byte_level_json()["model"]
+    vocab = {token: i for token, i in base["vocab"].items() if i < 256}
+    merges = [pair for pair in draw(merge_lists()) if "▁" not in "".join(pair)]
+    for token in map("".join, merges):
+        vocab.setdefault(token, len(vocab))
+    contents = draw(st.lists(st.text("xyz", min_size=2, max_size=4), max_size=3, unique=True))
+    added = [
+        added_token(
+            content,
+            vocab.get(content, len(vocab) + place),
+            normalized=draw(st.booleans()),
+            special=draw(st.booleans()),
+        )
+        for place, content in enumerate(contents)
+    ]
+    model = {"vocab": vocab, "merges": [list(pair) for pair in merges]}
+    return byte_level_json(model=model, added_tokens=added)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(sentencepiece_tokenizers(), byte_level_tokenizers()), TEXTS, st.booleans())
+def test_what_the_gate_admits_is_exact(
+    tokenizer: Json, texts: list[str], control_tokens: bool
+) -> None:
+    pytest.importorskip("fastokens")
+    pytest.importorskip("gigatoken")
+    file = as_file(tokenizer)
+    expected = load_reference(file, control_tokens).encode(texts)
+    for name in rank_engines(file, control_tokens).names:
+        found = load_engine(name, file, control_tokens, 1 << 30).encode(texts)
+        compare_tokens(name, texts, found, expected)

@@ -1,0 +1,383 @@
+"""The libraries that own the tokenizers' files: ids, offsets, and what stands around a text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_kit import (
+    BYTE_LEVEL,
+    Json,
+    added_token,
+    as_file,
+    byte_level_json,
+    documents,
+    sentencepiece_json,
+    sentencepiece_model,
+    shared_file,
+)
+
+from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.selection import load_reference
+from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.errors import UserError
+
+TEXT = "Hello  wörld 😀\n"
+
+
+def huggingface(tokenizer: Json, control_tokens: bool = False) -> Reference:
+    return HuggingFaceReference(as_file(tokenizer), control_tokens)
+
+
+def sentencepiece(kind: str = "bpe", **config: Any) -> Reference:
+    return load_reference(
+        TokenizerFile("sentencepiece", sentencepiece_model(kind), config=config), False
+    )
+
+
+def tiktoken(name: str, control_tokens: bool = False) -> Reference:
+    pytest.importorskip("tiktoken")
+    file = load_tokenizer_file(str(shared_file("tokenizers", name)))
+    return load_reference(file, control_tokens)
+
+
+def pieces(reference: Reference, text: str) -> list[tuple[int, str]]:
+    """Each id with the piece of the text that its offsets name."""
+    ids, starts, stops = reference.encode_with_offsets(text)
+    return [(int(i), text[a:b]) for i, a, b in zip(ids, starts, stops, strict=True)]
+
+
+def template(*pieces: str) -> Json:
+    """A TemplateProcessing, "$A" standing for the text; <s> is 259, </s> 260."""
+    known = {"<s>": 259, "</s>": 260}
+    single: list[Json] = [
+        {"Sequence": {"id": "A", "type_id": 0}}
+        if piece == "$A"
+        else {"SpecialToken": {"id": piece, "type_id": 0}}
+        for piece in pieces
+    ]
+    specials = {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in known.items()}
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": specials,
+    }
+
+
+SPECIALS = [added_token("<s>", 259, special=True), added_token("</s>", 260, special=True)]
+
+
+def test_tokenizers_gives_the_ids_and_the_characters_of_every_token() -> None:
+    assert pieces(huggingface(byte_level_json()), "abc a") == [(258, "abc"), (256, " a")]
+
+
+def test_every_token_of_a_split_character_has_the_whole_character() -> None:
+    assert pieces(huggingface(byte_level_json()), "é") == [(195, "é"), (169, "é")]
+
+
+def test_a_post_processor_that_trims_offsets_takes_no_space_from_a_token() -> None:
+    reference = huggingface(byte_level_json(post_processor=BYTE_LEVEL))
+    assert pieces(reference, "b a") == [(98, "b"), (256, " a")]
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "prefix", "suffix"),
+    [
+        (None, (), ()),
+        (BYTE_LEVEL, (), ()),
+        (template("<s>", "$A"), (259,), ()),
+        (template("$A", "</s>"), (), (260,)),
+        (template("<s>", "$A", "</s>"), (259,), (260,)),
+        (template("<s>", "<s>", "$A", "</s>", "<s>"), (259, 259), (260, 259)),
+    ],
+    ids=["none", "ByteLevel", "BOS", "EOS", "both", "several"],
+)
+def test_what_the_post_processor_adds_is_known_and_never_part_of_the_ids(
+    post_processor: Json | None, prefix: tuple[int, ...], suffix: tuple[int, ...]
+) -> None:
+    tokenizer = byte_level_json(added_tokens=SPECIALS, post_processor=post_processor)
+    reference = huggingface(tokenizer)
+    assert (reference.prefix, reference.suffix) == (prefix, suffix)
+    assert documents(reference.encode(["a", "", "abc"])) == [[97], [], [258]]
+    assert pieces(reference, "a") == [(97, "a")]
+
+
+def word_level(**vocab: int) -> Json:
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"}
+    tokenizer = byte_level_json(pre_tokenizer={"type": "Whitespace"}, decoder=None)
+    return tokenizer | {"model": model}
+
+
+def test_a_vocabulary_in_which_a_is_nothing_still_tells_what_surrounds_a_text() -> None:
+    tokenizer = byte_level_json(
+        model={"vocab": {"z": 0}, "merges": []},
+        pre_tokenizer=None,
+        post_processor=template("<s>", "$A", "</s>"),
+    )
+    reference = huggingface(tokenizer)
+    assert documents(reference.encode(["a", "zaz"])) == [[], [0, 0]]
+    assert (reference.prefix, reference.suffix) == ((259,), (260,))
+
+
+def test_a_tokenizer_that_fails_on_what_it_does_not_know_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot encode 'a'"):
+        huggingface(word_level(hello=0))
+
+
+def test_the_largest_id_counts_added_tokens() -> None:
+    assert huggingface(byte_level_json()).largest_id == 258
+    assert huggingface(byte_level_json(added_tokens=SPECIALS)).largest_id == 260
+
+
+def test_special_tokens_are_the_added_ones_that_say_so() -> None:
+    tokens = [*SPECIALS, added_token("plain", 261)]
+    reference = huggingface(byte_level_json(added_tokens=tokens))
+    assert reference.special_tokens == {"<s>": 259, "</s>": 260}
+    assert reference.token_id("plain") == 261
+    assert reference.token_id("no such token") is None
+
+
+def test_special_strings_in_text_are_text_unless_control_tokens_are_asked_for() -> None:
+    tokenizer = byte_level_json(added_tokens=SPECIALS)
+    text = "a<s>"
+    assert documents(huggingface(tokenizer).encode([text])) == [list(b"a<s>")]
+    assert documents(huggingface(tokenizer, True).encode([text])) == [[97, 259]]
+    assert pieces(huggingface(tokenizer, True), text) == [(97, "a"), (259, "<s>")]
+
+
+def test_added_tokens_that_are_not_special_are_tokens_in_both_modes() -> None:
+    tokenizer = byte_level_json(added_tokens=[added_token("<s>", 259)])
+    for control_tokens in (False, True):
+        assert documents(huggingface(tokenizer, control_tokens).encode(["a<s>"])) == [[97, 259]]
+
+
+def test_the_unknown_token_is_named_by_the_model() -> None:
+    reference = huggingface(word_level(**{"<unk>": 0, "hello": 1}))
+    assert reference.unk_id == 0
+    assert documents(reference.encode(["hello you"])) == [[1, 0]]
+    assert huggingface(byte_level_json()).unk_id is None
+
+
+def test_the_unknown_token_of_unigram_is_an_id() -> None:
+    model = {"type": "Unigram", "unk_id": 1, "vocab": [["a", -1.0], ["<unk>", 0.0]]}
+    tokenizer = byte_level_json(pre_tokenizer=None, decoder=None) | {"model": model}
+    reference = huggingface(tokenizer)
+    assert reference.unk_id == 1
+    assert documents(reference.encode(["ab"])) == [[0, 1]]
+
+
+def test_truncation_and_padding_in_the_file_change_nothing() -> None:
+    truncation = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    padding = {
+        "strategy": {"Fixed": 6},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "!",
+    }
+    reference = huggingface(byte_level_json(truncation=truncation, padding=padding))
+    assert documents(reference.encode(["bbbb", "b", ""])) == [[98] * 4, [98], []]
+    assert pieces(reference, "bbbb") == [(98, "b")] * 4
+
+
+def test_a_tokenizer_with_dropout_is_refused() -> None:
+    with pytest.raises(UserError, match=r"dropout of 0\.1 makes ids random"):
+        huggingface(byte_level_json(model={"dropout": 0.1}))
+
+
+def test_a_tokenizer_that_tokenizers_cannot_load_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot load the tokenizer"):
+        huggingface(byte_level_json(model={"type": "NoSuchModel"}))
+
+
+def test_long_batches_are_encoded_in_several_calls_with_the_same_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["abc" * n for n in range(40)]
+    reference = huggingface(byte_level_json())
+    whole = documents(reference.encode(texts))
+    monkeypatch.setattr("tokenmill.encode.huggingface.CALL_CHARACTERS", 10)
+    assert documents(reference.encode(texts)) == whole == [[258] * n for n in range(40)]
+
+
+def test_an_empty_list_and_an_empty_text_have_no_tokens(tokenizer_path: Path) -> None:
+    reference = load_reference(load_tokenizer_file(str(tokenizer_path)), False)
+    assert documents(reference.encode([])) == []
+    assert documents(reference.encode(["", ""])) == [[], []]
+    assert pieces(reference, "") == []
+
+
+def test_decoding_shows_special_tokens() -> None:
+    reference = huggingface(byte_level_json(added_tokens=SPECIALS))
+    assert reference.decode([259, 258, 256, 260]) == "<s>abc a</s>"
+
+
+def test_llama_style_tokens_name_their_characters() -> None:
+    reference = huggingface(sentencepiece_json())
+    assert documents(reference.encode(["a b"])) == [[261, 259, 262]]
+    assert pieces(reference, "a b") == [(261, "a"), (259, " "), (262, "b")]
+    assert [piece for _, piece in pieces(reference, "中")] == ["中"] * 4
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sentencepiece_gives_the_ids_and_the_characters_of_every_token(kind: str) -> None:
+    reference = sentencepiece(kind)
+    text = "fox  über 😀 日"
+    ids = documents(reference.encode([text]))[0]
+    found = pieces(reference, text)
+    assert [i for i, _ in found] == ids
+    assert reference.decode(ids) == "fox über 😀 日"  # its normalizer joins spaces
+    assert [piece for _, piece in found].count("日") == 3
+    assert [piece for _, piece in found].count("😀") == 4
+
+
+def test_sentencepiece_offsets_of_an_empty_text_are_empty() -> None:
+    assert pieces(sentencepiece(), "") == []
+    assert documents(sentencepiece().encode([])) == []
+    assert documents(sentencepiece().encode(["", ""])) == [[], []]
+
+
+def test_sentencepiece_knows_its_control_tokens_and_its_unknown_one() -> None:
+    reference = sentencepiece()
+    assert reference.special_tokens == {"<s>": 1, "</s>": 2}
+    assert reference.unk_id == 0
+    assert reference.token_id("</s>") == 2
+    assert reference.token_id("no such piece") is None
+    assert reference.largest_id >= 258
+
+
+def test_sentencepiece_reads_control_tokens_in_text_as_text() -> None:
+    assert 2 not in documents(sentencepiece().encode(["</s>"]))[0]
+    file = TokenizerFile("sentencepiece", sentencepiece_model())
+    with pytest.raises(UserError, match="never reads control tokens"):
+        load_reference(file, True)
+
+
+@pytest.mark.parametrize(("config", "prefix"), [({}, ()), ({"add_bos_token": True}, (1,))])
+def test_sentencepiece_has_a_prefix_where_its_config_says_so(
+    config: dict[str, Any], prefix: tuple[int, ...]
+) -> None:
+    assert sentencepiece(**config).prefix == prefix
+    assert sentencepiece(**config).suffix == ()
+
+
+def test_bytes_that_are_no_sentencepiece_model_are_refused() -> None:
+    pytest.importorskip("sentencepiece")
+    with pytest.raises(UserError, match="cannot load the tokenizer"):
+        load_reference(TokenizerFile("sentencepiece", b"\nnothing"), False)
+
+
+GPT2_IDS = [15496, 220, 266, 30570, 335, 30325, 222, 198]
+GPT2_PIECES = ["Hello", " ", " w", "ör", "ld", " 😀", "😀", "\n"]
+
+
+@pytest.mark.parametrize("name", ["gpt2.tiktoken", "gpt2.json"])
+def test_gpt2_has_its_published_ids_from_either_file(name: str) -> None:
+    if name.endswith("tiktoken"):
+        reference = tiktoken(name)
+    else:
+        file = load_tokenizer_file(str(shared_file("tokenizers", name)))
+        reference = load_reference(file, False)
+    assert documents(reference.encode([TEXT, ""])) == [GPT2_IDS, []]
+    assert pieces(reference, TEXT) == list(zip(GPT2_IDS, GPT2_PIECES, strict=True))
+    assert reference.special_tokens == {"<|endoftext|>": 50256}
+    assert (reference.largest_id, reference.unk_id) == (50256, None)
+    assert (reference.prefix, reference.suffix) == ((), ())
+
+
+def test_llama3_has_its_published_ids() -> None:
+    reference = tiktoken("llama3.tiktoken")
+    assert documents(reference.encode(["Hello world"])) == [[9906, 1917]]
+    assert pieces(reference, "Hello world") == [(9906, "Hello"), (1917, " world")]
+    assert reference.prefix == (128_000,)
+    assert reference.special_tokens["<|end_of_text|>"] == 128_001
+    assert reference.special_tokens["<|eot_id|>"] == 128_009
+    assert (len(reference.special_tokens), reference.largest_id) == (256, 128_255)
+    assert reference.token_id("<|eot_id|>") == 128_009
+    assert reference.token_id("no such token") is None
+    assert reference.decode([9906, 128_009]) == "Hello<|eot_id|>"
+
+
+def test_tiktoken_reads_special_strings_as_text_or_as_control_tokens() -> None:
+    text = "a<|endoftext|>"
+    as_text = documents(tiktoken("gpt2.tiktoken").encode([text]))[0]
+    assert 50256 not in as_text
+    assert documents(tiktoken("gpt2.tiktoken", True).encode([text])) == [[64, 50256]]
+    found = pieces(tiktoken("gpt2.tiktoken", True), text)
+    assert found == [(64, "a"), (50256, "<|endoftext|>")]
+
+
+def test_tiktoken_has_nothing_for_nothing() -> None:
+    reference = tiktoken("gpt2.tiktoken")
+    assert documents(reference.encode([])) == []
+    assert pieces(reference, "") == []
+
+
+def tiny_ranks(monkeypatch: pytest.MonkeyPatch, lines: list[bytes]) -> Reference:
+    pytest.importorskip("tiktoken")
+    monkeypatch.setitem(ENCODINGS, "gpt2", ENCODINGS["gpt2"])
+    return load_reference(TokenizerFile("tiktoken", b"\n".join(lines), "gpt2", origin="x"), False)
+
+
+BYTE_RANKS = [base64.b64encode(bytes([byte])) + b" %d" % byte for byte in range(256)]
+
+
+def test_a_rank_file_of_bytes_alone_encodes_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert documents(tiny_ranks(monkeypatch, BYTE_RANKS).encode(["hé"])) == [list("hé".encode())]
+
+
+@pytest.mark.parametrize("line", [b"Y!Q 256", b"YWI= many", b"one", b"YWI= 7"])
+def test_a_damaged_rank_file_is_refused(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="cannot load the tokenizer"):
+        tiny_ranks(monkeypatch, [*BYTE_RANKS, line])
+
+
+REFERENCES = ["byte-level", "byte-level NFC", "llama", "sentencepiece", "gpt2.tiktoken"]
+
+
+@pytest.fixture(scope="module", params=REFERENCES)
+def any_reference(request: pytest.FixtureRequest) -> Reference:
+    if request.param == "byte-level":
+        return huggingface(byte_level_json())
+    if request.param == "byte-level NFC":
+        nfc = byte_level_json(normalizer={"type": "NFC"}, post_processor=BYTE_LEVEL)
+        return huggingface(nfc)
+    if request.param == "llama":
+        return huggingface(sentencepiece_json())
+    return sentencepiece() if request.param == "sentencepiece" else tiktoken(request.param)
+
+
+alphabet = st.sampled_from("abc  \n'1ä日😀\u0301\u200d")
+
+
+@settings(deadline=None)
+@given(st.text(alphabet, max_size=30))
+def test_offsets_lie_in_the_text_in_order_and_leave_no_letter_out(
+    any_reference: Reference, text: str
+) -> None:
+    ids, starts, stops = any_reference.encode_with_offsets(text)
+    ranges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    assert ids.tolist() == documents(any_reference.encode([text]))[0]
+    assert all(0 <= start <= stop <= len(text) for start, stop in ranges)
+    assert starts.tolist() == sorted(starts.tolist())
+    covered = {place for start, stop in ranges for place in range(start, stop)}
+    assert covered >= {place for place, letter in enumerate(text) if letter in "abc1ä日😀"}
+
+
+def test_the_fixture_tokenizer_agrees_with_the_library(tokenizer_path: Path) -> None:
+    library = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+    reference = load_reference(load_tokenizer_file(str(tokenizer_path)), True)
+    text = "a<|endoftext|>b"
+    assert documents(reference.encode([text])) == [library.encode(text).ids]
+    assert json.loads(tokenizer_path.read_text())["added_tokens"][0]["content"] in text

@@ -1,0 +1,155 @@
+"""Character spans to token ranges: a token belongs where it shares a character with a span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_kit import (
+    BYTE_LEVEL,
+    as_file,
+    batch_of,
+    byte_level_json,
+    sentencepiece_json,
+    sentencepiece_model,
+    shared_file,
+)
+
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.selection import load_reference
+from tokenmill.encode.spans import SpanEncoder
+from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.errors import EngineError
+from tokenmill.records import CharSpans
+
+
+def byte_level() -> Reference:
+    return HuggingFaceReference(as_file(byte_level_json()), False)
+
+
+def trimmed() -> Reference:
+    tokenizer = byte_level_json(normalizer={"type": "NFC"}, post_processor=BYTE_LEVEL)
+    return HuggingFaceReference(as_file(tokenizer), False)
+
+
+def llama() -> Reference:
+    return HuggingFaceReference(as_file(sentencepiece_json()), False)
+
+
+def sentencepiece() -> Reference:
+    return load_reference(TokenizerFile("sentencepiece", sentencepiece_model()), False)
+
+
+def published(name: str) -> Callable[[], Reference]:
+    def load() -> Reference:
+        if name.endswith("tiktoken"):
+            pytest.importorskip("tiktoken")
+        return load_reference(load_tokenizer_file(str(shared_file("tokenizers", name))), False)
+
+    return load
+
+
+REFERENCES = {
+    "byte-level": byte_level,
+    "trimmed offsets": trimmed,
+    "llama": llama,
+    "sentencepiece": sentencepiece,
+    **{name: published(name) for name in ("gpt2.tiktoken", "neox.json", "llama2.json")},
+}
+
+
+@pytest.fixture(scope="module", params=REFERENCES)
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return REFERENCES[request.param]()
+
+
+def ranges(reference: Reference, text: str, spans: CharSpans, shift: int = 0) -> CharSpans:
+    encoder = SpanEncoder(lambda: reference)
+    return encoder.ranges([text], [spans], reference.encode([text]), shift)[0]
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], []),
+        ([(0, 3)], [(0, 1)]),  # "abc"
+        ([(1, 2)], [(0, 1)]),  # a letter of it
+        ([(3, 4)], [(1, 2)]),  # the space of " a"
+        ([(2, 4)], [(0, 2)]),
+        ([(0, 1), (3, 5)], [(0, 2)]),  # neighbours are merged
+        ([(0, 1), (5, 6)], [(0, 1), (2, 4)]),  # "é" is two tokens
+        ([(5, 6), (0, 1)], [(0, 1), (2, 4)]),
+        ([(0, 3), (1, 2), (0, 3)], [(0, 1)]),
+        ([(2, 2)], []),
+        ([(0, 6)], [(0, 4)]),
+        ([(5, 99)], [(2, 4)]),
+        ([(6, 99)], []),
+    ],
+)
+def test_ranges_of_abc_a_and_e_acute(spans: CharSpans, expected: CharSpans) -> None:
+    assert ranges(byte_level(), "abc aé", spans) == expected
+    assert ranges(byte_level(), "abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
+
+
+def test_an_empty_text_has_no_ranges(reference: Reference) -> None:
+    assert ranges(reference, "", [(0, 5)]) == []
+
+
+texts = st.text(st.sampled_from("abc  \n'1ä日😀\u0301"), max_size=25)
+spans = st.lists(
+    st.tuples(st.integers(0, 26), st.integers(0, 26)).map(lambda pair: (min(pair), max(pair))),
+    max_size=3,
+)
+
+
+@settings(deadline=None)
+@given(texts, spans, st.integers(0, 2))
+def test_a_token_is_in_a_range_exactly_where_it_shares_a_character_with_a_span(
+    reference: Reference, text: str, spans: CharSpans, shift: int
+) -> None:
+    _, starts, stops = reference.encode_with_offsets(text)
+    tokens = [set(range(a, b)) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    marked = {place for start, stop in spans for place in range(start, stop)}
+    expected = [i + shift for i, characters in enumerate(tokens) if characters & marked]
+    found = ranges(reference, text, spans, shift)
+    assert [i for start, stop in found for i in range(start, stop)] == expected
+    edges = [edge for pair in found for edge in pair]
+    assert edges == sorted(set(edges))  # sorted, not empty, and no neighbours touch
+
+
+@settings(deadline=None)
+@given(texts)
+def test_a_span_of_everything_marks_every_letter_and_its_tokens(
+    reference: Reference, text: str
+) -> None:
+    everything = ranges(reference, text, [(0, len(text))])
+    letters = [place for place, letter in enumerate(text) if letter in "abc1ä日😀"]
+    for place in letters:
+        found = ranges(reference, text, [(place, place + 1)])
+        assert found
+        assert all(any(a <= start and stop <= b for a, b in everything) for start, stop in found)
+
+
+def test_the_reference_is_loaded_for_the_first_span_and_once() -> None:
+    loaded: list[Reference] = []
+
+    def load() -> Reference:
+        loaded.append(byte_level())
+        return loaded[-1]
+
+    encoder = SpanEncoder(load)
+    assert encoder.ranges(["abc"], [[]], batch_of([258]), 0) == [[]]
+    assert loaded == []
+    tokens = batch_of([258], [97], [98])
+    found = encoder.ranges(["abc", "a", "b"], [[(0, 3)], [], [(0, 1)]], tokens, 1)
+    assert found == [[(1, 2)], [], [(1, 2)]]
+    assert len(loaded) == 1
+
+
+def test_a_document_that_an_engine_encoded_otherwise_is_refused_with_its_text() -> None:
+    with pytest.raises(EngineError, match="differs from the reference") as caught:
+        SpanEncoder(byte_level).ranges(["a", "b"], [[], [(0, 1)]], batch_of([97], [99]), 0)
+    assert caught.value.where == "text 'b'"

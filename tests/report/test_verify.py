@@ -1,0 +1,135 @@
+"""Any change of any byte of a dataset is found, by opening it or by verifying it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import write_jsonl
+from corpora import write_corpus
+
+import tokenmill
+from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.read import units
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """A dataset of three documents and one rejected record."""
+    folder = tmp_path_factory.mktemp("tiny")
+    path = write_jsonl(folder / "a.jsonl", ["one", "two", "three", None])
+    tokenizer = json.loads(tokenizer_path.read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, separators=(",", ":")))
+    tokenmill.build(path, folder / "tokenizer.json", folder / "out", workers=1, max_bad=0.5)
+    return folder / "out"
+
+
+def flips(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Every byte of every file; of the tokenizer, which is large, every 16th."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            step = 16 if path.name == "tokenizer.json" else 1
+            yield from ((path, place) for place in range(0, path.stat().st_size, step))
+
+
+def test_every_flipped_byte_is_found(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(tiny, out)
+    tokenmill.verify(out)
+    missed, count = [], 0
+    for path, place in flips(out):
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1 << place % 8
+        path.write_bytes(data)
+        try:
+            tokenmill.verify(out)
+        except TokenmillError:
+            pass
+        else:
+            missed.append((path.name, place))
+        data[place] ^= 1 << place % 8
+        path.write_bytes(data)
+        count += 1
+    assert missed == []
+    assert count > 8000
+    tokenmill.verify(out)
+
+
+def test_a_missing_a_cut_and_a_swapped_file_are_found_when_the_dataset_is_opened(
+    tiny: Path, tmp_path: Path
+) -> None:
+    for change in ("missing", "cut"):
+        out = tmp_path / change
+        shutil.copytree(tiny, out)
+        path = out / "tokens" / "00000.bin"
+        path.unlink() if change == "missing" else path.write_bytes(path.read_bytes()[:-2])
+        with pytest.raises(VerificationError):
+            tokenmill.open(out)
+
+
+def test_a_stranger_among_the_files_is_reported(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "out")
+    (tmp_path / "out" / "tokens" / "00001.bin").write_bytes(b"")
+    with pytest.raises(VerificationError, match="not part of the dataset"):
+        tokenmill.verify(tmp_path / "out")
+
+
+@pytest.fixture
+def built(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Path], Path]:
+    """Two files and the dataset of several shards that was built from them."""
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 16 << 10)
+    paths = write_corpus(tmp_path / "data", num_files=2, per_file=300)
+    tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
+    return paths, tmp_path / "out"
+
+
+def test_every_document_is_compared_with_its_source(built: tuple[list[Path], Path]) -> None:
+    _, out = built
+    result = tokenmill.verify(out, against_sources=True)
+    assert result.compared_documents == result.documents == 592
+
+
+def test_a_sample_looks_at_a_part(built: tuple[list[Path], Path]) -> None:
+    _, out = built
+    result = tokenmill.verify(out, sample=0.2, against_sources=True)
+    assert 60 < result.compared_documents < 180
+
+
+@pytest.mark.parametrize("change", ["edit", "insert", "delete"])
+def test_a_source_that_says_something_else_is_found(
+    change: str, built: tuple[list[Path], Path]
+) -> None:
+    paths, out = built
+    lines = paths[0].read_text().splitlines(keepends=True)
+    size = paths[0].stat().st_size
+    match change:
+        case "edit":
+            lines[3] = lines[3].replace("the", "teh")
+        case "insert":
+            lines.insert(3, '{"text": "x"}\n')
+        case "delete":
+            del lines[3]
+    text = "".join(lines)
+    padding = size - len(text.encode())
+    text = text + " " * padding if padding >= 0 else text.encode()[:padding].decode("utf-8", "ignore")
+    paths[0].write_text(text + " " * (size - len(text.encode())))
+    with pytest.raises(VerificationError):
+        tokenmill.verify(out, against_sources=True)
+
+
+def test_a_source_of_another_size_is_refused(built: tuple[list[Path], Path]) -> None:
+    paths, out = built
+    paths[0].write_text("")
+    with pytest.raises(UserError, match="no longer what the dataset was built from"):
+        tokenmill.verify(out, against_sources=True)
+
+
+def test_an_unfinished_build_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    with pytest.raises(UserError, match="has not finished"):
+        tokenmill.open(tmp_path)

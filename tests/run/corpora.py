@@ -1,0 +1,78 @@
+"""Corpora, builds and comparisons that several tests share."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SMALL_UNITS = Path(__file__).with_name("small_units.py")
+
+WORDS = (
+    "the a of to and in that is was he for it with as his on be at by I äöü 日本 x = y + 1\n".split(
+        " "
+    )
+)
+
+
+def random_texts(count: int, seed: int = 0, words: int = 60) -> list[str]:
+    """Reproducible nonsense, now and then empty."""
+    source = random.Random(seed)
+    lengths = [source.randint(0, words) for _ in range(count)]
+    return [" ".join(source.choices(WORDS, k=length)) for length in lengths]
+
+
+def write_corpus(folder: Path, num_files: int = 3, per_file: int = 400) -> list[Path]:
+    """Some JSON Lines files with text and id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number in range(num_files):
+        path = folder / f"part-{number}.jsonl"
+        with open(path, "w", encoding="utf-8") as file:
+            for index, text in enumerate(random_texts(per_file, seed=number)):
+                row = {"id": f"{number}/{index}", "text": text}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        paths.append(path)
+    return paths
+
+
+def tokenmill(*arguments: object, small: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        command(*arguments, small=small), capture_output=True, text=True, timeout=120
+    )
+
+
+def command(*arguments: object, small: bool = True) -> list[str]:
+    """The command line, with small units unless asked otherwise."""
+    program = [str(SMALL_UNITS)] if small else ["-m", "tokenmill"]
+    return [sys.executable, *program, *map(str, arguments)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a dataset but run.json, which tells of times and hosts."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json" and "work" not in path.parts
+    }
+
+
+def documents(folder: Path) -> list[list[int]]:
+    """The ids of every document of a dataset."""
+    import tokenmill
+
+    dataset = tokenmill.open(folder)
+    return [
+        shard.document(index).tolist()
+        for shard in dataset.shards
+        for index in range(len(shard.lengths))
+    ]
+
+
+def texts_of(paths: Sequence[Path]) -> list[str]:
+    """The texts of JSON Lines files."""
+    return [json.loads(line)["text"] for path in paths for line in path.read_text().splitlines()]

@@ -1,0 +1,348 @@
+"""Options, YAML recipes and overrides: what is read, and everything that is wrong at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.errors import UserError
+from tokenmill.run.recipe import (
+    SECTIONS,
+    EncodeOptions,
+    LimitOptions,
+    ReadOptions,
+    Recipe,
+    ResourceOptions,
+    load_recipe,
+    make_recipe,
+    override,
+    parse_bytes,
+    parse_share,
+    section_of,
+)
+
+REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}
+
+
+def recipe(**sections: Any) -> Recipe:
+    return make_recipe({**REQUIRED, **sections})
+
+
+def problems(options: dict[str, Any]) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        make_recipe(options)
+    found = [line.strip() for line in caught.value.why.splitlines()]
+    count = f"the recipe has {len(found)} problem{'s' if len(found) > 1 else ''}"
+    assert caught.value.what == count
+    return found
+
+
+def problem(**sections: Any) -> str:
+    (found,) = problems({**REQUIRED, **sections})
+    return found
+
+
+def test_a_recipe_of_inputs_tokenizer_and_out_has_the_defaults() -> None:
+    expected = Recipe(
+        inputs=["a.jsonl"],
+        tokenizer="t.json",
+        out="o",
+        read=ReadOptions(),
+        encode=EncodeOptions(),
+        limits=LimitOptions(),
+        resources=ResourceOptions(),
+    )
+    assert make_recipe(REQUIRED) == expected
+
+
+def test_options_arrive_in_their_sections() -> None:
+    found = recipe(
+        read={"text_field": "body", "keep": ["url", "date"], "validation": 0.25},
+        encode={"eos": "</s>", "special_tokens": "control"},
+        limits={"on_bad_file": "quarantine"},
+        resources={"workers": 3},
+    )
+    assert found.read == ReadOptions(text_field="body", keep=["url", "date"], validation=0.25)
+    assert found.encode == EncodeOptions(eos="</s>", special_tokens="control")
+    assert found.limits == LimitOptions(on_bad_file="quarantine")
+    assert found.resources == ResourceOptions(workers=3)
+
+
+def test_an_empty_section_has_the_defaults() -> None:
+    assert recipe(read=None, encode={}) == recipe()
+
+
+def test_yaml_spellings_are_read() -> None:
+    found = recipe(
+        inputs="one.jsonl",
+        read={"keep": "url", "validation": "0.5%", "text_field": 3},
+        encode={"eos": 50256, "pad": 0},
+        limits={"max_bad": "2%"},
+        resources={"memory": "2GB"},
+    )
+    assert found.inputs == ["one.jsonl"]
+    assert found.read == ReadOptions(keep=["url"], validation=0.005, text_field="3")
+    assert (found.encode.eos, found.encode.pad) == ("50256", "0")
+    assert found.limits.max_bad == 0.02
+    assert found.resources.memory == 2_000_000_000
+
+
+def test_paths_and_tuples_are_read() -> None:
+    found = make_recipe(
+        {"inputs": (Path("a"), "b"), "tokenizer": Path("t.json"), "out": Path("out")}
+    )
+    assert (found.inputs, found.tokenizer, found.out) == (["a", "b"], "t.json", "out")
+
+
+def test_everything_that_is_missing_is_told_at_once() -> None:
+    expected = ["inputs: is missing", "tokenizer: is missing", "out: is missing"]
+    assert problems({}) == expected
+    assert problems({"inputs": "", "tokenizer": "", "out": ""}) == expected
+
+
+def test_no_inputs_are_one_problem() -> None:
+    assert problem(inputs=[]) == "inputs: got []; expected `array` of length >= 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tokeniser": "x"}, "tokeniser: there is no such option; did you mean tokenizer?"),
+        (
+            {"read": {"text_feild": "x"}},
+            "read.text_feild: there is no such option; did you mean read.text_field?",
+        ),
+        (
+            {"resources": {"worker": 1}},
+            "resources.worker: there is no such option; did you mean resources.workers?",
+        ),
+        ({"encode": {"zzz": 1}}, "encode.zzz: there is no such option"),
+        ({"read": {7: 1}}, "read.7: there is no such option"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_nearest_known_one(
+    options: dict[str, Any], expected: str
+) -> None:
+    assert problem(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tokenizer": ["a"]}, "tokenizer: got ['a']; expected `str`, got `array`"),
+        ({"tokenizer": True}, "tokenizer: got True; expected `str`, got `bool`"),
+        ({"inputs": {"a": 1}}, "inputs: got {'a': 1}; expected `array`, got `object`"),
+        ({"read": 5}, "read: must be a section with options of its own"),
+        ({"read": []}, "read: must be a section with options of its own"),
+        ({"read": False}, "read: must be a section with options of its own"),
+        ({"read": "text"}, "read: must be a section with options of its own"),
+        (
+            {"read": {"format": "csv"}},
+            "read.format: got 'csv'; invalid enum value 'csv'",
+        ),
+        (
+            {"read": {"max_documents": 0}},
+            "read.max_documents: got 0; expected `int` >= 1",
+        ),
+        ({"read": {"validation": 1}}, "read.validation: got 1; expected `float` < 1.0"),
+        (
+            {"read": {"validation": "half"}},
+            "read.validation: got 'half'; could not convert string to float: 'half'",
+        ),
+        ({"limits": {"max_bad": "-1%"}}, "limits.max_bad: got -0.01; expected `float` >= 0.0"),
+        ({"limits": {"max_bad": "nan"}}, "limits.max_bad: got nan; expected `float` >= 0.0"),
+        (
+            {"resources": {"workers": True}},
+            "resources.workers: got True; expected `int | null`, got `bool`",
+        ),
+        ({"resources": {"prefetch": -1}}, "resources.prefetch: got -1; expected `int` >= 0"),
+        (
+            {"resources": {"memory": "inf"}},
+            "resources.memory: got 'inf'; a size is a number such as 2GB or 512MiB",
+        ),
+        (
+            {"resources": {"memory": "a lot"}},
+            "resources.memory: got 'a lot'; a size is a number such as 2GB or 512MiB",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_shown(options: dict[str, Any], expected: str) -> None:
+    assert problem(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"resources": {"memory": "100MB"}}, "resources.memory: got 100000000; must be at least"),
+        ({"read": {"separator": ""}}, "read.separator: must not be empty"),
+        ({"read": {"keep": ["url", "text"]}}, "read"),
+        ({"read": {"text_field": "body", "keep": "body"}}, "read"),
+        ({"read": {"text_field": ""}}, "read: a field name is empty"),
+        ({"read": {"keep": [""]}}, "read: a field name is empty"),
+    ],
+)
+def test_options_that_cannot_go_together_are_refused(options: dict[str, Any], start: str) -> None:
+    assert problem(**options).startswith(start)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    options = {
+        "inputs": "a",
+        "tokenizer": 1.5,
+        "reed": {},
+        "read": {"keeep": "x", "format": "csv"},
+        "resources": {"workers": 0},
+    }
+    assert problems(options) == [
+        "reed: there is no such option; did you mean read?",
+        "tokenizer: got 1.5; expected `str`, got `float`",
+        "read.keeep: there is no such option; did you mean read.keep?",
+        "read.format: got 'csv'; invalid enum value 'csv'",
+        "resources.workers: got 0; expected `int` >= 1",
+        "out: is missing",
+    ]
+
+
+def test_option_names_are_unique_over_all_sections() -> None:
+    names = [name for kind in SECTIONS.values() for name in kind.__struct_fields__]
+    assert len(set(names)) == len(names)
+    assert [section_of("eos"), section_of("max_bad"), section_of("text_field")] == [
+        "encode",
+        "limits",
+        "read",
+    ]
+
+
+def test_policies_are_what_decides_the_bytes_that_are_written() -> None:
+    found = recipe(
+        encode={"engine": "reference", "eos": "x", "unknown": "error"}, resources={"workers": 7}
+    )
+    policies = {
+        "read": msgspec.to_builtins(ReadOptions()),
+        "encode": {"special_tokens": "text", "unknown": "error"},
+    }
+    assert found.policies == policies
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_is_a_yaml_mapping(tmp_path: Path) -> None:
+    path = write(tmp_path, "inputs: [ä.jsonl]\nread:\n  keep: [url]\n")
+    assert load_recipe(path) == {"inputs": ["ä.jsonl"], "read": {"keep": ["url"]}}
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words", "7", "1: 2", "null"])
+def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError, match="the recipe is no recipe") as caught:
+        load_recipe(path)
+    assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "!!python/object/apply:os.getcwd []"])
+def test_text_that_is_no_plain_yaml_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match="cannot read the recipe"):
+        load_recipe(write(tmp_path, text))
+
+
+def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin1.yaml").write_bytes(b"a: \xff")
+    for path in (tmp_path / "missing.yaml", tmp_path, tmp_path / "latin1.yaml"):
+        with pytest.raises(UserError, match="cannot read the recipe"):
+            load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("out=there", {"out": "there"}),
+        ("read.keep=[url, date]", {"read": {"text_field": "body", "keep": ["url", "date"]}}),
+        ("read.text_field=x", {"read": {"text_field": "x"}}),
+        ("encode.eos=</s>", {"encode": {"eos": "</s>"}}),
+        ("encode.eos=a=b", {"encode": {"eos": "a=b"}}),
+        ("limits.max_bad=1%", {"limits": {"max_bad": "1%"}}),
+        ("resources.workers=4", {"resources": {"workers": 4}}),
+        ("resources.workers=", {"resources": {"workers": None}}),
+        (" read.text_field =x", {"read": {"text_field": "x"}}),
+    ],
+)
+def test_an_assignment_sets_one_option(assignment: str, expected: dict[str, Any]) -> None:
+    options = {"out": "here", "read": {"text_field": "body"}, "resources": None}
+    assert override(options, [assignment]) == options | expected
+
+
+def test_later_assignments_win_and_the_options_given_stay_as_they_were() -> None:
+    options = {"read": {"text_field": "body"}}
+    found = override(options, ["read.text_field=a", "read.text_field=b", "out=o"])
+    assert found == {"read": {"text_field": "b"}, "out": "o"}
+    assert options == {"read": {"text_field": "body"}}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "what"),
+    [
+        ("out", "--set takes key=value or section.key=value"),
+        ("a.b.c=1", "--set takes key=value or section.key=value"),
+        ("out.x=1", "--set names an option inside an option"),
+        ("read.keep=[", "--set has a value that is not YAML"),
+    ],
+)
+def test_an_assignment_that_cannot_be_carried_out_is_refused(assignment: str, what: str) -> None:
+    with pytest.raises(UserError) as caught:
+        override({"out": "here"}, [assignment])
+    assert caught.value.what == what
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", 1000),
+        ("2GB", 2_000_000_000),
+        ("2 gb", 2_000_000_000),
+        ("2G", 2_000_000_000),
+        ("1.5GB", 1_500_000_000),
+        ("512 MiB", 512 << 20),
+        ("1KiB", 1024),
+        ("1K", 1000),
+        ("3TiB", 3 << 40),
+        ("7B", 7),
+    ],
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "B", "two", "1PB", "1GBB", "inf", "1e999", "nan"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_bytes(text)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["", "K", "M", "G", "T"]), st.booleans())
+def test_every_unit_is_a_power_of_its_base(number: int, unit: str, binary: bool) -> None:
+    power = ["", "K", "M", "G", "T"].index(unit)
+    text = f"{number}{unit}{'i' if binary and unit else ''}B"
+    assert parse_bytes(text) == number * (1024 if binary else 1000) ** power
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0.1%", 0.001), ("50 %", 0.5), ("0.25", 0.25), (" 1e-4 ", 0.0001)]
+)
+def test_shares(text: str, expected: float) -> None:
+    assert parse_share(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "%", "half", "1%%"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_share(text)

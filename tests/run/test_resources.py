@@ -1,0 +1,136 @@
+"""How many workers and how much memory: from the options, and from what the machine allows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.run import resources
+from tokenmill.run.recipe import ResourceOptions
+from tokenmill.run.resources import MAX_BATCH_BYTES, MIN_BATCH_BYTES, Resources, choose_resources
+
+
+class Machine:
+    """A machine of 10 physical and 20 logical cores with 64 GB free, unless a test changes it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.cores: int | None = 10
+        self.affinity = set(range(20))
+        self.available = 64_000_000_000
+        self.cpu_max = folder / "cpu.max"
+        real_path = Path
+        monkeypatch.setattr(psutil, "cpu_count", lambda logical: self.cores)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: self.affinity, raising=False)
+        memory = SimpleNamespace
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(available=self.available))
+        monkeypatch.setattr(
+            resources,
+            "Path",
+            lambda path: self.cpu_max if "cpu.max" in str(path) else real_path(path),
+        )
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
+
+
+def workers(**options: int) -> tuple[int, str]:
+    found = choose_resources(ResourceOptions(**options))
+    return found.num_workers, found.workers_reason
+
+
+def test_workers_are_four_fifths_of_the_physical_cores(machine: Machine) -> None:
+    assert workers() == (8, "80% of 10 physical cores")
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (64, 52)])
+def test_a_part_of_a_worker_is_a_worker(machine: Machine, cores: int, expected: int) -> None:
+    machine.cores = cores
+    machine.affinity = set(range(2 * cores))
+    assert workers()[0] == expected
+
+
+def test_a_machine_that_does_not_know_its_physical_cores_counts_logical_ones(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.cores = None
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    assert workers() == (4, "80% of 5 physical cores")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert workers() == (1, "80% of 1 physical cores")
+
+
+def test_the_affinity_mask_limits_the_workers(machine: Machine) -> None:
+    machine.affinity = {3, 7, 11, 12, 13}
+    assert workers() == (4, "80% of 5 cores in the affinity mask")
+
+
+def test_a_system_without_affinity_masks_has_physical_cores(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert workers() == (8, "80% of 10 physical cores")
+
+
+@pytest.mark.parametrize(
+    ("cpu_max", "expected"),
+    [
+        ("250000 100000\n", (2, "80% of 2.5 cores in the cgroup quota")),
+        ("10000 100000\n", (1, "80% of 0.1 cores in the cgroup quota")),
+        ("9900000 100000\n", (8, "80% of 10 physical cores")),
+        ("max 100000\n", (8, "80% of 10 physical cores")),
+        ("", (8, "80% of 10 physical cores")),
+        ("one two three\n", (8, "80% of 10 physical cores")),
+        ("some text\n", (8, "80% of 10 physical cores")),
+        ("1000 0\n", (8, "80% of 10 physical cores")),
+    ],
+)
+def test_the_cgroup_quota_limits_the_workers(
+    machine: Machine, cpu_max: str, expected: tuple[int, str]
+) -> None:
+    machine.cpu_max.write_text(cpu_max)
+    assert workers() == expected
+
+
+def test_the_user_may_have_more_workers_than_there_are_cores(machine: Machine) -> None:
+    assert workers(workers=100) == (100, "--workers")
+
+
+@pytest.mark.parametrize(
+    ("available", "options", "expected"),
+    [
+        (64_000_000_000, ResourceOptions(), 1_500_000_000),
+        (2_000_000_000, ResourceOptions(), 1_000_000_000),
+        (2_000_000_000, ResourceOptions(memory=8_000_000_000), 8_000_000_000),
+    ],
+    ids=["much", "half of little", "as the user says"],
+)
+def test_memory_is_at_most_half_of_what_is_free(
+    machine: Machine, available: int, options: ResourceOptions, expected: int
+) -> None:
+    machine.available = available
+    assert choose_resources(options).memory_bytes == expected
+
+
+def test_a_worker_and_the_main_process_share_the_memory_alike(machine: Machine) -> None:
+    found = choose_resources(ResourceOptions(workers=3, memory=4_000_000_000, prefetch=5))
+    assert found == Resources(3, "--workers", 4_000_000_000, 5)
+    assert found.worker_bytes == 1_000_000_000
+    assert found.batch_bytes == MAX_BATCH_BYTES
+    assert found.cache_bytes == 500_000_000
+
+
+@settings(deadline=None)
+@given(st.integers(1, 512), st.integers(512 << 20, 1 << 42))
+def test_shares_of_the_memory_stay_within_it(num_workers: int, memory: int) -> None:
+    found = Resources(num_workers, "", memory, 2)
+    assert found.worker_bytes * (num_workers + 1) <= memory
+    assert found.cache_bytes <= found.worker_bytes
+    assert MIN_BATCH_BYTES <= found.batch_bytes <= MAX_BATCH_BYTES

@@ -1,0 +1,289 @@
+"""Stopped anywhere, by anything, a build resumes and ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from corpora import command, contents, tokenmill, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder, num_files=4, per_file=4000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted build of the corpus."""
+    out = tmp_path_factory.mktemp("clean") / "out"
+    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    assert result.returncode == 0, result.stderr
+    return out
+
+
+def start(corpus: Path, tokenizer: Path, out: Path, *options: object) -> subprocess.Popen[str]:
+    arguments = command("build", corpus, "--tokenizer", tokenizer, "--out", out, *options)
+    return subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def kill_at_random_moments(
+    trials: int, corpus: Path, tokenizer: Path, clean: Path, folder: Path
+) -> int:
+    """Kill builds until there were `trials` kills; every build must end like the clean one."""
+    moments = random.Random(1)
+    kills = builds = 0
+    while kills < trials:
+        out = folder / f"out-{builds}"
+        builds += 1
+        while True:
+            process = start(corpus, tokenizer, out, "--workers", 1 + builds % 2)
+            try:
+                process.communicate(timeout=moments.uniform(0.0, 2.5))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+                assert not (out / "manifest.json").exists() or contents(out) == contents(clean)
+            else:
+                assert process.returncode == 0
+                break
+        assert contents(out) == contents(clean)
+    return kills
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_kills_at_random_moments_change_no_byte(
+    corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
+) -> None:
+    assert kill_at_random_moments(100, corpus, tokenizer_path, clean, tmp_path) >= 100
+
+
+@pytest.mark.soak
+def test_a_thousand_kills_at_random_moments_change_no_byte(
+    corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
+) -> None:
+    assert kill_at_random_moments(1000, corpus, tokenizer_path, clean, tmp_path) >= 1000
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_cleanly_and_prints_the_command_that_resumes(
+    number: int, code: int, corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, tokenizer_path, out, "--workers", 2)
+    wait_for(lambda: len(psutil.Process(process.pid).children()) == 2)
+    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
+    workers = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == code
+    assert "resume with the same command" in errors
+    assert f"--out {out}" in errors
+    wait_for(lambda: not any(worker.is_running() for worker in workers))
+    assert tokenmill(
+        "build", corpus, "--tokenizer", tokenizer_path, "--out", out
+    ).returncode == 0
+    assert contents(out) == contents(clean)
+
+
+def test_a_killed_worker_costs_its_unit_one_more_try(
+    corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, tokenizer_path, out, "--workers", 2)
+    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
+    psutil.Process(process.pid).children()[0].kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert contents(out) == contents(clean)
+
+
+def test_workers_that_die_again_and_again_end_the_build_with_the_place(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, tokenizer_path, out, "--workers", 2)
+    while process.poll() is None:
+        try:
+            for worker in psutil.Process(process.pid).children():
+                worker.kill()
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(0.02)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 7
+    assert "a worker died twice on unit" in errors
+
+
+def test_a_killed_main_process_leaves_no_workers_behind(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    process = start(corpus, tokenizer_path, tmp_path / "out", "--workers", 2)
+    wait_for(lambda: list((tmp_path / "out" / "work" / "receipts").glob("0*.json")))
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not any(worker.is_running() for worker in workers), seconds=10)
+
+
+def test_a_second_build_on_the_same_folder_is_refused_while_the_first_lives(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, tokenizer_path, out)
+    wait_for(lambda: (out / "work" / "build.json").exists())
+    process.send_signal(signal.SIGSTOP)
+    second = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    assert second.returncode == 4
+    assert f"process {process.pid} on" in second.stderr
+
+
+def test_a_full_disk_is_a_storage_error_and_the_build_resumes_after(
+    corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    arguments = command("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    limited = ["bash", "-c", 'ulimit -f 16; exec "$@"', "limited", *arguments]
+    failed = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert failed.returncode == 6, failed.stderr
+    assert "File too large" in failed.stderr
+    assert tokenmill(
+        "build", corpus, "--tokenizer", tokenizer_path, "--out", out
+    ).returncode == 0
+    assert contents(out) == contents(clean)
+
+
+def test_a_vanished_input_is_a_storage_error_and_the_build_resumes_when_it_is_back(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    paths = write_corpus(data, num_files=2, per_file=6000)
+    hidden = tmp_path / "hidden.jsonl"
+    process = start(data, tokenizer_path, out, "--workers", 1)
+    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
+    paths[1].rename(hidden)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 6, errors
+    assert "part-1.jsonl" in errors
+    hidden.rename(paths[1])
+    assert tokenmill(
+        "build", data, "--tokenizer", tokenizer_path, "--out", out
+    ).returncode == 0
+
+
+@pytest.fixture
+def stopped(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A build that was stopped half-way: (data, tokenizer, out), all of which may be changed."""
+    data, tokenizer, out = tmp_path / "data", tmp_path / "tokenizer.json", tmp_path / "out"
+    write_corpus(data, num_files=2, per_file=4000)
+    tokenizer.write_bytes(tokenizer_path.read_bytes())
+    process = start(data, tokenizer, out, "--workers", 2)
+    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
+    process.kill()
+    process.communicate()
+    return data, tokenizer, out
+
+
+def test_a_changed_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
+    data, tokenizer, out = stopped
+    os.utime(data / "part-1.jsonl", (1, 1))
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
+    assert result.returncode == 8
+    assert "inputs[1].mtime_ns: was" in result.stderr
+
+
+def test_an_added_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
+    data, tokenizer, out = stopped
+    write_corpus(data, num_files=3, per_file=1)
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
+    assert result.returncode == 8
+    assert "part-2.jsonl" in result.stderr
+
+
+def test_a_changed_tokenizer_refuses_to_resume(stopped: tuple[Path, Path, Path]) -> None:
+    data, tokenizer, out = stopped
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
+    assert result.returncode == 8
+    assert "tokenizer: was" in result.stderr
+
+
+def test_a_changed_recipe_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
+    data, tokenizer, out = stopped
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out, "--id-field", "id")
+    assert result.returncode == 8
+    assert "policies.read.id_field: was None, is 'id'" in result.stderr
+
+
+def test_workers_memory_and_limits_may_change_and_are_recorded(
+    stopped: tuple[Path, Path, Path],
+) -> None:
+    import tokenmill as library
+    from tokenmill.report.verify import stored_run
+
+    data, tokenizer, out = stopped
+    options = ["--workers", 1, "--memory", "600MB", "--max-bad", "1%"]
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out, *options)
+    assert result.returncode == 0, result.stderr
+    first, second = stored_run(library.open(out)).attempts
+    assert (first["workers"], second["workers"]) == (2, 1)
+    assert (first["max_bad"], second["max_bad"]) == (0.0001, 0.01)
+
+
+def test_the_same_command_on_a_complete_dataset_does_nothing(
+    corpus: Path, tokenizer_path: Path, clean: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in clean.rglob("*") if path.is_file()}
+    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", clean)
+    assert result.returncode == 0
+    assert "nothing to do" in result.stderr
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert before == after
+
+
+def test_another_build_on_a_complete_dataset_is_refused_unless_it_may_overwrite(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for number in (1, 2):
+        write_corpus(tmp_path / f"data-{number}", num_files=number, per_file=5)
+    first = ["build", tmp_path / "data-1", "--tokenizer", tokenizer_path, "--out", out]
+    second = ["build", tmp_path / "data-2", "--tokenizer", tokenizer_path, "--out", out]
+    assert tokenmill(*first).returncode == 0
+    refused = tokenmill(*second)
+    assert (refused.returncode, "--overwrite" in refused.stderr) == (4, True)
+    assert tokenmill(*second, "--overwrite").returncode == 0
+    assert tokenmill("verify", out, "--against-sources").returncode == 0
+
+
+def test_overwrite_replaces_only_ever_a_dataset(tokenizer_path: Path, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "data", num_files=1, per_file=5)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    result = tokenmill(
+        "build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", tmp_path / "home",
+        "--overwrite",
+    )  # fmt: skip
+    assert result.returncode == 4
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"

@@ -1,0 +1,302 @@
+"""The folders of a build, its lock, and what a resumed build must agree with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.errors import InputChangedError, OutputConflictError, StorageError
+from tokenmill.run.workspace import (
+    Workspace,
+    agree_on_start,
+    check_output,
+    locked,
+    require_same,
+    store_state,
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "out")
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+
+
+def tree(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_workspace_has_its_folders_below_work(workspace: Workspace) -> None:
+    workspace.create()
+    below = {path.relative_to(workspace.out).as_posix() for path in workspace.out.rglob("*")}
+    assert below == {"work", "work/attempts", "work/shards", "work/receipts"}
+
+
+def test_creating_a_workspace_again_clears_half_done_attempts_and_nothing_else(
+    workspace: Workspace,
+) -> None:
+    workspace.create()
+    kept = {"work/shards/0.bin", "work/receipts/0.json", "work/build.json", "tokens/0.bin"}
+    fill(workspace.out, *kept, "work/attempts/1.bin")
+    workspace.create()
+    assert tree(workspace.out) == kept
+
+
+def test_a_workspace_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    fill(tmp_path, "file")
+    with pytest.raises(StorageError, match="cannot create the output folder"):
+        Workspace(tmp_path / "file").create()
+
+
+DATASET = {
+    "manifest.json",
+    "run.json",
+    "tokens/00000.bin",
+    "tokens/00000.idx",
+    "documents/00000.parquet",
+    "rejected/00000.jsonl",
+    "tokenizer/tokenizer.json",
+    "plans/packed/plan.json",
+}
+BUILD = {
+    "work/build.json",
+    "work/attempts/0.bin",
+    "work/shards/0.bin",
+    "work/receipts/0.json",
+}
+OTHERS = {"README.md", "tokens.txt", "mine/manifest.json", "work/lock", "work/notes.txt"}
+
+
+def test_removing_a_dataset_removes_its_files_and_nothing_else(workspace: Workspace) -> None:
+    fill(workspace.out, *DATASET, *BUILD, *OTHERS)
+    workspace.remove_dataset()
+    assert tree(workspace.out) == OTHERS
+
+
+def test_removing_what_is_not_there_is_no_error(workspace: Workspace) -> None:
+    workspace.create()
+    workspace.remove_dataset()
+    assert tree(workspace.out) == set()
+
+
+def test_removing_a_dataset_never_follows_a_link_out_of_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    fill(tmp_path, "elsewhere/00000.bin")
+    fill(workspace.out, "manifest.json")
+    (workspace.out / "tokens").symlink_to(tmp_path / "elsewhere")
+    workspace.remove_dataset()
+    assert (tmp_path / "elsewhere" / "00000.bin").is_file()
+
+
+@pytest.mark.parametrize("names", [[], ["manifest.json"], ["work/lock"], [*DATASET, "notes.txt"]])
+def test_an_output_may_be_empty_a_dataset_or_a_build(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "out").mkdir()
+    fill(tmp_path / "out", *names)
+    check_output(tmp_path / "out")
+
+
+def test_an_output_may_be_absent(tmp_path: Path) -> None:
+    check_output(tmp_path / "no" / "such" / "folder")
+
+
+def test_an_output_may_be_a_link_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    check_output(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["thesis.tex"], ["manifest.json.bak"], ["work/notes.txt"], ["tokens/00000.bin"]],
+)
+def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: list[str]) -> None:
+    fill(tmp_path / "out", *names)
+    with pytest.raises(OutputConflictError, match="is not empty and holds no dataset") as caught:
+        check_output(tmp_path / "out")
+    assert caught.value.why == f"it holds {names[0].split('/')[0]!r}"
+    assert tree(tmp_path / "out") == set(names)
+
+
+def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, "out")
+    with pytest.raises(OutputConflictError, match="the output is a file"):
+        check_output(tmp_path / "out")
+
+
+def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(OutputConflictError, match="the output is a link to nothing"):
+        check_output(tmp_path / "out")
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from tokenmill.run.workspace import Workspace, locked
+with locked(Workspace(Path(sys.argv[1]))):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_is_refused_while_another_process_holds_it_and_free_when_that_dies(
+    workspace: Workspace,
+) -> None:
+    command = [sys.executable, "-c", HOLD, str(workspace.out)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(OutputConflictError, match="another build is writing") as caught,
+            locked(workspace),
+        ):
+            pytest.fail("two builds hold the lock")
+        assert caught.value.why.startswith(f"process {holder.pid} on ")
+        holder.kill()
+    with locked(workspace):
+        lock = (workspace.work / "lock").read_text()
+    assert lock.startswith(f"process {os.getpid()} on ")
+
+
+def test_a_lock_is_refused_within_one_process_and_free_afterwards(workspace: Workspace) -> None:
+    with locked(workspace), pytest.raises(OutputConflictError), locked(workspace):
+        pytest.fail("the lock was held twice")
+    with locked(workspace):
+        pass
+
+
+def test_a_lock_ends_with_an_error(workspace: Workspace) -> None:
+    with pytest.raises(RuntimeError), locked(workspace):
+        raise RuntimeError
+    with locked(workspace):
+        pass
+
+
+def test_a_lock_in_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    fill(tmp_path, "file")
+    with pytest.raises(StorageError), locked(Workspace(tmp_path / "file")):
+        pytest.fail("there is no lock")
+
+
+IDENTITY: dict[str, Any] = {
+    "inputs": [{"name": "a.jsonl", "bytes": 10}, {"name": "b.jsonl", "bytes": 20}],
+    "eos_id": 0,
+    "pad_id": None,
+    "policies": {"read": {"text_field": "text", "keep": ["url"]}},
+}
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    with pytest.raises(InputChangedError) as caught:
+        require_same(old, new, Path("out"))
+    assert caught.value.where == "out"
+    return [line.strip() for line in caught.value.why.splitlines()]
+
+
+def test_the_first_start_is_stored_and_an_equal_one_agrees(workspace: Workspace) -> None:
+    workspace.create()
+    assert agree_on_start(workspace, IDENTITY) == IDENTITY
+    assert agree_on_start(workspace, IDENTITY) == IDENTITY
+
+
+def test_what_was_found_out_after_the_start_is_remembered(workspace: Workspace) -> None:
+    workspace.create()
+    store_state(workspace, {**IDENTITY, "chosen_engine": "fastokens"})
+    found = agree_on_start(workspace, IDENTITY)
+    assert found == {**IDENTITY, "chosen_engine": "fastokens"}
+
+
+def test_a_start_that_differs_is_refused_and_the_stored_one_stays(workspace: Workspace) -> None:
+    workspace.create()
+    agree_on_start(workspace, IDENTITY)
+    before = workspace.state.read_bytes()
+    with pytest.raises(InputChangedError, match="cannot be resumed") as caught:
+        agree_on_start(workspace, {**IDENTITY, "eos_id": 2})
+    assert caught.value.why == "eos_id: was 0, is 2"
+    assert workspace.state.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"eos_id": 2}, ["eos_id: was 0, is 2"]),
+        ({"pad_id": 0}, ["pad_id: was None, is 0"]),
+        ({"new": 1}, ["new: was None, is 1"]),
+        (
+            {"policies": {"read": {"text_field": "body", "keep": ["url"]}}},
+            ["policies.read.text_field: was 'text', is 'body'"],
+        ),
+        (
+            {"policies": {"read": {"keep": ["date"]}}},
+            [
+                "policies.read.text_field: was 'text', is None",
+                "policies.read.keep[0]: was 'url', is 'date'",
+            ],
+        ),
+        (
+            {"inputs": [{"name": "a.jsonl", "bytes": 10}, {"name": "b.jsonl", "bytes": 21}]},
+            ["inputs[1].bytes: was 20, is 21"],
+        ),
+        (
+            {"inputs": [{"name": "a.jsonl", "bytes": 10}]},
+            ["inputs: - {'name': 'b.jsonl', 'bytes': 20}"],
+        ),
+        ({"inputs": []}, ["inputs: - {'name': 'a.jsonl', 'bytes': 10}",
+                          "inputs: - {'name': 'b.jsonl', 'bytes': 20}"]),
+    ],
+)  # fmt: skip
+def test_every_difference_is_shown_at_its_place(
+    changes: dict[str, Any], expected: list[str]
+) -> None:
+    assert differences(IDENTITY, IDENTITY | changes) == expected
+
+
+def test_of_many_differences_the_first_twelve_are_shown() -> None:
+    old: dict[str, Any] = {f"key{i:02}": 0 for i in range(20)}
+    new: dict[str, Any] = {f"key{i:02}": 1 for i in range(20)}
+    shown = [f"key{i:02}: was 0, is 1" for i in range(12)]
+    assert differences(old, new) == [*shown, "... and 8 more"]
+
+
+def test_what_only_the_stored_state_knows_is_no_difference() -> None:
+    require_same({**IDENTITY, "engine_chosen": "x"}, IDENTITY, Path("out"))
+
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers(0, 2) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(values, values)
+def test_two_starts_agree_exactly_where_they_are_equal(old: Any, new: Any) -> None:
+    try:
+        require_same({"value": old}, {"value": new}, Path("out"))
+    except InputChangedError:
+        assert old != new
+    else:
+        assert _without_nulls(old) == _without_nulls(new)
+
+
+def _without_nulls(value: Any) -> Any:
+    """An absent key and a null are the same to a resumed build."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

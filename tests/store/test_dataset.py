@@ -1,0 +1,129 @@
+"""A dataset, opened: documents where the boundaries say, and nothing taken on trust."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tokenmill.errors import UserError, VerificationError
+from tokenmill.records import DocumentBatch
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.manifest import (
+    Counts,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    TokenizerEntry,
+    read_manifest,
+    write_manifest,
+)
+from tokenmill.store.shard import ShardLayout, ShardWriter
+
+UINT16 = np.dtype("<u2")
+SHARDS = [[[1, 2, 0], [3, 0]], [[4, 0]], [[5, 6, 7, 0], [8, 0]]]
+
+
+def write_shard(folder: Path, stem: str, documents: list[list[int]]) -> ShardEntry:
+    count = len(documents)
+    writer = ShardWriter(folder / "tokens", stem, ShardLayout(UINT16, ("a.jsonl",), (), False))
+    batch = DocumentBatch(0, [""] * count, np.arange(count), np.ones(count, np.int64))
+    ids = np.array([token for document in documents for token in document], UINT16)
+    lengths = np.array([len(document) for document in documents])
+    writer.append(batch, ids, lengths, np.zeros(count, dtype=bool), None)
+    files = [
+        msgspec.structs.replace(entry, name=f"tokens/{stem}.{entry.name}")
+        for entry in writer.close()
+    ]
+    return ShardEntry(documents=count, tokens=len(ids), extents=[], files=files)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset of three shards."""
+    (tmp_path / "tokens").mkdir()
+    shards = [write_shard(tmp_path, f"{i:05d}", shard) for i, shard in enumerate(SHARDS)]
+    tokenizer = TokenizerEntry(
+        kind="", encoding="", sha256="", reference="", largest_id=9, prefix_ids=[], eos_id=0,
+        pad_id=None, files=[],
+    )  # fmt: skip
+    totals = Counts(documents=5, tokens=sum(shard.tokens for shard in shards))
+    write_manifest(
+        tmp_path,
+        Manifest(
+            dataset_id="", token_dtype="uint16", tokenizer=tokenizer, policies={}, totals=totals,
+            sources=[], shards=shards, rejected=[],
+        ),
+    )  # fmt: skip
+    return tmp_path
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **changes))
+
+
+def test_every_document_is_found_by_its_number(folder: Path) -> None:
+    dataset = Dataset(folder)
+    assert (dataset.num_documents, dataset.num_tokens) == (5, 13)
+    found = []
+    for number in range(dataset.num_documents):
+        shard, index = dataset.locate(number)
+        found.append(shard.document(index).tolist())
+    assert found == [document for shard in SHARDS for document in shard]
+
+
+@pytest.mark.parametrize("number", [-1, 5, 10**9])
+def test_a_document_that_is_not_there_is_refused(number: int, folder: Path) -> None:
+    with pytest.raises(UserError, match=f"there is no document {number}"):
+        Dataset(folder).locate(number)
+
+
+def test_a_shard_shows_ids_lengths_offsets_and_rows(folder: Path) -> None:
+    shard = Dataset(folder).shards[0]
+    assert shard.ids.tolist() == [1, 2, 0, 3, 0]
+    assert not shard.ids.flags.writeable
+    assert (shard.lengths.tolist(), shard.offsets.tolist()) == ([3, 2], [0, 3, 5])
+    assert shard.documents()["position"].to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize("part", ["bin", "idx", "xxh3", "parquet"])
+def test_a_missing_or_shortened_file_is_seen_when_a_dataset_is_opened(
+    part: str, folder: Path
+) -> None:
+    path = folder / f"tokens/00001.{part}"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(VerificationError, match="a file has another size"):
+        Dataset(folder)
+    path.unlink()
+    with pytest.raises(VerificationError, match="a file of the dataset is missing"):
+        Dataset(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret.bin", "/etc/passwd", "tokens/link.bin"])
+def test_a_manifest_that_names_files_elsewhere_is_refused(name: str, folder: Path) -> None:
+    outside = folder.parent / "secret.bin"
+    outside.write_bytes(b"secret")
+    (folder / "tokens/link.bin").symlink_to(outside)
+    entry = FileEntry(name=name, bytes=6, xxh3_128="")
+    rewrite(folder, rejected=[entry])
+    with pytest.raises(VerificationError, match="leads out of the dataset"):
+        Dataset(folder)
+
+
+def test_an_index_of_another_shard_is_refused(folder: Path) -> None:
+    """The first and the last shard have as many documents, but not as many tokens."""
+    data = (folder / "tokens/00002.idx").read_bytes()
+    (folder / "tokens/00000.idx").write_bytes(data)
+    with pytest.raises(VerificationError, match="a token index is of another shard"):
+        _ = Dataset(folder).shards[0].lengths
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "float16", "", "object"])
+def test_an_unknown_width_of_ids_is_refused(dtype: str, folder: Path) -> None:
+    rewrite(folder, token_dtype=dtype)
+    with pytest.raises(VerificationError, match="unknown token width"):
+        Dataset(folder)

@@ -1,0 +1,81 @@
+"""Files appear whole or not at all, and names stay inside their folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tokenmill.errors import StorageError, VerificationError
+from tokenmill.store.files import path_inside, storage_errors, write_atomically
+
+
+def test_names_below_a_folder_are_its_files(tmp_path: Path) -> None:
+    assert path_inside(tmp_path, "tokens/00000.bin") == tmp_path.resolve() / "tokens/00000.bin"
+    assert path_inside(tmp_path, "a/../b") == tmp_path.resolve() / "b"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "..", "a\0b", "out/x", "out"])
+def test_names_that_lead_out_of_a_folder_are_refused(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "out").symlink_to(tmp_path)
+    with pytest.raises(VerificationError, match="leads out of the dataset"):
+        path_inside(folder, name)
+
+
+def test_links_that_lead_in_a_circle_are_refused_or_lead_to_no_file(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    try:
+        path = path_inside(tmp_path, "loop")
+    except VerificationError:
+        return  # Python 3.11 and 3.12 refuse to follow them, later ones give the link itself
+    assert not path.is_file()
+
+
+def test_a_folder_whose_name_begins_alike_is_outside(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data-other").mkdir()
+    with pytest.raises(VerificationError):
+        path_inside(tmp_path / "data", "../data-other/x")
+
+
+def test_a_folder_may_itself_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert path_inside(tmp_path / "link", "x") == tmp_path.resolve() / "real/x"
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
+    for data in (b"old", b"new"):
+        write_atomically(tmp_path / "file", data)
+        assert (tmp_path / "file").read_bytes() == data
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_atomically(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="cannot write") as caught:
+        write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert caught.value.hint == "free some space and run the same command again: it resumes"
+
+
+def test_storage_errors_name_the_file_once(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    with (
+        pytest.raises(StorageError) as caught,
+        storage_errors("do this", outer),
+        storage_errors("do that", inner),
+    ):
+        raise OSError(errno.EACCES, "Permission denied")
+    assert (caught.value.what, caught.value.where) == ("cannot do that", str(inner))
+    assert caught.value.why == "Permission denied"

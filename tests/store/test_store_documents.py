@@ -1,0 +1,82 @@
+"""The documents table: whole rows, and bytes that do not depend on the sizes of batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tokenmill.records import CharSpans, DocumentBatch
+from tokenmill.store import documents
+from tokenmill.store.documents import DocumentsWriter
+
+COUNT = 25
+
+
+def batch_of(start: int, stop: int) -> tuple[DocumentBatch, np.ndarray, list[CharSpans]]:
+    numbers = range(start, stop)
+    batch = DocumentBatch(
+        source=0,
+        texts=["" for _ in numbers],
+        positions=np.array(numbers, np.int64),
+        record_bytes=np.zeros(len(numbers), np.int64),
+        ids=[None if number % 5 == 4 else f"id {number}" for number in numbers],
+        columns={"lang": [["de", None, "en"][number % 3] for number in numbers]},
+    )
+    in_validation = np.array([number % 4 == 0 for number in numbers], dtype=bool)
+    return batch, in_validation, [[(0, number)] if number % 2 else [] for number in numbers]
+
+
+def write(path: Path, sizes: list[int], *, has_no_loss: bool = True) -> bytes:
+    writer = DocumentsWriter(path, ["a", "b"], ["lang"], has_no_loss=has_no_loss)
+    at = 0
+    for size in sizes:
+        batch, in_validation, spans = batch_of(at, at + size)
+        batch.source = 0
+        writer.append(batch, in_validation, spans if has_no_loss else None)
+        at += size
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("has_no_loss", [True, False])
+@pytest.mark.parametrize("rows_per_group", [1, 7, 10, 100])
+def test_bytes_do_not_depend_on_the_sizes_of_batches(
+    rows_per_group: int, has_no_loss: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "ROWS_PER_GROUP", rows_per_group)
+    cuts = [[COUNT], [1] * COUNT, [7, 7, 7, 4], [3, 0, 20, 2], [24, 1]]
+    written = {write(tmp_path / "file", sizes, has_no_loss=has_no_loss) for sizes in cuts}
+    assert len(written) == 1
+    groups = pq.ParquetFile(tmp_path / "file").metadata
+    assert groups.num_row_groups == -(-COUNT // rows_per_group)
+
+
+def test_rows_hold_place_id_subset_kept_columns_and_spans(tmp_path: Path) -> None:
+    write(tmp_path / "file", [2, 3])
+    assert pq.read_table(tmp_path / "file").to_pylist() == [
+        {
+            "source": "a",
+            "position": number,
+            "id": identifier,
+            "subset": "validation" if number % 4 == 0 else "train",
+            "column.lang": language,
+            "no_loss": [{"start": 0, "stop": number}] if number % 2 else [],
+        }
+        for number, identifier, language in [
+            (0, "id 0", "de"),
+            (1, "id 1", None),
+            (2, "id 2", "en"),
+            (3, "id 3", "de"),
+            (4, None, None),
+        ]
+    ]
+
+
+def test_a_table_without_rows_can_be_read(tmp_path: Path) -> None:
+    write(tmp_path / "file", [])
+    table = pq.read_table(tmp_path / "file")
+    assert table.num_rows == 0
+    assert table.column_names == ["source", "position", "id", "subset", "column.lang", "no_loss"]

@@ -1,0 +1,119 @@
+"""Offsets arithmetic, against the slow and obvious way of doing it."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.boundaries import enclose_documents, offsets_from_lengths, token_ranges
+from tokenmill.records import TokenBatch
+
+UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")
+documents_of_ids = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=5), max_size=8)
+
+
+def token_batch(documents: list[list[int]]) -> TokenBatch:
+    ids = np.array([token for document in documents for token in document], np.uint32)
+    return TokenBatch(ids, offsets_from_lengths([len(document) for document in documents]))
+
+
+def test_offsets_are_where_documents_start_and_where_the_last_one_ends() -> None:
+    assert offsets_from_lengths([3, 0, 2]).tolist() == [0, 3, 3, 5]
+    assert offsets_from_lengths([]).tolist() == [0]
+
+
+@given(st.lists(st.integers(0, 2**40)))
+@settings(deadline=None)
+def test_offsets_and_lengths_are_each_others_inverse(lengths: list[int]) -> None:
+    offsets = offsets_from_lengths(lengths)
+    assert offsets.dtype == np.int64
+    assert offsets.tolist() == [0, *accumulate(lengths)]
+    assert np.diff(offsets).tolist() == lengths
+
+
+def test_a_prefix_and_an_end_enclose_every_document() -> None:
+    ids, lengths = enclose_documents(token_batch([[7, 8], [9]]), (1,), 2, UINT16)
+    assert ids.tolist() == [1, 7, 8, 2, 1, 9, 2]
+    assert lengths.tolist() == [4, 3]
+
+
+def test_no_documents_enclose_to_nothing() -> None:
+    ids, lengths = enclose_documents(token_batch([]), (1,), 2, UINT16)
+    assert (ids.tolist(), lengths.tolist()) == ([], [])
+
+
+@pytest.mark.parametrize("dtype", [UINT16, INT32], ids=str)
+@given(documents_of_ids, st.lists(st.integers(0, 2**16 - 1), max_size=3), st.integers(0, 99))
+@settings(deadline=None)
+def test_enclosing_is_what_a_loop_over_documents_gives(
+    dtype: np.dtype[np.integer], documents: list[list[int]], prefix: list[int], eos: int
+) -> None:
+    ids, lengths = enclose_documents(token_batch(documents), prefix, eos, dtype)
+    enclosed = [[*prefix, *document, eos] for document in documents]
+    assert ids.dtype == dtype
+    assert ids.tolist() == [token for document in enclosed for token in document]
+    assert lengths.tolist() == [len(document) for document in enclosed]
+
+
+def test_ids_over_16_bits_keep_their_value_in_32() -> None:
+    ids, _ = enclose_documents(token_batch([[2**31 - 1, 70_000]]), (), 65_536, INT32)
+    assert ids.tolist() == [2**31 - 1, 70_000, 65_536]
+
+
+def test_a_head_of_a_token_batch_can_be_enclosed() -> None:
+    ids, lengths = enclose_documents(token_batch([[7], [8], [9]]).head(2), (), 0, UINT16)
+    assert (ids.tolist(), lengths.tolist()) == ([7, 0, 8, 0], [2, 2])
+
+
+@given(documents_of_ids)
+@settings(deadline=None)
+def test_without_empty_keeps_the_documents_that_have_tokens(documents: list[list[int]]) -> None:
+    kept = token_batch(documents).without_empty()
+    found = [kept.ids[a:b].tolist() for a, b in zip(kept.offsets, kept.offsets[1:], strict=False)]
+    assert found == [document for document in documents if document]
+
+
+def test_a_token_that_shares_one_character_with_a_span_belongs_to_it() -> None:
+    #            The  quick  fox   one token behind the prefix: +1
+    starts, stops = np.array([0, 3, 9]), np.array([3, 9, 13])
+    assert token_ranges([(0, 3)], starts, stops, 1) == [(1, 2)]
+    assert token_ranges([(8, 10)], starts, stops, 1) == [(2, 4)]
+    assert token_ranges([(0, 1), (12, 13)], starts, stops, 1) == [(1, 2), (3, 4)]
+    assert token_ranges([], starts, stops, 1) == []
+
+
+def test_neighbouring_spans_become_one_range_and_empty_spans_none() -> None:
+    starts, stops = np.array([0, 3, 9]), np.array([3, 9, 13])
+    assert token_ranges([(9, 13), (0, 9)], starts, stops, 0) == [(0, 3)]
+    assert token_ranges([(5, 5), (7, 7)], np.array([0, 5]), np.array([5, 9]), 0) == []
+
+
+def test_a_token_without_characters_belongs_to_no_span() -> None:
+    starts, stops = np.array([0, 2, 2]), np.array([2, 2, 4])
+    assert token_ranges([(0, 4)], starts, stops, 0) == [(0, 1), (2, 3)]
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=10),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), max_size=5),
+    st.integers(0, 3),
+)
+@settings(deadline=None)
+def test_token_ranges_hold_exactly_the_tokens_that_share_a_character(
+    widths: list[int], spans: list[list[int]], shift: int
+) -> None:
+    offsets = offsets_from_lengths(widths)
+    pairs = [(start, stop) for start, stop in spans]
+    ranges = token_ranges(pairs, offsets[:-1], offsets[1:], shift)
+    covered = {character for start, stop in pairs for character in range(start, stop)}
+    expected = {
+        index + shift
+        for index, (start, stop) in enumerate(pairwise(offsets))
+        if covered & set(range(start, stop))
+    }
+    assert [token for start, stop in ranges for token in range(start, stop)] == sorted(expected)
+    assert all(a[1] < b[0] for a, b in pairwise(ranges))
