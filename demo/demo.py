@@ -74,9 +74,15 @@ def main() -> None:
     data, tokenizer, corpus = OUT / "data", OUT / "tokenizer.json", OUT / "corpus"
     paths = write_corpus(data)
     num_bytes = sum(path.stat().st_size for path in paths)
-    print(f"corpus: {num_bytes / 1e6:.0f} MB of Python's standard library in {os.path.relpath(data)}", flush=True)
+    print(
+        f"corpus: {num_bytes / 1e6:.0f} MB of Python's standard library in {os.path.relpath(data)}",
+        flush=True,
+    )
     train_tokenizer(tokenizer)
-    print(f"tokenizer: 8,192 ids, trained on a quarter of it, in {os.path.relpath(tokenizer)}", flush=True)
+    print(
+        f"tokenizer: 8,192 ids, trained on a quarter of it, in {os.path.relpath(tokenizer)}",
+        flush=True,
+    )
     names = [os.path.relpath(path) for path in (data, tokenizer, corpus)]
     run("estimate", names[0], "--tokenizer", names[1])
     run("build", names[0], "--tokenizer", names[1], "--out", names[2], "--keep", "path")

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import write_jsonl
 from corpora import tokenmill
+
+from conftest import write_jsonl
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "rich", "yaml", "msgspec", "psutil", "fastokens"]
 
@@ -74,9 +75,7 @@ def test_machines_get_json_on_standard_output(tmp_path: Path, tokenizer_path: Pa
     assert document["pieces"][0]["text"] == "one"
 
 
-def test_a_recipe_file_and_overrides_do_what_flags_do(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
+def test_a_recipe_file_and_overrides_do_what_flags_do(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"], body=["drei", "vier"])
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"inputs: [{path}]\ntokenizer: {tokenizer_path}\nout: {tmp_path / 'out'}\n")
@@ -131,9 +130,7 @@ def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path
     assert "tokens/00000.bin" in result.stderr
 
 
-def test_odd_file_names_are_read_and_shown_harmlessly(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
+def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     write_jsonl(folder / "-rf \x1b[31m 😀\n.jsonl", ["one"])

@@ -6,10 +6,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-from conftest import write_jsonl
 from corpora import random_texts, write_corpus
 
 import tokenmill
+from conftest import write_jsonl
 from tokenmill.errors import UserError
 from tokenmill.report.inspect import Piece
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import write_jsonl
 from corpora import write_corpus
 
 import tokenmill
+from conftest import write_jsonl
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.read import units
 
@@ -54,7 +54,7 @@ def test_every_flipped_byte_is_found(tiny: Path, tmp_path: Path) -> None:
         path.write_bytes(data)
         count += 1
     assert missed == []
-    assert count > 8000
+    assert count > 5000
     tokenmill.verify(out)
 
 
@@ -116,7 +116,9 @@ def test_a_source_that_says_something_else_is_found(
             del lines[3]
     text = "".join(lines)
     padding = size - len(text.encode())
-    text = text + " " * padding if padding >= 0 else text.encode()[:padding].decode("utf-8", "ignore")
+    text = (
+        text + " " * padding if padding >= 0 else text.encode()[:padding].decode("utf-8", "ignore")
+    )
     paths[0].write_text(text + " " * (size - len(text.encode())))
     with pytest.raises(VerificationError):
         tokenmill.verify(out, against_sources=True)

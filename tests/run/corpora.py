@@ -11,11 +11,35 @@ from pathlib import Path
 
 SMALL_UNITS = Path(__file__).with_name("small_units.py")
 
-WORDS = (
-    "the a of to and in that is was he for it with as his on be at by I äöü 日本 x = y + 1\n".split(
-        " "
-    )
-)
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "to",
+    "and",
+    "in",
+    "that",
+    "is",
+    "was",
+    "he",
+    "for",
+    "it",
+    "with",
+    "as",
+    "his",
+    "on",
+    "be",
+    "at",
+    "by",
+    "I",
+    "äöü",
+    "日本",
+    "x",
+    "=",
+    "y",
+    "+",
+    "1\n",
+]
 
 
 def random_texts(count: int, seed: int = 0, words: int = 60) -> list[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import write_jsonl
 from corpora import contents, documents, random_texts, texts_of, write_corpus
 
 import tokenmill
+from conftest import write_jsonl
 from tokenmill.errors import DataError, UserError
 from tokenmill.read import feed, units
 
@@ -222,7 +222,7 @@ def test_a_wrong_text_field_is_refused_with_the_fields_that_exist(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], content=["y"])
-    with pytest.raises(UserError, match="(?s)no field 'contents'.*content, text.*'content'"):
+    with pytest.raises(UserError, match=r"(?s)no field 'contents'.*content, text.*'content'"):
         tokenmill.build(path, tokenizer_path, tmp_path / "out", text_field="contents")
     assert not (tmp_path / "out" / "manifest.json").exists()
 

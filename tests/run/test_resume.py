@@ -33,9 +33,7 @@ def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathF
 
 def start(corpus: Path, tokenizer: Path, out: Path, *options: object) -> subprocess.Popen[str]:
     arguments = command("build", corpus, "--tokenizer", tokenizer, "--out", out, *options)
-    return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def kill_at_random_moments(
@@ -99,9 +97,7 @@ def test_a_signal_stops_cleanly_and_prints_the_command_that_resumes(
     assert "resume with the same command" in errors
     assert f"--out {out}" in errors
     wait_for(lambda: not any(worker.is_running() for worker in workers))
-    assert tokenmill(
-        "build", corpus, "--tokenizer", tokenizer_path, "--out", out
-    ).returncode == 0
+    assert tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
     assert contents(out) == contents(clean)
 
 
@@ -168,9 +164,7 @@ def test_a_full_disk_is_a_storage_error_and_the_build_resumes_after(
     failed = subprocess.run(limited, capture_output=True, text=True, timeout=60)
     assert failed.returncode == 6, failed.stderr
     assert "File too large" in failed.stderr
-    assert tokenmill(
-        "build", corpus, "--tokenizer", tokenizer_path, "--out", out
-    ).returncode == 0
+    assert tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
     assert contents(out) == contents(clean)
 
 
@@ -187,9 +181,7 @@ def test_a_vanished_input_is_a_storage_error_and_the_build_resumes_when_it_is_ba
     assert process.returncode == 6, errors
     assert "part-1.jsonl" in errors
     hidden.rename(paths[1])
-    assert tokenmill(
-        "build", data, "--tokenizer", tokenizer_path, "--out", out
-    ).returncode == 0
+    assert tokenmill("build", data, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import psutil
 from tokenmill.run.recipe import ResourceOptions
 
 DEFAULT_MEMORY_BYTES = 1_500_000_000
-MAX_BATCH_BYTES = 4 << 20
+MAX_BATCH_BYTES = 1 << 20  # what a core's own cache holds, with the ids that come of it
 MIN_BATCH_BYTES = 1 << 18
 
 

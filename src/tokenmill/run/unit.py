@@ -35,6 +35,7 @@ from tokenmill.store.shard import ShardLayout, ShardWriter
 
 AUDIT_SHARE = 1e-4
 MAX_AUDIT_CHARACTERS = 100_000
+SHORT_CHARACTERS = 8_192
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,8 +313,9 @@ class _Attempt:
         self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
     ) -> None:
         sample = np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist()
-        if self.tally.bytes == 0 and len(hashes):
-            sample.append(int(hashes.argmin()))  # at least one of every unit
+        if self.tally.bytes == 0:  # at least one short document of every unit
+            short = [i for i, text in enumerate(batch.texts) if len(text) <= SHORT_CHARACTERS]
+            sample += sorted(short, key=lambda i: hashes[i])[:1]
         for index in sorted(set(sample)):
             if len(batch.texts[index]) <= MAX_AUDIT_CHARACTERS:
                 self.audit_texts.append(batch.texts[index])

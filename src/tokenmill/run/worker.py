@@ -6,6 +6,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from typing import BinaryIO
 
 import numpy as np
@@ -14,7 +15,9 @@ from tokenmill.encode.calibration import Exam
 from tokenmill.records import TokenBatch
 from tokenmill.run import messages
 from tokenmill.run.messages import Calibrate, Calibrated, Done, Encoded, Progress, RunUnit, Started
-from tokenmill.run.unit import FinishedUnit, Setup, UnitRunner
+from tokenmill.run.unit import FinishedUnit, Setup, Tally, UnitRunner
+
+REPORT_SECONDS = 0.1
 
 WORKER_ENVIRONMENT = {
     # One thread each: the workers are the parallelism.
@@ -38,6 +41,7 @@ class Worker:
         self._commands = commands
         self._out = out
         self._lock = threading.Lock()
+        self._reported = 0.0
         self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
         self._decode = messages.decoder(messages.Command).decode
 
@@ -72,16 +76,21 @@ class Worker:
             self._send(Calibrated())
 
     def _run_unit(self, runner: UnitRunner, command: RunUnit) -> None:
-        report = lambda tally: self._send(Progress(tally=tally))  # noqa: E731
         try:
             finished = runner.run(
-                command.unit, command.spool, command.excluded, command.limit, report
+                command.unit, command.spool, command.excluded, command.limit, self._report
             )
         except BaseException as error:
             self._send(messages.failure(command.unit.key, error, runner.current_source))
         else:
             self._finished.put(finished)
         self._send(Encoded())
+
+    def _report(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._reported >= REPORT_SECONDS:
+            self._reported = now
+            self._send(Progress(tally=tally))
 
     def _commit_all(self) -> None:
         while (finished := self._finished.get()) is not None:
