@@ -31,7 +31,9 @@ class Build:
     cpu_seconds: float
     peak_bytes: int
     fsync_seconds: float
-    """Time spent waiting for the disk to confirm; 0 when the run does not say."""
+    """Time spent waiting for the disk to confirm, with nothing else left to do."""
+    engine: str
+    """The engine that the build chose."""
     documents: int
     tokens: int
 
@@ -52,9 +54,17 @@ class Builder:
         command = [*self.command, "build", *map(str, inputs), "--tokenizer", str(self.tokenizer)]
         run = measure.run([*command, "--out", str(out), *self.arguments, *arguments], hz=hz)
         documents, tokens = counts(out)
-        fsync = fsync_seconds(out)
+        record = json.loads((out / "run.json").read_text())
         shutil.rmtree(out)
-        return Build(run.seconds, run.cpu_seconds, run.peak_bytes, fsync, documents, tokens)
+        return Build(
+            run.seconds,
+            run.cpu_seconds,
+            run.peak_bytes,
+            record["seconds"]["flush_wait"],
+            record["engine"],
+            documents,
+            tokens,
+        )
 
 
 def counts(dataset: Path) -> tuple[int, int]:
@@ -67,11 +77,6 @@ def counts(dataset: Path) -> tuple[int, int]:
         documents += sequences
         tokens += index.with_suffix(".bin").stat().st_size // ITEM_BYTES[code]
     return documents, tokens
-
-
-def fsync_seconds(dataset: Path) -> float:
-    record = json.loads((dataset / "run.json").read_text("utf-8"))
-    return float(record.get("seconds", {}).get("fsync", 0.0))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PLAIN_SECONDS = 10.0
+STAGES = ("read", "encode", "write", "fsync")
 
 
 class Display(Protocol):
@@ -183,7 +184,7 @@ def summary_lines(report: BuildReport) -> list[str]:
         ("audited", f"{run.audited_documents:,} documents, 0 differences ({run.engine})"),
     ]
     if report.snapshot is not None:
-        stages = {name: s for name, s in run.seconds.items() if name not in ("wall", "start")}
+        stages = {name: s for name, s in run.seconds.items() if name in STAGES}
         slowest = max(stages, key=lambda name: stages[name], default="start")
         rate = fresh / 1e6 / max(wall, 1e-9)
         facts += [

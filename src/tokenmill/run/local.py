@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def _run_here(session: Session, tasks: TaskQueue) -> None:
         try:
             finished = runner.run(task.unit, task.spool, session.excluded, session.limit, report)
             finished.commit()
+            session.board.spend("flush_wait", finished.seconds["fsync"])
         except TokenmillError as error:
             session.fail(error, task, runner.current_source, tasks)
         else:
@@ -171,6 +173,8 @@ class _Crew:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._processes: list[_Process] = []
         self._exam_sent = False
+        self._idle_since = 0.0
+        """When the last worker had nothing left to do but to wait for the disk."""
 
     def run(self) -> None:
         """Serve events until every task has its receipt."""
@@ -184,10 +188,15 @@ class _Crew:
                 self._send_exam()
                 self._assign()
                 self._session.board.refresh()
+            if self._idle_since:
+                self._session.board.spend("flush_wait", time.monotonic() - self._idle_since)
         finally:
             self._stop()
 
     def _finished(self) -> bool:
+        if not self._idle_since and self._tasks.exhausted:
+            idle = not any(process.running for process in self._processes)
+            self._idle_since = time.monotonic() if idle else 0.0
         return self._tasks.exhausted and not any(process.busy for process in self._processes)
 
     def _start(self) -> None:

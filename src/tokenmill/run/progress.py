@@ -55,7 +55,8 @@ class ProgressBoard:
     token_bytes: int
     listener: Listener
     seconds: dict[str, float] = field(default_factory=dict)
-    """CPU-side seconds of all workers by stage; `start` is the engine's load."""
+    """Seconds of all workers by stage; `start` is the slowest load of an engine, `flush_wait` the
+    time in which there was nothing left to do but to wait for the disk."""
     peak_bytes: int = 0
     _started: float = field(default_factory=time.monotonic)
     _running: dict[int, tuple[Unit, Tally]] = field(default_factory=dict)
@@ -107,8 +108,12 @@ class ProgressBoard:
         read = sum(counts.record_bytes for counts in receipt.counts.values())
         self._ratio = unit.num_bytes / read if read else self._ratio
         for stage, spent in seconds.items():
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+            self.spend(stage, spent)
         self.refresh()
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """Book time on a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def drop(self, unit: Unit) -> None:
         """A unit is no longer running."""
