@@ -130,6 +130,15 @@ def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path
     assert "tokens/00000.bin" in result.stderr
 
 
+def test_ids_from_outside_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"], id=["\x1b[31mred"])
+    out = tmp_path / "out"
+    tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out, "--id-field", "id")
+    shown = tokenmill("inspect", out, "--document", 0).stdout
+    assert "\x1b" not in shown
+    assert "red" in shown
+
+
 def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

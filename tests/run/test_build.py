@@ -340,6 +340,40 @@ def test_damage_in_one_file_fails_its_unit_while_the_others_finish(
     assert [bool(note) for note in notes] == [False, True, False]
 
 
+def test_many_damaged_streams_end_in_an_error_and_not_in_a_wait(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    plain = write_jsonl(tmp_path / "a.jsonl", random_texts(900))
+    data = gzip.compress(plain.read_bytes())
+    for number in range(8):
+        (tmp_path / f"bad-{number}.jsonl.gz").write_bytes(data[: len(data) // 2 + number])
+    with pytest.raises(DataError, match="8 input files are damaged"):
+        tokenmill.build(sorted(tmp_path.glob("bad-*")), tokenizer_path, tmp_path / "out", workers=2)
+
+
+def test_one_stream_keeps_many_workers_busy(
+    tmp_path: Path, tokenizer_path: Path, reference: Reference
+) -> None:
+    texts = random_texts(3000)
+    plain = write_jsonl(tmp_path / "a.jsonl", texts)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=3, prefetch=0)
+    assert documents(tmp_path / "out") == expected(texts, reference)
+
+
+def test_times_in_kept_columns_are_text_to_the_nanosecond(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    moments = pa.array([1_000_000_001], pa.timestamp("ns"))
+    pq.write_table(pa.table({"text": ["x"], "at": moments}), tmp_path / "a.parquet")
+    report = tokenmill.build(
+        tmp_path / "a.parquet", tokenizer_path, tmp_path / "out", workers=1, keep=["at"]
+    )
+    (row,) = report.dataset.shards[0].documents().to_pylist()
+    assert row["column.at"] == "1970-01-01 00:00:01.000000001"
+
+
 def test_a_damaged_small_file_leaves_its_group_and_nothing_else(
     tmp_path: Path, tokenizer_path: Path, reference: Reference
 ) -> None:

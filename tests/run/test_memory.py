@@ -12,9 +12,7 @@ from tokenmill.report.verify import stored_run
 
 
 def peak_bytes(data: Path, tokenizer: Path, out: Path, *options: str) -> int:
-    result = tokenmill(
-        "build", data, "--tokenizer", tokenizer, "--out", out, *options, small=False
-    )
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out, *options, small=False)
     assert result.returncode == 0, result.stderr
     return stored_run(library.open(out)).peak_bytes
 

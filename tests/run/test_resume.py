@@ -269,6 +269,21 @@ def test_another_build_on_a_complete_dataset_is_refused_unless_it_may_overwrite(
     assert tokenmill("verify", out, "--against-sources").returncode == 0
 
 
+def test_overwrite_spares_a_folder_that_only_looks_like_a_dataset(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "data", num_files=1, per_file=5)
+    home = tmp_path / "home"
+    (home / "documents").mkdir(parents=True)
+    (home / "documents" / "letter.txt").write_text("dear")
+    (home / "manifest.json").write_text("{}")
+    result = tokenmill(
+        "build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", home, "--overwrite"
+    )
+    assert result.returncode == 4
+    assert (home / "documents" / "letter.txt").read_text() == "dear"
+
+
 def test_overwrite_replaces_only_ever_a_dataset(tokenizer_path: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", num_files=1, per_file=5)
     (tmp_path / "home").mkdir()

@@ -97,5 +97,7 @@ def _command_line() -> str:
 def _report(text: str) -> None:
     import contextlib
 
+    from tokenmill.cli.terminal import safe_text
+
     with contextlib.suppress(BrokenPipeError):
-        print(text, file=sys.stderr, flush=True)
+        print(safe_text(text), file=sys.stderr, flush=True)

@@ -7,6 +7,8 @@ import dataclasses
 import sys
 from typing import Any
 
+from tokenmill.cli.terminal import safe_text
+
 EXAMPLES = """
 examples:
   tokenmill inspect corpus/
@@ -42,9 +44,10 @@ def _show_document(options: argparse.Namespace) -> None:
         return
     facts = {name: value for name, value in view.facts.items() if value is not None}
     described = ", ".join(f"{name} {value}" for name, value in facts.items())
-    print(f"document {view.number} in {view.shard}: {view.num_tokens:,} tokens; {described}\n")
+    where = f"document {view.number} in {view.shard}: {view.num_tokens:,} tokens"
+    print(f"{where}; {safe_text(described)}\n")
     for piece in view.pieces:
-        print(_marked(piece.text) if piece.boundary else _safe(piece.text), end="")
+        print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
     print()
 
 
@@ -78,7 +81,7 @@ def _show_dataset(options: argparse.Namespace) -> None:
         counts = source.counts
         note = "  (left out: damaged)" if source.quarantined else ""
         numbers = f"{counts.documents:>12,} {counts.tokens:>15,} {counts.num_rejected:>9,}"
-        print(f"{numbers}  {_safe(source.name)}{note}")
+        print(f"{numbers}  {safe_text(source.name)}{note}")
     if len(manifest.sources) > MAX_SHOWN_SOURCES:
         print(f"{'':>38}  and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
     for number, first, last in edge_views(dataset):
@@ -95,14 +98,8 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _marked(text: str) -> str:
     """A boundary token, in reverse video where that is possible."""
-    return f"\x1b[7m{_safe(text)}\x1b[0m" if sys.stdout.isatty() else f"⟦{_safe(text)}⟧"
+    return f"\x1b[7m{safe_text(text)}\x1b[0m" if sys.stdout.isatty() else f"⟦{safe_text(text)}⟧"
 
 
 def _one_line(text: str) -> str:
-    return _safe(text).replace("\n", "⏎").replace("\t", "⇥")
-
-
-def _safe(text: str) -> str:
-    """Text that cannot steer the terminal: control characters are shown, not sent."""
-    shown = (c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return "".join(shown)
+    return safe_text(text).replace("\n", "⏎").replace("\t", "⇥")

@@ -95,5 +95,5 @@ def compare_tokens(
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}, token {first}",
                 why=f"{ours[first : first + 5].tolist()} instead of "
                 f"{theirs[first : first + 5].tolist()}",
-                hint="run with --engine reference, and report the text",
+                hint="run with --engine reference --overwrite, and report the text",
             )

@@ -56,7 +56,7 @@ class Encoder:
             raise EngineError(
                 f"{self._engine.name} failed on a batch of {len(texts)} documents",
                 why=f"{type(error).__name__}: {error}",
-                hint="run with --engine reference, and report the documents",
+                hint="run with --engine reference --overwrite, and report the documents",
             ) from error
         self._check(texts, batch)
         return batch
@@ -75,5 +75,5 @@ class Encoder:
                 f"{self._engine.name} returned impossible ids",
                 why=f"{len(offsets) - 1} documents for {len(texts)}, or an id above "
                 f"{self._largest_id}",
-                hint="run with --engine reference, and report the documents",
+                hint="run with --engine reference --overwrite, and report the documents",
             )

@@ -10,6 +10,7 @@ choice, and then the next in the table is taken.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
 REFERENCE = "reference"
+MEASURED_VERSIONS = {"fastokens": "0.3.5", "gigatoken": "0.10.0"}
+"""What the gate's lists and the table of code points were found with."""
 ENGINES = ("fastokens", "gigatoken", REFERENCE)
 
 
@@ -66,6 +69,8 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
             objections[name] = f"{file.kind} tokenizers of this kind are the reference's"
         elif importlib.util.find_spec(name) is None:
             objections[name] = "it is not installed: pip install 'tokenmill[fast]'"
+        elif (version := importlib.metadata.version(name)) != MEASURED_VERSIONS[name]:
+            objections[name] = f"version {version} has not been measured"
         elif found := objection(tokenizer):
             objections[name] = found
     names = tuple(name for name in ENGINES if name not in objections)

@@ -36,7 +36,7 @@ class SpanEncoder:
             ids, starts, stops = self._reference.encode_with_offsets(text)
             found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
             if not np.array_equal(ids, found):
-                hint = "run with --engine reference, and report the text"
+                hint = "run with --engine reference --overwrite, and report the text"
                 where = f"text {text[:80]!r}"
                 raise EngineError("the engine differs from the reference", where=where, hint=hint)
             result.append(token_ranges(places, starts, stops, shift))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.errors import DataError, UserError
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, char_spans, column_value
-from tokenmill.records import DocumentBatch, Rejection
+from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+BATCHES_PER_DECODE = 8
+"""Parquet has a price for every call, so several batches are decoded at once and then sliced."""
 
 
 def row_group_bytes(path: Path) -> list[int]:
@@ -100,10 +104,14 @@ def iter_record_batches(
             groups = range(file.metadata.num_row_groups) if groups is None else groups
             counts = [file.metadata.row_group(i).num_rows for i in range(groups.stop)]
             num_bytes = sum(file.metadata.row_group(i).total_byte_size for i in groups)
-            rows = max(sum(counts[groups.start :]) * batch_bytes // max(num_bytes, 1), 1)
+            decoded_bytes = batch_bytes * BATCHES_PER_DECODE
+            rows = max(sum(counts[groups.start :]) * decoded_bytes // max(num_bytes, 1), 1)
             row = sum(counts[: groups.start])
             batches = file.iter_batches(
-                batch_size=rows, row_groups=groups, columns=[fields.text, *fields.extra]
+                batch_size=rows,
+                row_groups=groups,
+                columns=[fields.text, *fields.extra],
+                use_threads=False,
             )
         elif source.format == "arrow-file":
             reader = pa.ipc.open_file(raw or source.path)
@@ -154,7 +162,7 @@ def parse_record_batch(
             except ValueError as error:
                 spans.append([])
                 reasons.setdefault(row, ("invalid-spans", str(error), b""))
-    sizes = np.fromiter((_utf8_bytes(text) for text in texts), np.int64, len(texts))
+    sizes = text_sizes(texts)
     rejected = [
         _rejection(source.index, first_row + row, reasons[row], texts[row])
         for row in sorted(reasons)
@@ -238,6 +246,10 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     first, *rest = name.split(".")
     column = batch.column(first)
     column = pc.struct_field(column, rest) if rest else column
+    if pa.types.is_duration(column.type):
+        return column.cast(pa.int64())
+    if pa.types.is_temporal(column.type):
+        return column.cast(pa.string())  # Python's own types would lose nanoseconds
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
@@ -246,8 +258,22 @@ def _sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]
     return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+def text_sizes(texts: Sequence[str]) -> Int64Array:
+    """Shape (n,): bytes of each text in UTF-8."""
+    sizes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
+    return np.fromiter(sizes, np.int64, len(texts))
+
+
+def text_bytes(batch: pa.RecordBatch, fields: Fields) -> memoryview:
+    """The bytes of all texts of a record batch, one after another, as they were found."""
+    import pyarrow as pa
+
+    column = _column(batch, fields.text).cast(pa.large_binary())
+    if not len(column):
+        return memoryview(b"")
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int64)[[column.offset, column.offset + len(column)]]
+    return memoryview(data)[ends[0] : ends[1]] if data else memoryview(b"")
 
 
 def _is_stringlike(kind: pa.DataType) -> bool:

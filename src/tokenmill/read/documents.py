@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from tokenmill.errors import StorageError
 from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.columnar import iter_record_batches, parse_record_batch
+from tokenmill.read.columnar import iter_record_batches, parse_record_batch, text_bytes
 from tokenmill.read.compression import open_decompressed
 from tokenmill.read.fields import Fields
 from tokenmill.read.jsonl import JsonlParser
@@ -22,7 +23,7 @@ from tokenmill.records import DocumentBatch
 
 COLUMNAR_FORMATS = ("parquet", "arrow-file", "arrow-stream")
 
-Observer = Callable[[int, bytes], None]
+Observer = Callable[[int, bytes | memoryview], None]
 """Called with (source, bytes) for everything that is read, for digests."""
 
 
@@ -97,10 +98,8 @@ class Reader:
             groups, first = None, spool.first
         batches = iter_record_batches(origin, self._fields, groups, self._batch_bytes)
         for row, batch in batches:
-            documents = parse_record_batch(batch, first + row, source, self._fields)
-            for text in documents.texts:
-                self.observe(source.index, text.encode())
-            yield documents
+            self.observe(source.index, text_bytes(batch, self._fields))
+            yield parse_record_batch(batch, first + row, source, self._fields)
 
 
 def delimiter_of(source: Source, fields: Fields) -> bytes:
@@ -130,6 +129,13 @@ def source_errors(source: Source) -> Iterator[None]:
     except (StorageError, BrokenPipeError):
         raise
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                "no room to spool a decompressed part of an input",
+                where=str(source.path),
+                why=str(error.strerror),
+                hint="free some space and run the same command again: it resumes",
+            ) from error
         raise StorageError(
             "cannot read an input",
             where=str(source.path),

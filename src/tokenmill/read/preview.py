@@ -8,6 +8,7 @@ import msgspec
 
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.compression import open_decompressed
+from tokenmill.read.jsonl import BOM
 from tokenmill.read.sources import Source
 
 MAX_RECORDS = 100
@@ -18,7 +19,7 @@ def fields_of_first_records(source: Source, num_bytes: int) -> set[str]:
     with open_decompressed(source.path, source.compression) as stream:
         first = next(iter_blocks(stream, 0, None, b"\n", num_bytes), (0, b""))
     found: set[str] = set()
-    for line in first[1].splitlines()[:MAX_RECORDS]:
+    for line in first[1].removeprefix(BOM).splitlines()[:MAX_RECORDS]:
         try:
             found.update(_paths(msgspec.json.decode(line), ""))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

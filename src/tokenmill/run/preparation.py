@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import platform
 from collections.abc import Sequence
@@ -92,33 +93,40 @@ def prepare(recipe: Recipe) -> Preparation:
 
 
 def check_fields(sources: Sequence[Source], fields: Fields) -> None:
-    """Raise a UserError where a field is in none of a source's first records."""
+    """Raise a UserError where the text is in none of a source's first records, or another field
+    in none of any source's: ids and kept fields may be rare, the text may not.
+    """
+    seen: set[str] = set()
+    records: Source | None = None
     for source in sources[:MAX_PREVIEWED_SOURCES]:
         if source.num_bytes == 0 or source.format == "text":
             continue
         try:
             if source.format in COLUMNAR_FORMATS:
                 check_schema(source, fields)
-            else:
-                _check_first_records(source, fields)
+                continue
+            present = fields_of_first_records(source, PREVIEW_BYTES)
         except DataError:
             continue  # the unit that reads the file reports the damage
+        if present:
+            _require_field(fields.text, present, source)
+            records, seen = source, seen | present
+    if records:
+        for name in fields.extra:
+            _require_field(name, seen, records)
 
 
-def _check_first_records(source: Source, fields: Fields) -> None:
-    import difflib
-
-    present = fields_of_first_records(source, PREVIEW_BYTES)
-    for name in (fields.text, *fields.extra):
-        if present and name not in present:
-            close = difflib.get_close_matches(name, present, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise UserError(
-                f"there is no field {name!r} in the first records",
-                where=str(source.path),
-                why=f"the fields are {', '.join(sorted(present)[:20])}",
-                hint=hint + "name the right one with --text-field, --id-field, --keep or --no-loss",
-            )
+def _require_field(name: str, present: set[str], source: Source) -> None:
+    if name in present:
+        return
+    close = difflib.get_close_matches(name, present, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise UserError(
+        f"there is no field {name!r} in the first records",
+        where=str(source.path),
+        why=f"the fields are {', '.join(sorted(present)[:20])}",
+        hint=hint + "name the right one with --text-field, --id-field, --keep or --no-loss",
+    )
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:

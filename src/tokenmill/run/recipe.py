@@ -23,7 +23,7 @@ NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
-MIN_MEMORY_BYTES = 512 << 20
+MIN_MEMORY_BYTES = 512_000_000
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,7 +290,7 @@ def _base(kind: Any) -> Any:
 def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     memory = recipe.resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
-        yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MiB)"
+        yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
     if recipe.read.separator == "":
         yield "read.separator: must not be empty"
     text = recipe.read.text_field

@@ -47,8 +47,17 @@ def choose_resources(options: ResourceOptions) -> Resources:
     workers = options.workers or max(math.ceil(0.8 * usable), 1)
     if options.workers:
         reason = "--workers"
-    memory = options.memory or min(DEFAULT_MEMORY_BYTES, psutil.virtual_memory().available // 2)
+    memory = options.memory or min(DEFAULT_MEMORY_BYTES, _usable_memory() // 2)
     return Resources(workers, reason, memory, options.prefetch)
+
+
+def _usable_memory() -> int:
+    """Available memory, or less where a cgroup allows less."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        return min(int(Path("/sys/fs/cgroup/memory.max").read_text()), available)
+    except (OSError, ValueError):  # no cgroup, or "max"
+        return available
 
 
 def _usable_cores() -> tuple[float, str]:

@@ -49,7 +49,7 @@ class Session:
         Raises:
             EngineError: the reference disagrees on a document.
         """
-        if done.audit_texts and self.setup.engine != "reference":
+        if done.audit_texts:
             lengths = [len(ids) for ids in done.audit_ids]
             ids = np.array([i for ids in done.audit_ids for i in ids], np.uint32)
             found = TokenBatch(ids, offsets_from_lengths(lengths))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.errors import TokenmillError
 from tokenmill.read.documents import Spool
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
@@ -51,7 +50,7 @@ class TaskQueue:
     num_feeders: int
     prefetch: int
     notify: Callable[[], None] = lambda: None
-    failures: list[tuple[int, TokenmillError | OSError]] = field(default_factory=list)
+    failures: list[tuple[int, Exception]] = field(default_factory=list)
     _ready: deque[Task] = field(default_factory=deque)
     _again: deque[Task] = field(default_factory=deque)
     _streams: deque[Stream] = field(default_factory=deque)
@@ -80,7 +79,10 @@ class TaskQueue:
         with self._lock:
             if self._again:
                 return self._again.popleft()
-            return self._ready.popleft() if self._ready and not self._stopping else None
+            task = self._ready.popleft() if self._ready and not self._stopping else None
+        if task and task.spool:
+            self._room.release()
+        return task
 
     def put_back(self, task: Task) -> None:
         """Hand a task out again."""
@@ -91,7 +93,6 @@ class TaskQueue:
         """A task has ended: its spool file may go."""
         if task.spool:
             task.spool.path.unlink(missing_ok=True)
-            self._room.release()
 
     def stop(self) -> None:
         """Hand out nothing new."""
@@ -127,21 +128,30 @@ class TaskQueue:
                 self._feed_stream(stream)
             except _Stopped:
                 continue
-            except (TokenmillError, OSError) as error:
+            except Exception as error:
                 self.failures.append((stream.source, error))
         self.notify()
 
     def _feed_stream(self, stream: Stream) -> None:
         source = self.plan.sources[stream.source]
         folder: Path = self.workspace.attempts
-        num_parts = 0
-        units = feed_stream(stream, source, self.plan.fields, folder, self._wait_for_room)
-        for unit, spool in units:
-            num_parts += 1
-            if spool:
-                with self._lock:
-                    self._ready.append(Task(unit, spool))
-                self.notify()
+        num_parts, has_room = 0, False
+
+        def wanted(key: str) -> bool:
+            nonlocal has_room
+            has_room = self._wait_for_room(key)
+            return has_room
+
+        try:
+            for unit, spool in feed_stream(stream, source, self.plan.fields, folder, wanted):
+                num_parts, has_room = num_parts + 1, False
+                if spool:
+                    with self._lock:
+                        self._ready.append(Task(unit, spool))
+                    self.notify()
+        finally:
+            if has_room:  # for a part that was never finished
+                self._room.release()
         write_stream_end(self.workspace.receipts, stream.source, num_parts)
 
     def _wait_for_room(self, key: str) -> bool:

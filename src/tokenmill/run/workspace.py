@@ -20,6 +20,7 @@ from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.store.files import storage_errors, write_atomically
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 
+MANIFEST_START = b'{\n  "format": "tokenmill",\n'
 DATASET_FOLDERS = ("tokens", "documents", "rejected", "tokenizer", "plans", "work")
 
 
@@ -87,14 +88,24 @@ def check_output(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise OutputConflictError("the output is a file", where=str(out))
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    ours = MANIFEST_NAME in names or (out / "work" / "lock").is_file()
-    if names and not ours:
+    if names and not (_is_dataset(out) or _is_build(out, names)):
         raise OutputConflictError(
             "the output folder is not empty and holds no dataset",
             where=str(out),
             why=f"it holds {sorted(names)[0]!r}",
             hint="choose another folder; --overwrite replaces datasets only",
         )
+
+
+def _is_dataset(out: Path) -> bool:
+    path = out / MANIFEST_NAME
+    with open(path if path.is_file() else os.devnull, "rb") as file:
+        return file.read(len(MANIFEST_START)) == MANIFEST_START
+
+
+def _is_build(out: Path, names: set[str]) -> bool:
+    """A build that has not finished holds nothing but what a dataset may hold."""
+    return (out / "work" / "lock").is_file() and names <= {*DATASET_FOLDERS, RUN_NAME}
 
 
 @contextmanager

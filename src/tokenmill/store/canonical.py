@@ -32,6 +32,15 @@ def write_sealed(path: Path, value: T) -> None:
     write_atomically(path, canonical_json(sealed(value)))
 
 
+def read_limited(path: Path) -> bytes:
+    """The bytes of a JSON file that is not unreasonably large."""
+    size = path.stat().st_size
+    if size > MAX_JSON_BYTES:
+        why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
+        raise VerificationError("the file is too large to be opened", where=str(path), why=why)
+    return path.read_bytes()
+
+
 def read_sealed(path: Path, kind: type[T]) -> T:
     """Read what `write_sealed` wrote.
 
@@ -39,11 +48,7 @@ def read_sealed(path: Path, kind: type[T]) -> T:
         VerificationError: any byte of the file is not as it was written.
     """
     hint = "restore the file from a copy, or build the dataset again"
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
-        raise VerificationError("the file is too large to be opened", where=str(path), why=why)
-    data = path.read_bytes()
+    data = read_limited(path)
     try:
         value = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

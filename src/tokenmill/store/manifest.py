@@ -9,7 +9,7 @@ import msgspec
 import xxhash
 
 from tokenmill.errors import InternalError, UserError, VerificationError
-from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.canonical import canonical_json, read_limited, read_sealed, write_sealed
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -192,7 +192,7 @@ def read_manifest(folder: Path) -> Manifest:
         why = "the build has not finished" if unfinished else "it has no manifest.json"
         raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
     try:
-        version = msgspec.json.decode(path.read_bytes(), type=_Version)
+        version = msgspec.json.decode(read_limited(path), type=_Version)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         version = _Version("tokenmill", FORMAT_VERSION)  # damaged: read_sealed says how
     if version.format == "tokenmill" and version.format_version > FORMAT_VERSION:
