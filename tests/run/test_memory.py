@@ -8,7 +8,7 @@ import pytest
 from corpora import tokenmill, write_corpus
 
 import tokenmill as library
-from tokenmill.report.verify import stored_run
+from tokenmill.report.contents import stored_run
 
 
 def peak_bytes(data: Path, tokenizer: Path, out: Path, *options: str) -> int:

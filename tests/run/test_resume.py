@@ -232,7 +232,7 @@ def test_workers_memory_and_limits_may_change_and_are_recorded(
     stopped: tuple[Path, Path, Path],
 ) -> None:
     import tokenmill as library
-    from tokenmill.report.verify import stored_run
+    from tokenmill.report.contents import stored_run
 
     data, tokenizer, out = stopped
     options = ["--workers", 1, "--memory", "600MB", "--max-bad", "1%"]

@@ -14,13 +14,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
-from tokenmill.report.verify import (
-    Advance,
-    Verification,
-    iter_documents,
-    open_reference,
-    stored_run,
-)
+from tokenmill.report.contents import Advance, iter_documents, open_reference, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
@@ -28,16 +22,16 @@ from tokenmill.store.dataset import Dataset
 BATCH_BYTES = 1 << 20
 
 
-def compare_with_sources(result: Verification, sample: float, advance: Advance) -> None:
+def compare_with_sources(dataset: Dataset, sample: float, advance: Advance) -> int:
     """Every document of the sources must be in the dataset, in order, with the reference's ids.
 
     `sample` is the share of documents that is encoded again; places are compared for all.
+    Returns how many were encoded.
 
     Raises:
         VerificationError: a document differs, is missing, or should not be there.
         UserError: a source is no longer where it was, or has another size.
     """
-    dataset = result.dataset
     comparison = _Comparison(dataset, open_reference(dataset), sample)
     sources = find_again(dataset)
     read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
@@ -53,7 +47,7 @@ def compare_with_sources(result: Verification, sample: float, advance: Advance) 
         done += source.num_bytes
         advance("sources", done, total)
     comparison.require_end()
-    result.compared_documents = comparison.num_encoded
+    return comparison.num_encoded
 
 
 def find_again(dataset: Dataset) -> list[Source]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.selection import load_reference
-from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.report.contents import Advance, open_reference
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
@@ -36,10 +34,6 @@ class Verification:
     compared_documents: int = 0
     """Documents that the reference encoded again from the sources."""
     problems: list[str] = field(default_factory=list)
-
-
-Advance = Callable[[str, int, int], None]
-"""Called with (stage, done, total)."""
 
 
 def verify(
@@ -68,9 +62,7 @@ def verify(
     if not result.problems:
         _collect(result, _check_decoding, dataset)
     if against_sources and not result.problems:
-        from tokenmill.report.comparison import compare_with_sources
-
-        _collect(result, compare_with_sources, result, sample, advance)
+        _collect(result, _compare, result, sample, advance)
     if result.problems:
         raise _all_problems(result)
     return result
@@ -194,34 +186,15 @@ def _check_shard(result: Verification, shard: Shard) -> None:
     result.tokens += len(ids)
 
 
+def _compare(result: Verification, sample: float, advance: Advance) -> None:
+    from tokenmill.report.comparison import compare_with_sources
+
+    result.compared_documents = compare_with_sources(result.dataset, sample, advance)
+
+
 def _check_decoding(dataset: Dataset) -> None:
     reference = open_reference(dataset)
     step = max(dataset.num_documents // NUM_DECODED, 1)
     for number in range(0, dataset.num_documents, step):
         shard, index = dataset.locate(number)
         reference.decode(shard.document(index).tolist())
-
-
-def open_reference(dataset: Dataset) -> Reference:
-    """The reference for the tokenizer that the dataset carries."""
-    entry = dataset.manifest.tokenizer
-    file = open_stored_tokenizer(dataset.folder / "tokenizer", entry.kind, entry.encoding)
-    if file.sha256 != entry.sha256:
-        raise _problem("the stored tokenizer is not the one that encoded", "tokenizer/")
-    control = dataset.manifest.policies["encode"]["special_tokens"] == "control"
-    return load_reference(file, control)
-
-
-def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yield (source, position, ids) of every document, in order."""
-    for shard in dataset.shards:
-        table = shard.documents()
-        sources = table.column("source").combine_chunks().dictionary_decode().to_pylist()
-        positions = table.column("position").to_pylist()
-        for index, (source, position) in enumerate(zip(sources, positions, strict=True)):
-            yield source, position, shard.document(index)
-
-
-def stored_run(dataset: Dataset) -> Run:
-    """The circumstances in which a dataset was built."""
-    return read_sealed(dataset.folder / RUN_NAME, Run)

@@ -47,7 +47,9 @@ class Worker:
 
     def run(self) -> None:
         """Work until the commands end."""
-        setup = messages.decoder(Setup).decode(self._commands.readline())
+        if not (line := self._commands.readline()):
+            return  # never needed
+        setup = messages.decoder(Setup).decode(line)
         committer = threading.Thread(target=self._commit_all, daemon=True)
         committer.start()
         try:
