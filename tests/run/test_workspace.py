@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tokenmill.errors import InputChangedError, OutputConflictError, StorageError
 from tokenmill.run.workspace import (
+    MANIFEST_START,
     Workspace,
     agree_on_start,
     check_output,
@@ -105,7 +106,17 @@ def test_removing_a_dataset_never_follows_a_link_out_of_it(
 def test_an_output_may_be_empty_a_dataset_or_a_build(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "out").mkdir()
     fill(tmp_path / "out", *names)
+    if "manifest.json" in names:
+        (tmp_path / "out" / "manifest.json").write_bytes(MANIFEST_START)
     check_output(tmp_path / "out")
+
+
+@pytest.mark.parametrize("names", [["manifest.json"], ["work/lock", "notes.txt"], ["notes.txt"]])
+def test_an_output_may_not_be_what_only_looks_like_one(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "out").mkdir()
+    fill(tmp_path / "out", *names)
+    with pytest.raises(OutputConflictError):
+        check_output(tmp_path / "out")
 
 
 def test_an_output_may_be_absent(tmp_path: Path) -> None:
