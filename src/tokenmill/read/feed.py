@@ -17,6 +17,7 @@ from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Stream, Unit, unit_key
 
 PIECE_BYTES = 1 << 20
+WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 
 SpoolPath = Callable[[int], Path | None]
 """The spool file of a part, or None where the part is not wanted."""
@@ -70,7 +71,7 @@ def _cut_bytes(
         for _, block in iter_blocks(plain, 0, None, delimiter_of(source, fields), PIECE_BYTES):
             if writer is None:
                 path = spool_path(part)
-                writer = open(path or os.devnull, "wb")  # noqa: SIM115 - closed at the cut
+                writer = open(path or os.devnull, "wb", WRITE_BYTES)  # noqa: SIM115
             writer.write(block)
             size += len(block)
             if size >= stream.unit_bytes:

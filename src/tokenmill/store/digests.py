@@ -8,15 +8,13 @@ import numpy as np
 import xxhash
 
 BLOCK_BYTES = 64 * 1024
-WRITE_BYTES = 4 << 20
-"""Linux takes few large writes three times faster than many small ones (bench/RESULTS.md)."""
 
 
 class DigestWriter:
     """A binary file that digests what passes through it."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "wb", buffering=WRITE_BYTES)  # noqa: SIM115 - closed by close()
+    def __init__(self, path: Path, buffer_bytes: int = 1 << 16) -> None:
+        self._file = open(path, "wb", buffering=buffer_bytes)  # noqa: SIM115 - closed by close()
         self._whole = xxhash.xxh3_128()
         self._block = xxhash.xxh3_64()
         self._room = BLOCK_BYTES

@@ -21,6 +21,7 @@ from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
+WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 MAX_REJECTED_RECORD_BYTES = 1 << 20
 
 
@@ -41,7 +42,7 @@ class ShardWriter:
         self._layout = layout
         self._paths = {part: folder / f"{stem}.{part}" for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
-            self._tokens = DigestWriter(self._paths["bin"])
+            self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)
             self._rejected = DigestWriter(self._paths["jsonl"])
             self._documents = DocumentsWriter(
                 self._paths["parquet"],
