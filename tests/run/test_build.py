@@ -304,6 +304,18 @@ def test_a_limit_inside_a_compressed_stream_is_exact(
     assert documents(tmp_path / "out") == expected(texts, reference)[:2000]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_damage_behind_a_limit_is_not_part_of_the_dataset(
+    workers: int, tmp_path: Path, tokenizer_path: Path, reference: Reference
+) -> None:
+    texts = random_texts(3000)
+    plain = write_jsonl(tmp_path / "a.jsonl", texts)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes())[:-3000])
+    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=workers, max_documents=200)
+    assert documents(tmp_path / "out") == expected(texts, reference)[:200]
+
+
 def test_a_document_of_17_million_characters_is_encoded_whole(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:

@@ -33,6 +33,35 @@ def crash_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+@pytest.mark.parametrize("name", ["manifest.json.123.tmp", "run.json.7.tmp"])
+def test_a_half_written_manifest_does_not_stop_the_resume(
+    name: str, tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "data", num_files=1, per_file=30)
+    with monkeypatch.context() as patch:
+        patch.setattr(build_module, "write_manifest", crash_after(0, build_module.write_manifest))
+        with pytest.raises(Crash):
+            tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
+    (tmp_path / "out" / name).write_bytes(b"{")
+    (tmp_path / "out" / "tokenizer" / "tokenizer.json.9.tmp").write_bytes(b"{")
+    tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
+    tokenmill.verify(tmp_path / "out")
+
+
+def test_an_interrupted_overwrite_leaves_no_old_shard_behind(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 16 << 10)
+    write_corpus(tmp_path / "large", num_files=2, per_file=300)
+    write_corpus(tmp_path / "little", num_files=1, per_file=30)
+    tokenmill.build(tmp_path / "large", tokenizer_path, tmp_path / "out", workers=1)
+    (tmp_path / "out" / "manifest.json").unlink()  # the first that --overwrite removes
+    (tmp_path / "out" / "work").mkdir()
+    (tmp_path / "out" / "work" / "lock").touch()
+    tokenmill.build(tmp_path / "little", tokenizer_path, tmp_path / "out", workers=1)
+    tokenmill.verify(tmp_path / "out", against_sources=True)
+
+
 @pytest.mark.parametrize(
     ("module", "name", "calls"),
     [

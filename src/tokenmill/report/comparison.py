@@ -37,11 +37,14 @@ def compare_with_sources(dataset: Dataset, sample: float, advance: Advance) -> i
     read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     reader = Reader(sources, read.fields, BATCH_BYTES)
     total = sum(source.num_bytes for source in sources)
-    done = 0
+    done, ended = 0, False
     for source, entry in zip(sources, dataset.manifest.sources, strict=True):
+        if ended:
+            break
         if not entry.quarantined:
             for batch in reader.read(Extent(source.index)):
-                if not comparison.compare(source, batch):
+                ended = not comparison.compare(source, batch)
+                if ended:
                     break
                 advance("sources", done, total)
         done += source.num_bytes
@@ -95,14 +98,12 @@ class _Comparison:
         self.num_encoded = 0
 
     def compare(self, source: Source, batch: DocumentBatch) -> bool:
-        """Compare one batch; false where a limited dataset has ended."""
+        """Compare one batch; false where a dataset that stopped at a limit has ended."""
         picked = chosen(document_hashes(source.name, batch), self._sample) | (self._sample >= 1)
         texts: list[str] = []
         expected: list[tuple[int, np.ndarray | None]] = []
-        ended = False
         for index, position in enumerate(batch.positions.tolist()):
             if self._next is None and self._limited:
-                ended = True
                 break
             stored = None
             if self._next is not None and self._next[:2] == (source.name, position):
@@ -112,7 +113,7 @@ class _Comparison:
                 texts.append(batch.texts[index])
                 expected.append((position, stored))
         self._require_equal(source, texts, expected)
-        return not ended
+        return self._next is not None or not self._limited
 
     def _require_equal(
         self, source: Source, texts: Sequence[str], expected: list[tuple[int, np.ndarray | None]]

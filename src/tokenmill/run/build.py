@@ -90,6 +90,8 @@ def build(
                 workspace.remove_dataset()
             if (workspace.out / MANIFEST_NAME).is_file():
                 return _already_complete(workspace, prepared)
+            if not workspace.state.is_file():
+                workspace.remove_dataset()  # what an interrupted --overwrite has left
             events.on_prepared(prepared)
             return _Build(workspace, prepared, events, fleet).run()
 
@@ -106,6 +108,7 @@ def _already_complete(workspace: Workspace, prepared: Preparation) -> BuildRepor
             why=error.why,
             hint="choose another folder, or replace the dataset with --overwrite",
         ) from error
+    sweep(workspace)
     return BuildReport(dataset, run, None)
 
 
@@ -185,12 +188,12 @@ class _Build:
 
     def _encode_all(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
         """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
-        while True:
+        while self._crossing() is None:  # else everything up to the limit has its receipt
             session = self._session(board, engine, exam, Limit())
             wanted = lambda key: key not in self.receipts  # noqa: E731
             run_tasks(session, self._tasks(wanted), self.fleet)
-            if not session.damaged:
-                return
+            if not session.damaged or self._crossing() is not None:
+                return  # damage behind the limit is not part of the dataset
             if self.prepared.recipe.limits.on_bad_file == "fail":
                 raise _damaged_files(list(session.damaged.values()))
             for source, error in session.damaged.items():

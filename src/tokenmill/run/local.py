@@ -97,6 +97,7 @@ class _Process:
     popen: subprocess.Popen[bytes]
     running: Task | None = None
     committing: dict[str, Task] = field(default_factory=dict)
+    examined: bool = False
     calibrated: bool = False
     held: list[Done] = field(default_factory=list)
     """Finished before the engine was calibrated."""
@@ -172,7 +173,6 @@ class _Crew:
         self._fleet = fleet
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._processes: list[_Process] = []
-        self._exam_sent = False
         self._idle_since = 0.0
         """When the last worker had nothing left to do but to wait for the disk."""
 
@@ -204,16 +204,20 @@ class _Crew:
         self._processes.append(process)
         process.send(self._session.setup)
         self._session.board.start_worker(process.popen.pid, None)
-        if self._exam_sent:
-            self._calibrate(process)
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
     def _listen(self, process: _Process) -> None:
         decode = messages.decoder(messages.Message).decode
         assert process.popen.stdout is not None
-        for line in process.popen.stdout:
-            self._events.put((process, decode(line)))
-        self._events.put((process, None))
+        try:
+            for line in process.popen.stdout:
+                if not line.endswith(b"\n"):
+                    break  # killed in the middle of a message
+                self._events.put((process, decode(line)))
+        except ValueError:
+            pass  # closed because the worker was dismissed
+        finally:
+            self._events.put((process, None))
 
     def _serve(self) -> None:
         try:
@@ -284,9 +288,12 @@ class _Crew:
                 _advise(sources[extent.source].path, extent.start, extent.stop)
 
     def _send_exam(self) -> None:
-        if not self._exam_sent and self._session.exam.done():
-            self._exam_sent = True
-            for process in self._processes:
+        """Send the exam to every worker that reads its commands now: a busy one would block us."""
+        if not self._session.exam.done():
+            return
+        for process in self._processes:
+            if not process.examined and process.running is None:
+                process.examined = True
                 self._calibrate(process)
 
     def _calibrate(self, process: _Process) -> None:

@@ -146,13 +146,19 @@ class TaskQueue:
             for unit, spool in feed_stream(stream, source, self.plan.fields, folder, wanted):
                 num_parts, has_room = num_parts + 1, False
                 if spool:
-                    with self._lock:
-                        self._ready.append(Task(unit, spool))
-                    self.notify()
+                    self._offer(Task(unit, spool), spool)
         finally:
             if has_room:  # for a part that was never finished
                 self._room.release()
         write_stream_end(self.workspace.receipts, stream.source, num_parts)
+
+    def _offer(self, task: Task, spool: Spool) -> None:
+        with self._lock:
+            if self._stopping:  # nobody would take it
+                spool.path.unlink(missing_ok=True)
+                raise _Stopped
+            self._ready.append(task)
+        self.notify()
 
     def _wait_for_room(self, key: str) -> bool:
         if self._stopping:

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import fcntl
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from tokenmill.store.files import storage_errors, write_atomically
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 
 MANIFEST_START = b'{\n  "format": "tokenmill",\n'
+HALF_WRITTEN = re.compile(r"(manifest|run)\.json\.\d+\.tmp")
+"""What a kill may leave beside the files that it was meant to become."""
 DATASET_FOLDERS = ("tokens", "documents", "rejected", "tokenizer", "plans", "work")
 
 
@@ -66,6 +69,12 @@ class Workspace:
             shutil.rmtree(self.attempts, ignore_errors=True)
             for folder in (self.attempts, self.shards, self.receipts):
                 folder.mkdir(parents=True, exist_ok=True)
+            for path in self.out.iterdir():
+                if HALF_WRITTEN.fullmatch(path.name):
+                    path.unlink()
+            for folder in (self.out / "tokenizer", self.work):
+                for path in folder.glob("*.tmp"):
+                    path.unlink()
 
     def remove_dataset(self) -> None:
         """Remove a dataset or a build, and nothing else; the manifest goes first."""
@@ -105,7 +114,8 @@ def _is_dataset(out: Path) -> bool:
 
 def _is_build(out: Path, names: set[str]) -> bool:
     """A build that has not finished holds nothing but what a dataset may hold."""
-    return (out / "work" / "lock").is_file() and names <= {*DATASET_FOLDERS, RUN_NAME}
+    strangers = names - {*DATASET_FOLDERS, RUN_NAME}
+    return (out / "work" / "lock").is_file() and all(map(HALF_WRITTEN.fullmatch, strangers))
 
 
 @contextmanager
