@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import InputChangedError, StorageError
-from tokenmill.read.documents import Reader, first_documents
+from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent, Unit, cut_units
@@ -79,11 +79,3 @@ def test_a_file_that_changes_before_or_while_it_is_read_is_refused(tmp_path: Pat
         list(batches)
     with pytest.raises(InputChangedError):
         next(Reader([source], Fields(), 10).read(Extent(0)))
-
-
-def test_first_documents_are_spread_over_the_extents(tmp_path: Path) -> None:
-    source = put(tmp_path / "a.jsonl", b"".join(LINES))
-    reader = Reader([source], Fields(), 10)
-    extents = [Extent(0, 0, len(LINES[0]) + 1), Extent(0, len(LINES[0]) + 1, None)]
-    assert first_documents(reader, extents, 4) == ["eins", "zwei\n", "", "drei 😀"]
-    assert first_documents(reader, extents, 2) == ["eins", ""]

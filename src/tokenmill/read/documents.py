@@ -142,19 +142,3 @@ def source_errors(source: Source) -> Iterator[None]:
             why=error.strerror or str(error),
             hint="bring the file back unchanged and run the same command again: it resumes",
         ) from error
-
-
-def first_documents(reader: Reader, extents: Sequence[Extent], count: int) -> list[str]:
-    """Up to `count` texts from the starts of some extents, spread evenly over them."""
-    share = max(count // max(len(extents), 1), 1)
-    texts: list[str] = []
-    for extent in extents:
-        taken: list[str] = []
-        for batch in reader.read(extent):
-            taken += batch.texts[: share - len(taken)]
-            if len(taken) >= share:
-                break
-        texts += taken
-        if len(texts) >= count:
-            break
-    return texts[:count]

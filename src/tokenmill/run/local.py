@@ -101,7 +101,6 @@ class _Process:
     calibrated: bool = False
     held: list[Done] = field(default_factory=list)
     """Finished before the engine was calibrated."""
-    finishing: bool = False
 
     @property
     def busy(self) -> bool:

@@ -31,7 +31,6 @@ class DocumentsWriter:
         import pyarrow as pa
 
         self._names = pa.array(source_names, pa.string())
-        self._path = path
         self._keep = keep
         self._pending: list[pa.Table] = []
         text = pa.dictionary(pa.int32(), pa.string())
