@@ -22,6 +22,10 @@ environment megatron torch==2.13.0
 environment megatron megatron-core==0.16.1 gigatoken==0.10.0
 environment datatrove 'datatrove[io,processing]==0.10.1' tokenizers==0.23.3
 
-for name in gigatoken megatron datatrove; do
+environment trl torch==2.13.0
+environment trl trl==1.16.0
+environment seqpacker seqpacker==0.1.3 numpy  # builds from source where there is no wheel: needs Rust
+
+for name in gigatoken megatron datatrove trl seqpacker; do
     echo "$name: $folder/$name/bin/python"
 done

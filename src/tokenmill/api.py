@@ -6,14 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tokenmill.errors import UserError
+from tokenmill.export.rows import ExportManifest, ExportOptions
+from tokenmill.export.rows import export as _export
+from tokenmill.load.curriculum import Curriculum, Phase
+from tokenmill.pack.figures import Figures
+from tokenmill.pack.streaming import StreamPacker
 from tokenmill.report.estimate import Estimate
 from tokenmill.report.estimate import estimate as _estimate
 from tokenmill.report.inspect import DocumentView, view_document
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
-from tokenmill.run.recipe import Recipe, load_recipe, make_recipe, section_of
+from tokenmill.run.packing import Compared, PlanReport, compare, open_plan, pack
+from tokenmill.run.recipe import (
+    Recipe,
+    load_recipe,
+    make_pack_options,
+    make_recipe,
+    section_of,
+)
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
 
 
 def build(
@@ -64,24 +80,82 @@ def recipe(
     return make_recipe(values)
 
 
+def make_plan(
+    dataset: Dataset | str | Path,
+    *,
+    name: str | None = None,
+    folder: str | Path | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> PlanReport:
+    """Plan sequences; options are those of `tokenmill pack`, with underscores.
+
+    The plan goes to `plans/<name>` of the dataset, or to `folder`.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`.
+    """
+    opened = _opened(dataset)
+    place = Path(folder) if folder else opened.folder / "plans" / name if name else None
+    return pack(opened, make_pack_options(options), place, overwrite=overwrite)
+
+
+def compare_plans(dataset: Dataset | str | Path, **options: Any) -> list[Compared]:
+    """What every strategy would make of the same options; writes nothing."""
+    return list(compare(_opened(dataset), make_pack_options(options)))
+
+
+def export_rows(
+    dataset: Dataset | str | Path, plan: Plan | str | Path, out: str | Path, **options: Any
+) -> ExportManifest:
+    """Write the rows of a plan as files; options are those of `tokenmill export`.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`.
+    """
+    opened = _opened(dataset)
+    found = plan if isinstance(plan, Plan) else open_plan(opened, plan)
+    try:
+        chosen = msgspec.convert(options, ExportOptions)
+    except msgspec.ValidationError as error:
+        raise UserError("an option of the export is wrong", why=str(error)) from error
+    return _export(opened, found, Path(out), chosen)
+
+
 def open(folder: str | Path) -> Dataset:
     """A dataset on disk, with the manifest and all sizes checked."""
     return Dataset(folder)
 
 
+def _opened(dataset: Dataset | str | Path) -> Dataset:
+    return dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+
+
 __all__ = [
     "BuildEvents",
     "BuildReport",
+    "Compared",
+    "Curriculum",
     "Dataset",
     "DocumentView",
     "Estimate",
+    "ExportManifest",
+    "Figures",
+    "Phase",
+    "Plan",
+    "PlanReport",
     "Recipe",
+    "StreamPacker",
     "Verification",
     "build",
+    "compare_plans",
     "estimate",
+    "export_rows",
     "load_recipe",
+    "make_plan",
     "make_recipe",
     "open",
+    "open_plan",
     "recipe",
     "verify",
     "view_document",

@@ -1,4 +1,4 @@
-"""What flows between the stages: documents in, token ids out."""
+"""What flows between the stages: documents, token ids, and the segments that make up sequences."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 T = TypeVar("T")
 
 Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]
 
 CharSpans = list[tuple[int, int]]
@@ -97,3 +98,34 @@ class TokenBatch:
     def without_empty(self) -> TokenBatch:
         """The documents that have tokens."""
         return TokenBatch(self.ids, self.offsets[np.diff(self.offsets, prepend=-1) > 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Parts of documents: segment i is tokens [starts[i], starts[i] + lengths[i]) of its document.
+
+    All arrays have shape (n,). Documents are numbered within a window of consecutive shards.
+    """
+
+    documents: Int32Array
+    starts: Int32Array
+    lengths: Int32Array
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def take(self, indices: npt.NDArray[np.integer]) -> Segments:
+        """The segments at `indices`, in that order."""
+        return Segments(self.documents[indices], self.starts[indices], self.lengths[indices])
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Training rows: sequence i is segments [offsets[i], offsets[i + 1]), one after another."""
+
+    segments: Segments
+    offsets: Int64Array
+    """Shape (num_sequences + 1,)."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "build": "a corpus in, a verified token dataset out; the same command resumes",
+    "pack": "documents into training sequences: a plan, with the gap to optimal",
+    "export": "rows of a plan as files: npy, pt, Parquet, Hugging Face datasets",
     "estimate": "files, tokens, disk, time and memory from a sample; writes nothing",
     "verify": "digests, counts, bounds; re-encode the sources and compare",
     "inspect": "what is in a dataset, documents decoded with their boundaries",

@@ -8,11 +8,14 @@ import sys
 from typing import Any
 
 from tokenmill.cli.terminal import safe_text
+from tokenmill.errors import UserError
 
 EXAMPLES = """
 examples:
   tokenmill inspect corpus/
   tokenmill inspect corpus/ --document 17
+  tokenmill inspect corpus/ --plan best-fit-4096
+  tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3
 """
 
 MAX_SHOWN_SOURCES = 20
@@ -23,12 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument("--document", type=int, metavar="N", help="show one document, from 0")
+    parser.add_argument("--plan", help="show a plan, by its name or folder")
+    parser.add_argument("--sequence", type=int, metavar="N", help="of the plan: one, from 0")
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a dataset, or one document of it; returns the exit code."""
-    if options.document is not None:
+    if options.sequence is not None and options.plan is None:
+        raise UserError("--sequence shows a sequence of a plan", hint="name one with --plan")
+    if options.sequence is not None:
+        _show_sequence(options)
+    elif options.plan is not None:
+        _show_plan(options)
+    elif options.document is not None:
         _show_document(options)
     else:
         _show_dataset(options)
@@ -49,6 +60,36 @@ def _show_document(options: argparse.Namespace) -> None:
     for piece in view.pieces:
         print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
     print()
+
+
+def _show_plan(options: argparse.Namespace) -> None:
+    from tokenmill.cli.plan_display import plan_json, plan_lines, sequence_pictures
+    from tokenmill.run.packing import PlanReport, figures_of, open_plan
+    from tokenmill.store.dataset import Dataset
+
+    plan = open_plan(Dataset(options.dataset), options.plan)
+    report = PlanReport(plan, figures_of(plan), already_there=True)
+    if options.json:
+        print(plan_json(report))
+        return
+    print("\n".join([*plan_lines(report), "", *sequence_pictures(plan)]))
+
+
+def _show_sequence(options: argparse.Namespace) -> None:
+    from tokenmill.report.plans import view_sequence
+    from tokenmill.run.packing import open_plan
+    from tokenmill.store.dataset import Dataset
+
+    dataset = Dataset(options.dataset)
+    views = view_sequence(dataset, open_plan(dataset, options.plan), options.sequence)
+    if options.json:
+        _print_json({"segments": [dataclasses.asdict(view) for view in views]})
+        return
+    for view in views:
+        stop = view.start + view.num_tokens
+        whole = "all" if view.num_tokens == view.document_tokens else f"{view.start:,} to {stop:,}"
+        head = f"document {view.document}, {whole} of {view.document_tokens:,} tokens"
+        print(_marked(head), safe_text(view.text), sep="\n")
 
 
 def _show_dataset(options: argparse.Namespace) -> None:

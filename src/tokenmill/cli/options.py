@@ -7,7 +7,9 @@ import types
 import typing
 from typing import Annotated, Any, Literal
 
-from tokenmill.run.recipe import SECTIONS, Recipe, load_recipe, make_recipe, override, section_of
+import msgspec
+
+from tokenmill.run.recipe import SECTIONS, Recipe, load_recipe, make_recipe, override
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -> None:
@@ -30,9 +32,20 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -
     )
     for section, kind in SECTIONS.items():
         group = parser.add_argument_group(f"{section} ({(kind.__doc__ or '').splitlines()[0]})")
-        hints = typing.get_type_hints(kind, include_extras=True)
-        for name in kind.__struct_fields__:
-            _add_option(group, name, hints[name])
+        add_section(group, kind)
+
+
+def add_section(group: argparse._ArgumentGroup, kind: type[msgspec.Struct]) -> None:
+    """Add every option of a section."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for name in kind.__struct_fields__:
+        _add_option(group, name, hints[name])
+
+
+def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The options of a section that a command line sets."""
+    values = {name: getattr(options, name) for name in kind.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
@@ -44,16 +57,11 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
             values[name] = given
     if out is not None:
         values.setdefault("out", out)
-    given_options = {
-        name: getattr(options, name)
-        for kind in SECTIONS.values()
-        for name in kind.__struct_fields__
-        if getattr(options, name) is not None
-    }
-    for name, value in given_options.items():
-        section = values.setdefault(section_of(name), {})
-        if isinstance(section, dict):
-            section[name] = value
+    for name, kind in SECTIONS.items():
+        if given := given_options(options, kind):
+            section = values.setdefault(name, {})
+            if isinstance(section, dict):
+                section.update(given)
     return make_recipe(values)
 
 
@@ -73,8 +81,10 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
         group.add_argument(flag, choices=typing.get_args(kind), help=description)
     elif typing.get_origin(kind) is list:
         group.add_argument(flag, action="append", metavar="NAME", help=description)
+    elif kind is bool:
+        group.add_argument(flag, action="store_const", const=True, help=description)
     elif kind is int and name != "memory":
         group.add_argument(flag, type=int, metavar="N", help=description)
     else:
-        metavar = {"validation": "SHARE", "max_bad": "SHARE", "memory": "SIZE"}.get(name, "NAME")
+        metavar = "SHARE" if kind is float else "SIZE" if name == "memory" else "NAME"
         group.add_argument(flag, metavar=metavar, help=description)

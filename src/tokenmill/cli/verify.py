@@ -49,13 +49,14 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        names = ("files", "bytes", "documents", "tokens", "compared_documents")
+        names = ("files", "bytes", "documents", "tokens", "plans", "compared_documents")
         values = {name: getattr(result, name) for name in names}
         print(msgspec.json.encode({"verified": True, "sample": share, **values}).decode())
         return 0
     compared = f", {result.compared_documents:,} compared with their sources"
     print(
         f"verified: {result.files} files, {result.documents:,} documents, {result.tokens:,} tokens"
+        + (f", {result.plans} plans" if result.plans else "")
         + (compared if options.against_sources else "")
         + (f" ({share:.3g} of the blocks)" if share < 1 else ""),
         file=sys.stdout,

@@ -14,9 +14,10 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
-from tokenmill.report.contents import Advance, iter_documents, open_reference, stored_run
+from tokenmill.report.contents import Advance, iter_documents, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
+from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
 
 BATCH_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""What reports need of a dataset beside its arrays: its tokenizer, its documents, its history."""
+"""What reports need of a dataset beside its arrays: its documents, its history."""
 
 from __future__ import annotations
 
@@ -6,28 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.selection import load_reference
-from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.errors import VerificationError
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run
 
 Advance = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
-
-
-def open_reference(dataset: Dataset) -> Reference:
-    """The reference for the tokenizer that the dataset carries."""
-    entry = dataset.manifest.tokenizer
-    file = open_stored_tokenizer(dataset.folder / "tokenizer", entry.kind, entry.encoding)
-    if file.sha256 != entry.sha256:
-        raise VerificationError(
-            "the stored tokenizer is not the one that encoded", where="tokenizer/"
-        )
-    control = dataset.manifest.policies["encode"]["special_tokens"] == "control"
-    return load_reference(file, control)
 
 
 def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.engine import Reference
-from tokenmill.report.contents import open_reference
+from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
 
 NUM_EDGE_TOKENS = 24

@@ -11,7 +11,8 @@ import numpy as np
 import xxhash
 
 from tokenmill.errors import TokenmillError, UserError, VerificationError
-from tokenmill.report.contents import Advance, open_reference
+from tokenmill.report.contents import Advance
+from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
@@ -31,6 +32,7 @@ class Verification:
     bytes: int = 0
     documents: int = 0
     tokens: int = 0
+    plans: int = 0
     compared_documents: int = 0
     """Documents that the reference encoded again from the sources."""
     problems: list[str] = field(default_factory=list)
@@ -61,6 +63,7 @@ def verify(
         advance("shards", index + 1, len(dataset.shards))
     if not result.problems:
         _collect(result, _check_decoding, dataset)
+        _collect(result, _check_plans, result, advance)
     if against_sources and not result.problems:
         _collect(result, _compare, result, sample, advance)
     if result.problems:
@@ -184,6 +187,12 @@ def _check_shard(result: Verification, shard: Shard) -> None:
         raise _problem("the documents table has another number of rows", where, f"{rows}")
     result.documents += rows
     result.tokens += len(ids)
+
+
+def _check_plans(result: Verification, advance: Advance) -> None:
+    from tokenmill.report.plans import check_plans
+
+    result.plans = check_plans(result.dataset, advance)
 
 
 def _compare(result: Verification, sample: float, advance: Advance) -> None:

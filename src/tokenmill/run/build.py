@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from tokenmill.encode.calibration import Exam, adversarial_texts
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.local import Fleet, run_tasks
+from tokenmill.run.packing import PlanReport, pack
 from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import (
@@ -60,6 +61,7 @@ class BuildEvents:
     on_prepared: Callable[[Preparation], None] = lambda prepared: None
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
+    on_packing: Callable[[str, int, int], None] = lambda stage, done, total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class BuildReport:
     run: Run
     snapshot: Snapshot | None
     """None where the dataset was already complete."""
+    plans: tuple[PlanReport, ...] = ()
+    """Plans that the recipe asks for, one a subset."""
 
 
 def build(
@@ -81,6 +85,22 @@ def build(
         TokenmillError: see `tokenmill.errors`; running the same call again resumes.
     """
     events = events or BuildEvents()
+    report = _build_dataset(recipe, overwrite, events)
+    plans = tuple(_plans(report.dataset, recipe, events))
+    return replace(report, plans=plans)
+
+
+def _plans(dataset: Dataset, recipe: Recipe, events: BuildEvents) -> Iterator[PlanReport]:
+    """Plan sequences, if the recipe says how long they are to be."""
+    if recipe.pack.sequence_length is None:
+        return
+    both = recipe.pack.subset is None and recipe.read.validation > 0
+    for subset in ("train", "validation") if both else (recipe.pack.subset,):
+        options = msgspec.structs.replace(recipe.pack, subset=subset)
+        yield pack(dataset, options, advance=events.on_packing)
+
+
+def _build_dataset(recipe: Recipe, overwrite: bool, events: BuildEvents) -> BuildReport:
     workspace = Workspace(Path(recipe.out))
     check_output(workspace.out)
     with Fleet(choose_resources(recipe.resources)) as fleet:

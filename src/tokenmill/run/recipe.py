@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.errors import UserError
+from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -113,6 +114,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     encode: EncodeOptions = EncodeOptions()
     limits: LimitOptions = LimitOptions()
     resources: ResourceOptions = ResourceOptions()
+    pack: PackOptions = PackOptions()
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -127,6 +129,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "encode": EncodeOptions,
     "limits": LimitOptions,
     "resources": ResourceOptions,
+    "pack": PackOptions,
 }
 
 
@@ -153,11 +156,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         if not isinstance(section, Mapping):
             problems.append(f"{key}: must be a section with options of its own")
             continue
-        hints = typing.get_type_hints(SECTIONS[key], include_extras=True)
-        found = {
-            name: _checked(section[name], hints[name], f"{key}.{name}", problems)
-            for name in _known_keys(section, hints, f"{key}.", problems)
-        }
+        found = _section(key, section, problems)
         if not problems:
             values[key] = SECTIONS[key](**found)
     problems += [
@@ -167,12 +166,25 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         recipe = Recipe(**values)
         problems = list(_conflicts(recipe))
     if problems:
-        raise UserError(
-            f"the recipe has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
-            why="\n       ".join(problems),
-            hint="tokenmill build --help lists every option",
-        )
+        raise _problems_error("the recipe", problems, "tokenmill build --help lists every option")
     return recipe
+
+
+def make_pack_options(options: Mapping[str, Any]) -> PackOptions:
+    """Check options of a plan, as a command line or a caller gives them.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    found = _section("pack", options, problems)
+    made = PackOptions() if problems else PackOptions(**found)
+    if not problems:
+        missing = made.sequence_length is None
+        problems = ["pack.sequence_length: is missing"] if missing else list(made.problems())
+    if problems:
+        raise _problems_error("the plan", problems, "tokenmill pack --help lists every option")
+    return made
 
 
 def load_recipe(path: str | Path) -> dict[str, Any]:
@@ -246,6 +258,20 @@ def parse_share(value: str) -> float:
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
+def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """The checked values of a section."""
+    hints = typing.get_type_hints(SECTIONS[name], include_extras=True)
+    return {
+        key: _checked(options[key], hints[key], f"{name}.{key}", problems)
+        for key in _known_keys(options, hints, f"{name}.", problems)
+    }
+
+
+def _problems_error(what: str, problems: list[str], hint: str) -> UserError:
+    number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    return UserError(f"{what} has {number}", why="\n       ".join(problems), hint=hint)
+
+
 def _known_keys(
     options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
 ) -> list[str]:
@@ -288,6 +314,9 @@ def _base(kind: Any) -> Any:
 
 
 def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
+    yield from recipe.pack.problems()
+    if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
+        yield "pack.sequence_length: is missing, and the other options of a plan need it"
     memory = recipe.resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"

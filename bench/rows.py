@@ -1,0 +1,125 @@
+"""Materialising rows: `tokenmill export` against `cp` of the same files, and against the usual way.
+
+The usual way is the one of many training scripts: extend a list with every document, slice it
+into rows, `torch.save`. It is given the same documents in memory and writes input_ids and labels.
+It packs by concatenating, so its plan is the cheapest there is. All contenders end with a sync.
+
+    tokenmill build corpus/*.jsonl.zst --tokenizer gpt2.json --out CORPUS
+    tokenmill pack CORPUS --sequence-length 4096
+    python bench/rows.py --dataset CORPUS --plan best-fit-4096 --work WORK
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+
+
+def naive(dataset_folder: str, out: str, length: int) -> None:
+    """Extend, slice, save."""
+    import torch
+
+    import tokenmill
+
+    dataset = tokenmill.open(dataset_folder)
+    tokens: list[int] = []
+    number = 0
+
+    def save(rows: list[list[int]]) -> None:
+        nonlocal number
+        ids = torch.tensor(rows)
+        torch.save({"input_ids": ids, "labels": ids.clone()}, f"{out}/chunk-{number:05d}.pt")
+        number += 1
+
+    rows: list[list[int]] = []
+    for shard in dataset.shards:
+        for index in range(len(shard.lengths)):
+            tokens.extend(shard.document(index).tolist())
+            while len(tokens) >= length:
+                rows.append(tokens[:length])
+                tokens = tokens[length:]
+                if len(rows) == 8192:
+                    save(rows)
+                    rows = []
+    save([*rows, tokens + [0] * (length - len(tokens))])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--dataset", type=Path, required=True)
+    parser.add_argument("--plan", default="best-fit-4096")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--formats", nargs="+", default=["npy", "pt", "datasets", "parquet"])
+    parser.add_argument("--naive", metavar="OUT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.naive:
+        naive(str(options.dataset), options.naive, 4096)
+        return
+    print(measure.machine(), measure.versions(["tokenmill", "numpy", "torch", "pyarrow"]))
+    options.work.mkdir(parents=True, exist_ok=True)
+    out = options.work / "rows"
+
+    def synced(command: list[str]) -> Callable[[], measure.Run]:
+        def once() -> measure.Run:
+            shutil.rmtree(out, ignore_errors=True)
+            if "--naive" in command or command[0] == "cp":
+                out.mkdir()
+            os.sync()
+            started = time.perf_counter()
+            run = measure.run(["sh", "-c", '"$@" && sync', "sh", *command])
+            return measure.Run(
+                time.perf_counter() - started,
+                run.cpu_seconds,
+                run.peak_bytes,
+                run.samples,
+                run.output,
+            )
+
+        return once
+
+    for each in options.formats:
+        export = [sys.executable, "-m", "tokenmill", "export", str(options.dataset)]
+        export += ["--plan", options.plan, "--out", str(out), "--format", each]
+        synced(export)()  # also compiles
+        model = options.work / f"model-{each}"
+        shutil.rmtree(model, ignore_errors=True)
+        out.rename(model)
+        num_bytes = sum(path.stat().st_size for path in model.iterdir())
+        contenders = {
+            "cp": synced(["cp", "-r", f"{model}/.", str(out)]),
+            "tokenmill export": synced(export),
+        }
+        if each == "pt":
+            own = [sys.executable, __file__, "--dataset", str(options.dataset)]
+            own += ["--work", str(options.work), "--naive", str(out)]
+            contenders["extend, slice, save"] = synced(own)
+        runs = measure.interleave(contenders, options.rounds)
+        copied = [run.seconds for run in runs["cp"]]
+        rows = [
+            [
+                name,
+                f"{statistics.median(run.seconds for run in group):.2f}",
+                f"{statistics.median(run.cpu_seconds for run in group):.2f}",
+                f"{max(run.peak_bytes for run in group) / 1e9:.2f}",
+                f"{measure.ratio(copied, [run.seconds for run in group]):.2f}",
+            ]
+            for name, group in runs.items()
+        ]
+        print(f"\n## {each}: {num_bytes / 1e6:.0f} MB\n")
+        header = ["contender", "seconds", "CPU s", "peak GB", "bandwidth of cp"]
+        print(measure.table(header, rows), flush=True)
+        shutil.rmtree(model)
+    shutil.rmtree(out, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""tokenmill export"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tokenmill.cli.options import add_section, given_options
+
+EXAMPLES = """
+examples:
+  tokenmill export corpus/ --plan best-fit-4096 --out rows/
+  tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
+  tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    from tokenmill.export.rows import ExportOptions
+
+    parser.epilog = EXAMPLES
+    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
+    parser.add_argument(
+        "--plan", required=True, help="name of a plan of the dataset, or a plan's folder"
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the rows")
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_section(parser.add_argument_group("rows"), ExportOptions)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Export, showing progress; returns the exit code."""
+    import msgspec
+
+    from tokenmill.cli.meter import meter
+    from tokenmill.errors import UserError
+    from tokenmill.export.rows import ExportOptions, export
+    from tokenmill.run.packing import open_plan
+    from tokenmill.store.dataset import Dataset
+
+    try:
+        chosen = msgspec.convert(given_options(options, ExportOptions), ExportOptions)
+    except msgspec.ValidationError as error:
+        hint = "tokenmill export --help lists every option"
+        raise UserError("an option is wrong", why=str(error), hint=hint) from error
+    dataset = Dataset(options.dataset)
+    with meter() as advance:
+        plan = open_plan(dataset, options.plan)
+        manifest = export(dataset, plan, Path(options.out), chosen, advance=advance)
+    if options.json:
+        print(msgspec.json.encode(manifest).decode())
+        return 0
+    num_bytes = sum(file.bytes for file in manifest.files)
+    columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
+    print(f"{manifest.num_sequences:,} rows in {len(manifest.files)} files, {num_bytes:,} bytes")
+    print(f"columns: {columns}; labels {chosen.labels}; padding is id {manifest.pad_id}")
+    return 0

@@ -1,0 +1,97 @@
+"""tokenmill pack"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.terminal import safe_text
+from tokenmill.pack.options import PackOptions
+
+if TYPE_CHECKING:
+    from tokenmill.run.packing import PlanReport
+    from tokenmill.store.dataset import Dataset
+
+EXAMPLES = """
+examples:
+  tokenmill pack corpus/ --sequence-length 4096
+  tokenmill pack corpus/ --sequence-length 8192 --packing next-fit --long-documents drop
+  tokenmill pack corpus/ --sequence-length 4096 --compare
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--name", help="name of the plan (default: strategy and length)")
+    parser.add_argument(
+        "--plan-out", metavar="DIR", help="folder of the plan, if not in the dataset"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing plan")
+    parser.add_argument(
+        "--compare", action="store_true", help="figures of every strategy; writes nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="figures as JSON on stdout")
+    add_section(parser.add_argument_group("plan"), PackOptions)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, or compare plans; returns the exit code."""
+    from tokenmill.errors import UserError
+    from tokenmill.run.recipe import make_pack_options
+    from tokenmill.store.dataset import Dataset
+
+    chosen = make_pack_options(given_options(options, PackOptions))
+    if options.name and (options.plan_out or not _is_name(options.name)):
+        why = f"--name {options.name!r}" + (" and --plan-out" if options.plan_out else "")
+        raise UserError("a plan is given a name in plans/ or a folder elsewhere", why=why)
+    dataset = Dataset(options.dataset)
+    if options.compare:
+        return _compare(dataset, chosen, json=options.json)
+    return _pack(dataset, chosen, options)
+
+
+def _is_name(name: str) -> bool:
+    return Path(name).name == name and not name.startswith(".")
+
+
+def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) -> int:
+    from tokenmill.cli.meter import meter
+    from tokenmill.cli.plan_display import plan_json, plan_lines
+    from tokenmill.run.packing import pack
+
+    folder = Path(options.plan_out) if options.plan_out else None
+    if options.name:
+        folder = dataset.folder / "plans" / options.name
+    with meter() as advance:
+        report = pack(dataset, chosen, folder, overwrite=options.overwrite, advance=advance)
+    if options.json:
+        print(plan_json(report))
+        return 0
+    if report.already_there:
+        print("nothing to do: the plan is complete")
+    print("\n".join(plan_lines(report)))
+    print(
+        f"\nnext: tokenmill inspect {options.dataset} --plan {safe_text(_called(report, dataset))}"
+    )
+    return 0
+
+
+def _called(report: PlanReport, dataset: Dataset) -> str:
+    """What a plan is called: its name, or its folder where it stands elsewhere."""
+    folder = report.plan.folder
+    return folder.name if folder.parent == dataset.folder / "plans" else str(folder)
+
+
+def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
+    from tokenmill.cli.meter import meter
+    from tokenmill.cli.plan_display import comparison_json, comparison_lines
+    from tokenmill.run.packing import compare
+
+    with meter() as advance:
+        rows = list(compare(dataset, chosen, advance))
+    print(comparison_json(rows) if json else "\n".join(comparison_lines(rows)))
+    return 0

@@ -1,0 +1,126 @@
+"""A plan as it is shown: facts in lines, strategies side by side in a table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.cli.terminal import safe_text
+from tokenmill.pack.figures import Figures
+from tokenmill.run.packing import Compared, PlanReport
+from tokenmill.store.plan import Plan
+
+BAR = 20
+
+
+def plan_lines(report: PlanReport) -> list[str]:
+    """What a plan is like, and where it is."""
+    plan, figures = report.plan, report.figures
+    name = f"{safe_text(str(plan.folder))} (id {plan.manifest.plan_id})"
+    facts = [("plan", name), *_facts(plan.manifest.options, figures)]
+    return [f"{key:>12}  {value}" for key, value in facts]
+
+
+def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "strategy", f"{options['packing']}, long documents: {options['long_documents']}"
+    yield "documents", f"{figures.documents:,} with {figures.tokens:,} tokens"
+    for reason, count in figures.left_out_documents.items():
+        tokens = figures.left_out_tokens[reason]
+        yield "left out", f"{count:,} documents with {tokens:,} tokens: {reason}"
+    yield "sequences", f"{figures.sequences:,} of {options['sequence_length']} tokens"
+    mean = figures.segments / max(figures.sequences, 1)
+    yield "segments", f"{mean:.2f} a sequence, at most {figures.most_segments}"
+    yield "fill", f"{figures.fill:.4%}  {_bar(figures.fill)}  {figures.padding:,} tokens of padding"
+    yield (
+        "cut",
+        f"{figures.documents_cut:,} documents in {figures.cuts:,} places, "
+        f"{max(figures.avoidable_cuts, 0):,} of them avoidable",
+    )
+    for reason, tokens in figures.lost_tokens.items():
+        documents = figures.lost_documents[reason]
+        yield "lost", f"{tokens:,} tokens of {documents:,} documents: {reason}"
+    if figures.repeated_tokens:
+        yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
+    if figures.tokens_set_at_cuts:
+        yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
+    yield "bound", f"{figures.lower_bound:,} sequences at least: {figures.gap:+.4%}"
+    if figures.planned_globally is not None:
+        more = figures.sequences - figures.planned_globally
+        share = more / max(figures.sequences, 1)
+        yield "locality", f"costs {more:,} sequences ({share:.4%} padding) against one window"
+    yield "attention", f"sum of squared segment lengths {figures.attention_cost:,}"
+    yield (
+        "imbalance",
+        f"over {options['ranks']} ranks {figures.mean_imbalance:.3f} on average, "
+        f"{figures.worst_imbalance:.3f} at worst, in the order of the plan",
+    )
+    yield (
+        "neighbours",
+        f"lengths correlate by {figures.neighbour_length_correlation:+.3f}, "
+        f"{figures.neighbour_source_share:.1%} begin in the same source",
+    )
+
+
+def comparison_lines(rows: list[Compared]) -> list[str]:
+    """A table of strategies, the fewest sequences first."""
+    able = [row for row in rows if row.figures is not None]
+    able.sort(key=lambda row: row.figures.row_tokens if row.figures else 0)
+    header = (
+        f"{'strategy':<20} {'sequences':>12} {'fill':>9} {'':{BAR}} {'cut':>10} {'avoidable':>10} "
+        f"{'lost':>12} {'segments':>8} {'imbalance':>9} {'gap':>9} {'seconds':>8}"
+    )
+    lines = [header]
+    for row in able:
+        figures = row.figures
+        if figures is not None:
+            lines.append(
+                f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
+                f"{_bar(figures.fill)} {figures.documents_cut:>10,} "
+                f"{max(figures.avoidable_cuts, 0):>10,} {sum(figures.lost_tokens.values()):>12,} "
+                f"{figures.segments / max(figures.sequences, 1):>8.2f} "
+                f"{figures.mean_imbalance:>9.3f} {figures.gap:>+9.4%} {row.seconds:>8.2f}"
+            )
+    lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
+    return lines
+
+
+def plan_json(report: PlanReport) -> str:
+    """The plan's folder, id and figures."""
+    values = {
+        "folder": str(report.plan.folder),
+        "plan_id": report.plan.manifest.plan_id,
+        "already_there": report.already_there,
+        "figures": report.figures,
+    }
+    return msgspec.json.encode(values).decode()
+
+
+def comparison_json(rows: list[Compared]) -> str:
+    """Figures by strategy."""
+    return msgspec.json.encode(rows).decode()
+
+
+def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
+    """Some sequences as bars: every segment in its share of the row, padding as dots."""
+    width = 64
+    lines = []
+    for sequence in np.unique(np.linspace(0, len(plan) - 1, most).astype(int)).tolist():
+        segments = plan.segments(sequence)
+        length = max(plan.manifest.options["sequence_length"], 1)
+        edges = np.cumsum([0, *(tokens for _, _, tokens in segments)]) * width / length
+        cells = ["·"] * width
+        for number, (start, stop) in enumerate(itertools.pairwise(edges.round().astype(int))):
+            cells[start:stop] = ["█▓▒░"[number % 4]] * (stop - start)
+        lines.append(f"{sequence:>12}  {''.join(cells)}  {len(segments)} segments")
+    return lines
+
+
+def _bar(share: float) -> str:
+    """A share as a picture, in eighths of a cell."""
+    eighths = round(max(0.0, min(share, 1.0)) * BAR * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(BAR, "·")

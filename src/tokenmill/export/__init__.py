@@ -1,0 +1,1 @@
+"""Materialised rows for trainers that want files of them."""

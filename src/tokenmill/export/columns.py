@@ -1,0 +1,62 @@
+"""The columns of exported rows, their dtypes, and how they follow from rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.load.rows import REAL, RESTART, TARGET, Rows
+
+IGNORE_INDEX = -100
+"""The label that PyTorch's cross-entropy leaves out."""
+
+Format = Literal["npy", "pt", "parquet", "datasets"]
+Columns = dict[str, npt.NDArray[Any]]
+
+_INT32 = {
+    "input_ids": "int32",
+    "labels": "int32",
+    "position_ids": "int32",
+    "attention_mask": "int8",
+}
+DTYPES: dict[str, dict[str, str]] = {
+    "npy": _INT32,
+    # torch's cross-entropy takes int64 targets only.
+    "pt": {**_INT32, "labels": "int64"},
+    # `datasets` makes int64 tensors of all integers when it is asked for tensors.
+    "parquet": _INT32,
+    "datasets": _INT32,
+}
+
+
+def columns_of(rows: Rows, format_name: str) -> Columns:
+    """Arrays of shape (num_rows, row_length) in the dtypes of a format."""
+    dtypes = DTYPES[format_name]
+    columns = {name: np.empty(rows.ids.shape, dtype) for name, dtype in dtypes.items()}
+    _expand((rows.ids, rows.labels, rows.flags), tuple(columns.values()))
+    return columns
+
+
+def token_bytes(format_name: str) -> int:
+    """Bytes of one token in all columns."""
+    return sum(np.dtype(dtype).itemsize for dtype in DTYPES[format_name].values())
+
+
+@compiled
+def _expand(rows: tuple[Any, Any, npt.NDArray[np.uint8]], columns: tuple[Any, ...]) -> None:
+    ids, labels, flags = rows
+    input_ids, out_labels, position_ids, attention_mask = columns
+    for i in range(ids.shape[0]):
+        position = 0
+        for j in range(ids.shape[1]):
+            flag = flags[i, j]
+            if flag & RESTART:
+                position = 0
+            input_ids[i, j] = ids[i, j]
+            out_labels[i, j] = labels[i, j] if flag & TARGET else IGNORE_INDEX
+            position_ids[i, j] = position
+            attention_mask[i, j] = flag & REAL
+            position += 1

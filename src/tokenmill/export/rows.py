@@ -1,0 +1,214 @@
+"""The main path of exporting: a dataset and a plan in, files of rows in training order out.
+
+Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
+reading the shards from front to back, and distributed to one spool file for each output file;
+then every output file is made from its spool. All reading and writing is sequential, and memory
+holds one output file at most.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from tokenmill.errors import OutputConflictError
+from tokenmill.export.columns import DTYPES, Format, columns_of, token_bytes
+from tokenmill.export.spool import Spool
+from tokenmill.export.writers import WRITERS, describe_for_datasets
+from tokenmill.load.order import banded, sequence_keys, shuffled
+from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
+from tokenmill.records import Int64Array
+from tokenmill.store.canonical import write_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import storage_errors
+from tokenmill.store.manifest import FileEntry
+from tokenmill.store.plan import Plan
+
+EXPORT_NAME = "export.json"
+FILE_BYTES = 512 << 20
+"""Most bytes of one output file's columns in memory."""
+CHUNK_TOKENS = 1 << 20
+
+Advance = Callable[[str, int, int], None]
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows are written, and how."""
+
+    format: Annotated[
+        Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
+    ] = "parquet"
+    labels: Annotated[
+        Labels,
+        Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
+    ] = "aligned"
+    sequences_per_file: Annotated[
+        int, Meta(ge=1, description="rows of a file; fewer where they would take over 512 MiB")
+    ] = 50_000
+    max_sequences: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")
+    ] = None
+    seed: Annotated[int, Meta(ge=0, description="of the order of the rows")] = 0
+    order_by: Annotated[
+        str | None,
+        Meta(description="rows by growing length, depth or a document column, in bands"),
+    ] = None
+    bands: Annotated[int, Meta(ge=1, description="bands of order-by, shuffled inside")] = 100
+
+
+class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export says of itself."""
+
+    format: str = "tokenmill-rows"
+    format_version: int = 1
+    dataset_id: str
+    plan_id: str
+    options: ExportOptions
+    dtypes: dict[str, str]
+    pad_id: int
+    num_sequences: int
+    files: list[FileEntry]
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Rows of one length, in their order."""
+
+    row_length: int
+    order: Int64Array
+    """Shape (num_rows,): the sequence of each row."""
+    rows_per_file: int
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that are worked on together: few enough to stay in a processor's cache."""
+        return max(1, CHUNK_TOKENS // self.row_length)
+
+
+def export(
+    dataset: Dataset,
+    plan: Plan,
+    out: Path,
+    options: ExportOptions | None = None,
+    *,
+    advance: Advance = lambda stage, done, total: None,
+) -> ExportManifest:
+    """Write the rows of a plan into the folder `out`, which must not exist.
+
+    Raises:
+        UserError: the plan is of another dataset, or the format needs what is not installed.
+        OutputConflictError: something stands at `out`.
+        VerificationError: the plan does not fit the dataset.
+    """
+    options = options or ExportOptions()
+    reader = RowReader(dataset, plan, options.labels)
+    if out.exists() or out.is_symlink():
+        raise OutputConflictError(
+            "the output exists", where=str(out), hint="choose another folder, or remove this one"
+        )
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    with storage_errors("write the rows", out):
+        temporary.mkdir(parents=True)
+        try:
+            series = _series(reader, options)
+            files: list[Path] = []
+            for each in series:
+                spool = Spool(
+                    temporary / "spool",
+                    each.row_length,
+                    reader.dtype,
+                    aligned=options.labels == "aligned",
+                )
+                _distribute(reader, each, spool, advance)
+                files += _write(each, spool, temporary, options.format, advance)
+            (temporary / "spool").rmdir()
+            manifest = _describe(reader, options, temporary, files)
+            os.replace(temporary, out)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return manifest
+
+
+def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
+    """The rows to write, by their length: files hold rows of one length."""
+    order = shuffled(reader.plan, options.seed)
+    if options.order_by is not None:
+        keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
+        order = banded(order, keys, options.bands)
+    order = order[: options.max_sequences]
+    lengths = plan_row_lengths(reader.plan, reader.options)[order]
+    return [
+        _Series(
+            row_length=length,
+            order=order[lengths == length],
+            rows_per_file=max(
+                1,
+                min(
+                    options.sequences_per_file,
+                    FILE_BYTES // (length * token_bytes(options.format)),
+                ),
+            ),
+        )
+        for length in np.unique(lengths).tolist()
+    ]
+
+
+def _distribute(reader: RowReader, series: _Series, spool: Spool, advance: Advance) -> None:
+    """Assemble rows in the order of the corpus, each onto the spool of its output file."""
+    sequences = np.sort(series.order)
+    places = np.empty(len(reader.plan), np.int64)
+    places[series.order] = np.arange(len(series.order))
+    at_once = series.rows_at_once
+    for start in range(0, len(sequences), at_once):
+        chunk = sequences[start : start + at_once]
+        rows = reader.read(chunk, series.row_length)
+        spool.append(rows, *np.divmod(places[chunk], series.rows_per_file))
+        advance("assembling", start + len(chunk), len(sequences))
+
+
+def _write(
+    series: _Series, spool: Spool, out: Path, format_name: str, advance: Advance
+) -> list[Path]:
+    """Make every output file of its spool."""
+    files: list[Path] = []
+    for first in range(0, len(series.order), series.rows_per_file):
+        number = first // series.rows_per_file
+        num_rows = min(series.rows_per_file, len(series.order) - first)
+        stem = out / f"rows-{series.row_length}-{number:05d}"
+        writer = WRITERS[format_name](stem, num_rows)
+        for rows in spool.take(number, series.rows_at_once):
+            writer.append(columns_of(rows, format_name))
+        files += writer.finish()
+        advance("writing", first + num_rows, len(series.order))
+    return files
+
+
+def _describe(
+    reader: RowReader, options: ExportOptions, out: Path, files: list[Path]
+) -> ExportManifest:
+    manifest = ExportManifest(
+        dataset_id=reader.dataset.manifest.dataset_id,
+        plan_id=reader.plan.manifest.plan_id,
+        options=options,
+        dtypes=DTYPES[options.format],
+        pad_id=reader.pad_id,
+        num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
+        files=[
+            FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
+            for path in files
+        ],
+    )
+    if options.format == "datasets":
+        describe_for_datasets(out, files)
+    write_sealed(out / EXPORT_NAME, manifest)
+    return manifest

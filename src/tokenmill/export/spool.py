@@ -1,0 +1,62 @@
+"""Rows on their way to output files: appended in the order of the corpus, read back in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.load.rows import Rows
+from tokenmill.records import Int64Array
+
+
+class Spool:
+    """For every output file, files of its rows in another order: places, ids, flags, labels.
+
+    Labels that are aligned are the ids themselves, and are not stored again.
+    """
+
+    def __init__(
+        self, folder: Path, row_length: int, dtype: np.dtype[np.integer], *, aligned: bool
+    ) -> None:
+        self._folder, self._row_length, self._aligned = folder, row_length, aligned
+        self._dtypes = {"places": np.dtype(np.uint32), "ids": dtype, "flags": np.dtype(np.uint8)}
+        if not aligned:
+            self._dtypes["labels"] = dtype
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, rows: Rows, files: Int64Array, places: Int64Array) -> None:
+        """Add rows; row i belongs at `places[i]` of output file `files[i]`."""
+        order = np.argsort(files, kind="stable")
+        numbers, firsts = np.unique(files[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+            values: dict[str, npt.NDArray[np.integer]] = {
+                "places": places.astype(np.uint32),
+                "ids": rows.ids,
+                "flags": rows.flags,
+                "labels": rows.labels,
+            }
+            for name in self._dtypes:
+                with open(self._path(number, name), "ab", buffering=0) as file:
+                    file.write(values[name][chosen].data)
+
+    def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
+        """The rows of one output file in their order, some at a time; then they are forgotten."""
+        stored = {
+            name: np.memmap(self._path(number, name), dtype, mode="r")
+            for name, dtype in self._dtypes.items()
+        }
+        order = np.argsort(stored.pop("places"))
+        shaped = {name: values.reshape(-1, self._row_length) for name, values in stored.items()}
+        for start in range(0, len(order), rows_at_once):
+            chosen = order[start : start + rows_at_once]
+            ids = shaped["ids"][chosen]
+            labels = ids if self._aligned else shaped["labels"][chosen]
+            yield Rows(ids, labels, shaped["flags"][chosen])
+        for name in self._dtypes:
+            self._path(number, name).unlink()
+
+    def _path(self, number: int, name: str) -> Path:
+        return self._folder / f"{number:05d}.{name}"

@@ -1,0 +1,172 @@
+"""One file of rows, in each of the formats; rows come some at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+import msgspec
+import numpy as np
+import xxhash
+
+from tokenmill.errors import UserError
+from tokenmill.export.columns import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_ROWS = 1024
+
+
+class Writer(Protocol):
+    """Writes a file, or some files, whose names begin alike."""
+
+    @abstractmethod
+    def append(self, columns: Columns) -> None:
+        """Add rows."""
+
+    @abstractmethod
+    def finish(self) -> list[Path]:
+        """Complete the files and return them."""
+
+
+class NpyWriter(Writer):
+    """One .npy file a column, to be opened with `np.load(path, mmap_mode="r")`."""
+
+    def __init__(self, stem: Path, num_rows: int) -> None:
+        self._stem, self._num_rows = stem, num_rows
+        self._files: dict[Path, BinaryIO] = {}
+
+    def append(self, columns: Columns) -> None:
+        """Add rows to every file."""
+        for name, values in columns.items():
+            path = self._stem.with_name(f"{self._stem.name}.{name}.npy")
+            if path not in self._files:
+                self._files[path] = open(path, "wb", buffering=0)  # noqa: SIM115 - see finish
+                shape = (self._num_rows, values.shape[1])
+                header = {"descr": values.dtype.str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(self._files[path], header)
+            self._files[path].write(values.data)
+
+    def finish(self) -> list[Path]:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+        return list(self._files)
+
+
+class TorchWriter(Writer):
+    """A dictionary of tensors, to be opened with `torch.load(path, weights_only=True)`."""
+
+    def __init__(self, stem: Path, num_rows: int) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise UserError(
+                ".pt files need PyTorch", why=str(error), hint="pip install 'tokenmill[torch]'"
+            ) from error
+        self._torch = torch
+        self._path, self._num_rows, self._done = stem.with_name(f"{stem.name}.pt"), num_rows, 0
+        self._columns: Columns = {}
+
+    def append(self, columns: Columns) -> None:
+        """Add rows to the tensors."""
+        count = 0
+        for name, values in columns.items():
+            count, row_length = values.shape
+            if name not in self._columns:
+                self._columns[name] = np.empty((self._num_rows, row_length), values.dtype)
+            self._columns[name][self._done : self._done + count] = values
+        self._done += count
+
+    def finish(self) -> list[Path]:
+        """Save the tensors."""
+        tensors = {name: self._torch.from_numpy(each) for name, each in self._columns.items()}
+        self._torch.save(tensors, self._path)
+        return [self._path]
+
+
+class ParquetWriter(Writer):
+    """A Parquet file with a list column each."""
+
+    def __init__(self, stem: Path) -> None:
+        self._path = stem.with_name(f"{stem.name}.parquet")
+        self._writer: Any = None
+
+    def append(self, columns: Columns) -> None:
+        """Add row groups."""
+        import pyarrow.parquet as pq
+
+        table = _table(columns)
+        if self._writer is None:
+            # Ids hardly repeat inside a page: dictionaries would cost time and save nothing.
+            self._writer = pq.ParquetWriter(
+                self._path, table.schema, compression="zstd", use_dictionary=False
+            )
+        self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+    def finish(self) -> list[Path]:
+        """Write the footer."""
+        self._writer.close()
+        return [self._path]
+
+
+class ArrowWriter(Writer):
+    """An Arrow stream file, as `datasets` keeps its tables."""
+
+    def __init__(self, stem: Path) -> None:
+        self._path = stem.with_name(f"{stem.name}.arrow")
+        self._writer: Any = None
+
+    def append(self, columns: Columns) -> None:
+        """Add record batches."""
+        import pyarrow as pa
+
+        table = _table(columns)
+        if self._writer is None:
+            self._sink = pa.OSFile(str(self._path), "wb")
+            self._writer = pa.ipc.new_stream(self._sink, table.schema)
+        self._writer.write_table(table, max_chunksize=GROUP_ROWS)
+
+    def finish(self) -> list[Path]:
+        """Write the end of the stream."""
+        self._writer.close()
+        self._sink.close()
+        return [self._path]
+
+
+WRITERS: dict[str, Callable[[Path, int], Writer]] = {
+    "npy": NpyWriter,
+    "pt": TorchWriter,
+    "parquet": lambda stem, num_rows: ParquetWriter(stem),
+    "datasets": lambda stem, num_rows: ArrowWriter(stem),
+}
+"""Makes a writer of a path without its ending and the number of rows that it will get."""
+
+
+def describe_for_datasets(folder: Path, files: list[Path]) -> None:
+    """The two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": path.name} for path in files],
+        "_fingerprint": xxhash.xxh3_64_hexdigest("".join(path.name for path in files).encode()),
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (folder / "state.json").write_bytes(msgspec.json.encode(state))
+    (folder / "dataset_info.json").write_bytes(b"{}")
+
+
+def _table(columns: Columns) -> pa.Table:
+    import pyarrow as pa
+
+    arrays = {}
+    for name, values in columns.items():
+        num_rows, row_length = values.shape
+        offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * row_length)
+        arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(values.reshape(-1)))
+    return pa.table(arrays)

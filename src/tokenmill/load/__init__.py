@@ -1,0 +1,1 @@
+"""Plans and shards in, training rows out."""

@@ -1,0 +1,154 @@
+"""Curricula: which sequences a step trains on, and how long its rows are, as functions of the step.
+
+A curriculum is a list of phases. A phase orders the sequences that earlier phases have not used:
+by a key (short to long, shallow to deep, easy to hard by a document column) or by nothing, and
+it may cut rows shorter, at constant tokens a step. A phase added in the middle of training is
+part of the state, so that a resumed run goes on with exactly the same batches:
+
+    phases  [0: by length] [100: shuffled]      steps 0 to 99 take the shortest sequences, the
+                                                rest follows in shuffled order from step 100 on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.errors import UserError
+from tokenmill.load.order import FloatArray, banded
+from tokenmill.load.rows import RESTART, TARGET, Rows
+from tokenmill.records import Int64Array
+
+STATE_VERSION = 1
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule that holds from a step on."""
+
+    first_step: int = 0
+    by: str | None = None
+    """Key that sequences are ordered by ("length", "depth", a column); None: shuffled."""
+    descending: bool = False
+    bands: int = 100
+    """Bands of the key, inside which sequences stay shuffled."""
+    row_length: int | None = None
+    """Tokens of a row, where rows are cut shorter than the sequences of the plan."""
+
+
+class Curriculum:
+    """The batches of one epoch.
+
+    `order` (shape (num_sequences,)) is the shuffled epoch, `keys` gives the values of a key for
+    every sequence, `batch_size` counts sequences of the plan in a step over all ranks.
+    """
+
+    def __init__(
+        self,
+        order: Int64Array,
+        keys: Callable[[str], FloatArray],
+        batch_size: int,
+        phases: tuple[Phase, ...] = (Phase(),),
+    ) -> None:
+        self._order, self._keys, self.batch_size = order, keys, batch_size
+        self._phases: list[Phase] = []
+        self._orders: list[Int64Array] = []
+        for phase in phases:
+            self.change(phase)
+
+    @property
+    def num_steps(self) -> int:
+        """Complete steps of the epoch."""
+        return len(self._order) // self.batch_size
+
+    def change(self, phase: Phase) -> None:
+        """Add a phase that begins at a step later than all others.
+
+        Raises:
+            UserError: it begins earlier, or the first one does not begin at 0.
+        """
+        last = self._phases[-1].first_step if self._phases else -1
+        if phase.first_step <= last or (not self._phases and phase.first_step):
+            raise UserError(
+                "a phase begins at the wrong step",
+                why=f"it begins at {phase.first_step}, the one before at {last}",
+                hint="the first phase begins at step 0, and each later than the one before",
+            )
+        if phase.bands < 1 or (phase.row_length is not None and phase.row_length < 1):
+            raise UserError("a phase has at least one band, and rows of at least one token")
+        rest = self._order
+        if self._phases:
+            used = (phase.first_step - last) * self.batch_size
+            left = np.zeros(len(self._order), np.bool_)
+            left[self._orders[-1][used:]] = True
+            rest = self._order[left[self._order]]
+        if phase.by is not None:
+            keys = self._keys(phase.by)
+            rest = banded(rest, -keys if phase.descending else keys, phase.bands)
+        self._phases.append(phase)
+        self._orders.append(rest)
+
+    def batch(self, step: int) -> Int64Array:
+        """Shape (batch_size,): the sequences of a step; the same for the same phases, always.
+
+        Raises:
+            UserError: the epoch has no such step.
+        """
+        if not 0 <= step < self.num_steps:
+            why = f"the epoch has {self.num_steps} steps of {self.batch_size} sequences"
+            raise UserError(f"there is no step {step}", why=why)
+        number = self._phase_of(step)
+        first = (step - self._phases[number].first_step) * self.batch_size
+        return self._orders[number][first : first + self.batch_size]
+
+    def row_length(self, step: int) -> int | None:
+        """Tokens of a row in this step; None for those of the plan."""
+        return self._phases[self._phase_of(step)].row_length
+
+    def state_dict(self) -> dict[str, Any]:
+        """The phases; with the plan, the seed and the step they give every batch."""
+        return {"version": STATE_VERSION, "phases": msgspec.to_builtins(self._phases)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the phases of a state.
+
+        Raises:
+            UserError: the state is of another version, or damaged.
+        """
+        try:
+            phases = msgspec.convert(state["phases"], list[Phase])
+        except (KeyError, msgspec.ValidationError) as error:
+            raise UserError("not the state of a curriculum", why=str(error)) from error
+        if state.get("version") != STATE_VERSION or not phases:
+            raise UserError("the state is of another version", why=f"{state.get('version')!r}")
+        self._phases, self._orders = [], []
+        for phase in phases:
+            self.change(phase)
+
+    def _phase_of(self, step: int) -> int:
+        starts = [phase.first_step for phase in self._phases]
+        return int(np.searchsorted(starts, step, side="right")) - 1
+
+
+def shortened(rows: Rows, row_length: int) -> Rows:
+    """Rows cut into rows of `row_length` tokens: as many tokens, more rows.
+
+    What goes on in a new row begins there at position 0; where labels are aligned, its first
+    token is no target any more.
+
+    Raises:
+        UserError: the row length does not divide that of the rows.
+    """
+    whole = rows.ids.shape[1]
+    if whole % row_length:
+        why = f"{whole} is not a multiple of {row_length}"
+        raise UserError("rows cannot be cut evenly", why=why)
+    shape = (-1, row_length)
+    flags = rows.flags.reshape(shape).copy()
+    flags[:, 0] |= RESTART
+    if rows.aligned:
+        flags[:, 0] &= ~TARGET
+    ids = rows.ids.reshape(shape)
+    return Rows(ids, ids if rows.aligned else rows.labels.reshape(shape), flags)

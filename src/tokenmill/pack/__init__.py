@@ -1,0 +1,1 @@
+"""Lengths in, sequences out: pure functions over arrays that know no files."""

@@ -1,0 +1,62 @@
+"""Concatenate and chunk: the cuts of strategies that fill every sequence to its end."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
+
+
+def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptions) -> Sequences:
+    """Fill sequences with pieces of any length, in their order, cutting where one is full.
+
+    A piece where `starts_anew` (shape (n,)) is true begins a sequence of its own.
+    """
+    lengths = pieces.segments.lengths
+    # A cut adds a segment, and there is at most one cut in options.length tokens.
+    room = len(lengths) + int(lengths.sum(dtype=np.int64)) // options.length + 1
+    of, parts, taken, offsets = _chunk(
+        lengths, starts_anew, options.length, options.segment_limit, room
+    )
+    whole = pieces.segments.take(of)
+    return Sequences(Segments(whole.documents, whole.starts + parts, taken), offsets)
+
+
+@compiled
+def _chunk(
+    lengths: Int32Array,
+    starts_anew: npt.NDArray[np.bool_],
+    length: int,
+    max_segments: int,
+    room: int,
+) -> tuple[Int32Array, Int32Array, Int32Array, Int64Array]:
+    """The piece of each segment, its start in the piece, its length; offsets of sequences."""
+    of = np.empty(room, np.int32)
+    parts = np.empty(room, np.int32)
+    taken = np.empty(room, np.int32)
+    offsets = np.zeros(room + 1, np.int64)
+    k, sequence, used = 0, 0, 0
+    for i in range(len(lengths)):
+        start = 0
+        if used and starts_anew[i]:
+            sequence += 1
+            offsets[sequence] = k
+            used = 0
+        while start < lengths[i]:
+            part = min(lengths[i] - start, length - used)
+            of[k], parts[k], taken[k] = i, start, part
+            k += 1
+            start += part
+            used += part
+            if used == length or k - offsets[sequence] == max_segments:
+                sequence += 1
+                offsets[sequence] = k
+                used = 0
+    if used:
+        sequence += 1
+        offsets[sequence] = k
+    return of[:k], parts[:k], taken[:k], offsets[: sequence + 1]

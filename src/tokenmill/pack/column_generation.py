@@ -1,0 +1,229 @@
+"""The linear relaxation of packing, by column generation (Gilmore & Gomory, "A Linear Programming
+Approach to the Cutting-Stock Problem", 1961).
+
+A column is a pattern: a set of sizes that fits into a sequence. The relaxation uses patterns a
+fractional number of times so that there is a slot for every piece. Its dual values are prices of
+sizes; a knapsack finds the patterns that are worth more than one sequence at these prices, they
+become columns, and so on until there are none.
+
+Two things make this fast. A slot may hold a shorter piece: columns that exchange a slot for the
+next smaller one bring the prices into order (Valerio de Carvalho, "Using extra dual cuts to
+accelerate column generation", 2005). And patterns are sought at prices part of the way to the best
+ones found so far, which keeps prices from swinging (Wentges, "Weighted Dantzig-Wolfe decomposition
+for linear mixed-integer programming", 1997).
+"""
+
+from __future__ import annotations
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.pack.knapsack import best_patterns
+from tokenmill.pack.patterns import Patterns, best_fit_decreasing
+from tokenmill.records import Int32Array, Int64Array
+
+FloatArray = npt.NDArray[np.float64]
+
+PRICE_OF_SEQUENCE = 1 << 40
+"""Prices are integers in this unit, so that what a pattern is worth is exact."""
+TOLERANCE = 1e-6
+STEP_COST = 16
+"""Steps of work for each row that an iteration of the simplex method goes over."""
+MOST_PIECES, MOST_COLUMNS, MOST_NODES = 2000, 1500, 200
+"""The largest integer program that is tried: pieces left, columns, nodes of its search."""
+MOST_ROUNDS = 300
+SMOOTHING = 0.3
+"""The weight of the best prices so far against those of the last solution."""
+
+
+def simple_bound(counts: Int64Array, length: int, max_segments: int) -> int:
+    """Sequences that `counts[s]` pieces of each size s need for their tokens and their number."""
+    tokens, num_pieces = int(counts @ np.arange(length + 1)), int(counts.sum())
+    return max(-(-tokens // length), -(-num_pieces // max_segments))
+
+
+def lp_bound(counts: Int64Array, length: int, max_segments: int) -> int:
+    """Sequences that the pieces need at least, by the relaxation where it says more."""
+    bound = simple_bound(counts, length, max_segments)
+    relaxation = Relaxation(counts, length, max_segments)
+    relaxation.add(best_fit_decreasing(counts, length, max_segments))
+    return max(bound, relaxation.generate(counts, bound))
+
+
+class Relaxation:
+    """The linear program of all pieces, and of what is left of them later on."""
+
+    def __init__(self, counts: Int64Array, length: int, max_segments: int, work: int = 1 << 40):
+        self.sizes = np.flatnonzero(counts).astype(np.int32)
+        self.length, self.max_segments = length, max_segments
+        # A limit that no set of the smallest pieces can reach needs no attention.
+        limited = max_segments < length // int(self.sizes[0])
+        self.depth = max_segments if limited else 0
+        self.work = work
+        """Steps that may still be taken, each about a nanosecond."""
+        self.times: FloatArray = np.empty(0)
+        """Shape (num_patterns,): how often the last solution uses each pattern."""
+        self.value = 0.0
+        """Sequences of the last solution."""
+        self._offsets = [np.zeros(1, np.int64)]
+        self._slots: list[Int32Array] = []
+        self._program = _empty_program(len(self.sizes))
+
+    def patterns(self, times: Int64Array) -> Patterns:
+        """The columns, used so often; `times` has the shape of `self.times`."""
+        offsets = np.concatenate(self._offsets)[: len(times) + 1]
+        return Patterns(offsets, np.concatenate(self._slots)[: offsets[-1]], times)
+
+    @property
+    def affordable(self) -> bool:
+        """Whether one more round is within the work that may be done."""
+        return self.work > max(self.depth, 1) * len(self.sizes) * self.length
+
+    def add(self, patterns: Patterns) -> None:
+        """Make columns of patterns."""
+        rows = np.searchsorted(self.sizes, patterns.sizes).astype(np.int32)
+        column = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))
+        differs = (np.diff(rows, prepend=-1) != 0) | (np.diff(column, prepend=-1) != 0)
+        first = np.flatnonzero(differs)
+        values = np.diff(first, append=len(rows)).astype(np.float64)
+        starts = np.searchsorted(first, patterns.offsets[:-1]).astype(np.int32)
+        _add_columns(self._program, 1.0, starts, rows[first], values)
+        self._offsets.append(self._offsets[-1][-1] + patterns.offsets[1:])
+        self._slots.append(patterns.sizes)
+
+    def generate(self, counts: Int64Array, enough: int = 0) -> int:
+        """Solve for these pieces, with new columns until no better solution exists.
+
+        Returns a lower bound of the sequences, whatever the rounding of the solver: sums of
+        integer prices, none of which makes a pattern worth more than the best found. Stops early
+        at a solution of at most `enough` sequences, and when the work is done.
+        """
+        demand = counts[self.sizes]
+        for row, pieces in enumerate(demand.tolist()):
+            self._program.changeRowBounds(row, float(pieces), highspy.kHighsInf)
+        bound = 0
+        center = self.sizes / self.length
+        for _ in range(MOST_ROUNDS):
+            prices = self._solve()
+            if prices is None or np.ceil(self.value - TOLERANCE) <= max(enough, bound):
+                break
+            for weight in (SMOOTHING, 0.0):
+                mixed = np.floor((weight * center + (1 - weight) * prices) * PRICE_OF_SEQUENCE)
+                worth, found = self._price(mixed.astype(np.int64))
+                total = sum(
+                    int(price) * int(pieces) for price, pieces in zip(mixed, demand, strict=True)
+                )
+                proven = -(-total // worth)
+                if proven > bound:
+                    bound, center = proven, mixed / worth
+                found = _worth_more(found, self.sizes, prices)
+                if len(found):
+                    break
+            if not len(found):
+                break
+            self.add(found)
+        return bound
+
+    def _solve(self) -> FloatArray | None:
+        """Set `value` and `times`; returns the prices, or None once the work is done."""
+        if not self.affordable:
+            return None
+        rows = len(self.sizes)
+        # A step of the simplex method costs a few passes over the rows.
+        self._program.setOptionValue("simplex_iteration_limit", self.work // (STEP_COST * rows))
+        self._program.run()
+        self.work -= self._program.getInfo().simplex_iteration_count * STEP_COST * rows
+        if self._program.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            self.work = 0
+            return None
+        solution = self._program.getSolution()
+        self.times = np.array(solution.col_value)[rows:]
+        self.value = self._program.getObjectiveValue()
+        prices: FloatArray = np.maximum(np.array(solution.row_dual), 0)
+        return prices
+
+    def _price(self, prices: Int64Array) -> tuple[int, Patterns]:
+        """The most that a pattern is worth, and for each size the best pattern that has it."""
+        self.work -= max(self.depth, 1) * len(self.sizes) * self.length
+        worth, offsets, slots = best_patterns(prices, self.sizes, self.length, self.depth)
+        return int(worth), Patterns(offsets, slots, np.zeros(len(offsets) - 1, np.int64))
+
+    def whole_times(self, counts: Int64Array, fewer_than: int) -> Int64Array | None:
+        """Whole times of the columns that leave no piece, with less than so many sequences.
+
+        An integer program of the columns that can be part of such a solution: one whose reduced
+        cost alone uses up the difference cannot. None if it is too large, or finds nothing.
+        """
+        if counts.sum() > MOST_PIECES:
+            return None
+        self.generate(counts)
+        if not self.affordable:
+            return None
+        program, rows = self._program, len(self.sizes)
+        reduced_cost = np.array(program.getSolution().col_dual)
+        useful = reduced_cost <= fewer_than - 1 - self.value + TOLERANCE
+        useful[:rows] = True
+        if useful.sum() > rows + MOST_COLUMNS:
+            return None
+        times = self._integer_program(np.where(useful, highspy.kHighsInf, 0.0))
+        return times if 0 < times.sum() < fewer_than else None
+
+    def _integer_program(self, most: FloatArray) -> Int64Array:
+        """Whole times of all columns, at most `most`; the program is linear again afterwards."""
+        program, total = self._program, len(most)
+        columns, none = np.arange(total, dtype=np.int32), np.zeros(total)
+        program.changeColsBounds(total, columns, none, most)
+        program.changeColsIntegrality(total, columns, np.ones(total, np.uint8))
+        program.setOptionValue("presolve", "on")
+        program.run()
+        values: FloatArray = np.array(program.getSolution().col_value)[len(self.sizes) :]
+        program.setOptionValue("presolve", "off")
+        program.changeColsIntegrality(total, columns, np.zeros(total, np.uint8))
+        program.changeColsBounds(total, columns, none, np.full(total, highspy.kHighsInf))
+        times: Int64Array = np.rint(values).astype(np.int64)
+        return times
+
+
+def _empty_program(num_rows: int) -> highspy.Highs:
+    """A row for each size, increasing: at least as many slots as pieces; columns for exchanges."""
+    program = highspy.Highs()  # type: ignore[no-untyped-call]
+    program.setOptionValue("output_flag", False)
+    program.setOptionValue("threads", 1)
+    program.setOptionValue("parallel", "off")
+    program.setOptionValue("presolve", "off")
+    program.setOptionValue("mip_max_nodes", MOST_NODES)
+    program.setOptionValue("mip_abs_gap", 1 - TOLERANCE)
+    none = np.empty(0, np.int32)
+    infinite = np.full(num_rows, highspy.kHighsInf)
+    zeros = np.zeros(num_rows, np.int32)
+    program.addRows(num_rows, np.zeros(num_rows), infinite, 0, zeros, none, np.empty(0))
+    # Column i takes a slot from row i and gives it to row i - 1; column 0 leaves a slot empty.
+    rows = np.repeat(np.arange(num_rows, dtype=np.int32), 2)[:-1]
+    values = np.where(np.arange(len(rows)) % 2, 1.0, -1.0)
+    starts = np.maximum(np.arange(num_rows, dtype=np.int32) * 2 - 1, 0)
+    _add_columns(program, 0.0, starts, rows, values)
+    return program
+
+
+def _add_columns(
+    program: highspy.Highs, cost: float, starts: Int32Array, rows: Int32Array, values: FloatArray
+) -> None:
+    count = len(starts)
+    most = np.full(count, highspy.kHighsInf)
+    costs = np.full(count, cost)
+    program.addCols(count, costs, np.zeros(count), most, len(rows), starts, rows, values)
+
+
+def _worth_more(found: Patterns, sizes: Int32Array, prices: FloatArray) -> Patterns:
+    """Those patterns that are worth more than a sequence, each once; `prices` is for `sizes`."""
+    worth = np.add.reduceat(prices[np.searchsorted(sizes, found.sizes)], found.offsets[:-1])
+    chosen = {
+        found.sizes[found.offsets[i] : found.offsets[i + 1]].tobytes()
+        for i in np.flatnonzero(worth > 1 + TOLERANCE / 1000)
+    }
+    slots = [np.frombuffer(pattern, np.int32) for pattern in sorted(chosen)]
+    offsets = offsets_from_lengths([len(pattern) for pattern in slots])
+    joined = np.concatenate(slots) if slots else np.empty(0, np.int32)
+    return Patterns(offsets, joined, np.zeros(len(slots), np.int64))

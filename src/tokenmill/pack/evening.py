@@ -1,0 +1,183 @@
+"""Fill a number of sequences so that their costs, sums of squared piece sizes, come out even."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.pack.rooms import clear, next_room, put
+from tokenmill.records import Int32Array, Int64Array
+
+_HIGHEST = np.iinfo(np.int64).max
+
+
+class Filling(NamedTuple):
+    """Sequences while they fill up."""
+
+    sequence_of: Int32Array
+    """Shape (pieces,): the sequence of each piece, once it is placed."""
+    rooms: Int32Array
+    """Shape (sequences,), tokens."""
+    costs: Int64Array
+    """Shape (sequences,), tokens squared."""
+    segments_left: Int32Array
+    """Shape (sequences,): how many segments more each may take."""
+    top: Int32Array
+    """Shape (length + 1,): stacks of sequences by room, the top of each or -1."""
+    below: Int32Array
+    """Shape (sequences,): what lies below each sequence in its stack, or -1."""
+
+
+def new_filling(num_pieces: int, num_sequences: int, length: int, max_segments: int) -> Filling:
+    """Sequences without any pieces, none of them in a stack."""
+    return Filling(
+        np.empty(num_pieces, np.int32),
+        np.full(num_sequences, length, np.int32),
+        np.zeros(num_sequences, np.int64),
+        np.full(num_sequences, max_segments, np.int32),
+        np.full(length + 1, -1, np.int32),
+        np.full(num_sequences, -1, np.int32),
+    )
+
+
+@inlined
+def _place(filling: Filling, piece: int, size: int, sequence: int) -> None:
+    filling.sequence_of[piece] = sequence
+    filling.rooms[sequence] -= size
+    filling.costs[sequence] += np.int64(size) * np.int64(size)
+    filling.segments_left[sequence] -= 1
+
+
+@inlined
+def _set_aside(filling: Filling, sequence: int) -> None:
+    """Push a sequence on the stack of its room, unless nothing more goes into it."""
+    room = filling.rooms[sequence]
+    if room > 0 and filling.segments_left[sequence] > 0:
+        filling.below[sequence] = filling.top[room]
+        filling.top[room] = sequence
+
+
+@compiled
+def place_evenly(sizes: Int32Array, order: Int32Array, num_pieces: int, filling: Filling) -> int:
+    """Give the first `num_pieces` of `order`, longest first, to the sequences of least cost.
+
+    Starts with empty sequences, stops at a piece that none has room for, returns how many were
+    placed. Sequences that may take more are in the stacks afterwards.
+    """
+    placed = min(len(filling.rooms), num_pieces)
+    for i in range(placed):
+        _place(filling, order[i], sizes[order[i]], i)
+    for sequence in range(len(filling.rooms)):
+        _set_aside(filling, sequence)
+    # A heap of the sequences with room for pieces of this size, by cost.
+    costs = np.empty(len(filling.rooms) + 1, np.int64)
+    heap = np.empty(len(filling.rooms), np.int32)
+    count = 0
+    lowest_room = len(filling.top)
+    while placed < num_pieces:
+        piece = order[placed]
+        size = sizes[piece]
+        # Shorter pieces than before may have room where longer ones had none.
+        while lowest_room > size:
+            lowest_room -= 1
+            while filling.top[lowest_room] >= 0:
+                sequence = filling.top[lowest_room]
+                filling.top[lowest_room] = filling.below[sequence]
+                _push(costs, heap, count, filling.costs[sequence], sequence)
+                count += 1
+        if count == 0:
+            break
+        sequence = heap[0]
+        _place(filling, piece, size, sequence)
+        placed += 1
+        if filling.rooms[sequence] >= size and filling.segments_left[sequence] > 0:
+            _replace_first(costs, heap, count, filling.costs[sequence], sequence)
+        else:
+            count -= 1
+            _replace_first(costs, heap, count, costs[count], heap[count])
+            _set_aside(filling, sequence)
+    for i in range(count):
+        _set_aside(filling, heap[i])
+    return placed
+
+
+@inlined
+def _push(costs: Int64Array, heap: Int32Array, count: int, cost: int, sequence: int) -> None:
+    """Add to a heap of `count` sequences."""
+    place = count
+    while place > 0 and costs[(place - 1) >> 1] > cost:
+        costs[place] = costs[(place - 1) >> 1]
+        heap[place] = heap[(place - 1) >> 1]
+        place = (place - 1) >> 1
+    costs[place] = cost
+    heap[place] = sequence
+
+
+@inlined
+def _replace_first(
+    costs: Int64Array, heap: Int32Array, count: int, cost: int, sequence: int
+) -> None:
+    """Put a sequence in place of the one of least cost, in a heap of `count` after that."""
+    costs[count] = _HIGHEST
+    place = 0
+    child = 1
+    while child < count:
+        # As arithmetic: which child it is cannot be foreseen, and a wrong guess is slow.
+        child += int(costs[child + 1] < costs[child])
+        if costs[child] >= cost:
+            break
+        costs[place] = costs[child]
+        heap[place] = heap[child]
+        place = child
+        child = 2 * place + 1
+    costs[place] = cost
+    heap[place] = sequence
+
+
+@compiled
+def place_by_best_fit(
+    sizes: Int32Array, order: Int32Array, begin: int, num_sequences: int, filling: Filling
+) -> int:
+    """Give pieces from `order[begin]` on to the fullest sequences that have room for them.
+
+    `num_sequences` are in use so far, others are opened where none has room. Returns how many are
+    in use then, or -1 if `filling` has no more.
+    """
+    top = filling.top
+    words = np.zeros((len(top) >> 6) + 1, np.uint64)
+    groups = np.zeros((len(words) >> 6) + 1, np.uint64)
+    for room in range(1, len(top)):
+        if top[room] >= 0:
+            put(words, groups, room)
+    for i in range(begin, len(order)):
+        size = sizes[order[i]]
+        room = next_room(words, groups, size)
+        if room >= 0:
+            sequence = top[room]
+            top[room] = filling.below[sequence]
+            if top[room] < 0:
+                clear(words, groups, room)
+        elif num_sequences < len(filling.rooms):
+            sequence = num_sequences
+            num_sequences += 1
+        else:
+            return -1
+        _place(filling, order[i], size, sequence)
+        _set_aside(filling, sequence)
+        rest = filling.rooms[sequence]
+        if top[rest] == sequence:
+            put(words, groups, rest)
+    return num_sequences
+
+
+@compiled
+def longest_pieces(sizes: Int32Array, order: Int32Array, tenths: int) -> int:
+    """How many pieces, longest first, make up at most so many tenths of all tokens."""
+    rest = sizes.sum() * tenths // 10
+    for i in range(len(order)):
+        rest -= sizes[order[i]]
+        if rest < 0:
+            return i
+    return len(order)

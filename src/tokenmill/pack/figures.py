@@ -1,0 +1,180 @@
+"""How good a plan is, and that nothing is missing in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from tokenmill.errors import InternalError
+from tokenmill.pack.bounds import least_sequences
+from tokenmill.pack.histogram import best_fit
+from tokenmill.pack.long_documents import SPLITTING, CutBooks
+from tokenmill.pack.measure import Measures, OrderMeter, measure
+from tokenmill.pack.options import CUTTING, PackOptions
+from tokenmill.pack.window import PackedWindow, row_lengths
+from tokenmill.records import Int64Array
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over all windows: tokens = tokens_in_sequences - repeated_tokens + tokens lost."""
+
+    documents: int = 0
+    """Chosen to be packed; repetitions count each time."""
+    tokens: int = 0
+    """Of these documents."""
+    sequences: int = 0
+    segments: int = 0
+    tokens_in_sequences: int = 0
+    """Of documents; the overlap of windows counts each time."""
+    repeated_tokens: int = 0
+    tokens_set_at_cuts: int = 0
+    padding: int = 0
+    row_tokens: int = 0
+    """Of all rows, padding included."""
+    documents_cut: int = 0
+    cuts: int = 0
+    unavoidable_cuts: int = 0
+    """Those that documents longer than a sequence cannot do without."""
+    most_segments: int = 0
+    """In one sequence."""
+    attention_cost: int = 0
+    """Sum of squared segment lengths."""
+
+    def add(self, other: Totals) -> None:
+        """Add other sums to these."""
+        most = max(self.most_segments, other.most_segments)
+        for name in Totals.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.most_segments = most
+
+
+class Figures(Totals, kw_only=True):
+    """What a plan is like."""
+
+    left_out_documents: dict[str, int]
+    """Documents of the dataset that were not chosen, by reason."""
+    left_out_tokens: dict[str, int]
+    lost_documents: dict[str, int]
+    """Chosen documents that lost all or some of their tokens, by reason."""
+    lost_tokens: dict[str, int]
+    mean_imbalance: float
+    """Of a step of the plan in its order: greatest attention cost over mean cost, on average."""
+    worst_imbalance: float
+    neighbour_length_correlation: float
+    """Of the mean segment lengths of sequences i and i + 1, in the order of the plan."""
+    neighbour_source_share: float
+    """Share of sequences that begin in the source in which the one before begins."""
+    lower_bound: int
+    """No packing of these pieces has fewer sequences."""
+    planned_globally: int | None
+    """Sequences of best-fit if all shards were one window."""
+
+    @property
+    def fill(self) -> float:
+        """Share of the rows' tokens that is not padding."""
+        return 1 - self.padding / self.row_tokens if self.row_tokens else 1.0
+
+    @property
+    def gap(self) -> float:
+        """Sequences above the lower bound, as a share of it."""
+        return self.sequences / self.lower_bound - 1 if self.lower_bound else 0.0
+
+    @property
+    def avoidable_cuts(self) -> int:
+        """Cuts beyond those that the lengths alone demand."""
+        return self.cuts - self.unavoidable_cuts
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Adds up windows, and keeps nothing that grows with their number."""
+
+    options: PackOptions
+    totals: Totals = field(default_factory=Totals)
+    books: CutBooks = field(default_factory=CutBooks)
+    left_out: CutBooks = field(default_factory=CutBooks)
+    order: OrderMeter = field(init=False)
+    piece_sizes: Int64Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order = OrderMeter(self.options.ranks)
+        self.piece_sizes = np.zeros(self.options.length + 1, np.int64)
+
+    def add(self, packed: PackedWindow) -> None:
+        """Add a window, after checking that its books balance.
+
+        Raises:
+            InternalError: a token is unaccounted for, or a sequence is too long.
+        """
+        measures = measure(packed, self.options)
+        totals = _totals(packed, measures, self.options)
+        accounted = totals.tokens_in_sequences - totals.repeated_tokens
+        accounted += sum(packed.books.lost_tokens.values())
+        longest = int(measures.sizes.max(initial=0))
+        if accounted != totals.tokens or longest > self.options.length:
+            raise InternalError(
+                "the books of a plan do not balance",
+                why=f"{totals.tokens} tokens to pack, {accounted} accounted for; the longest "
+                f"sequence has {longest} of {self.options.length}",
+                hint="please report this with the options and the lengths",
+            )
+        self.totals.add(totals)
+        self.books.add(packed.books)
+        self.piece_sizes += packed.piece_sizes
+        self.order.add(packed, measures.costs)
+
+    def figures(self) -> Figures:
+        """The sums, with the bounds that they are to be compared with."""
+        options, order = self.options, self.order
+        globally = None
+        if options.packing == "best-fit":
+            placements = best_fit(self.piece_sizes, options.length, options.segment_limit)
+            globally = placements.num_sequences
+        return Figures(
+            **msgspec.structs.asdict(self.totals),
+            left_out_documents=self.left_out.lost_documents,
+            left_out_tokens=self.left_out.lost_tokens,
+            lost_documents=self.books.lost_documents,
+            lost_tokens=self.books.lost_tokens,
+            mean_imbalance=round(order.mean_imbalance, 6),
+            worst_imbalance=round(order.worst_imbalance, 6),
+            neighbour_length_correlation=round(order.length_correlation, 6),
+            neighbour_source_share=round(order.source_share, 6),
+            lower_bound=self._lower_bound(),
+            planned_globally=globally,
+        )
+
+    def _lower_bound(self) -> int:
+        options = self.options
+        if options.packing == "length-buckets":  # as many rows as there are buckets to fill
+            return self.totals.sequences
+        if options.packing in CUTTING:
+            return -(-self.totals.tokens_in_sequences // options.length)
+        return least_sequences(self.piece_sizes, options.length)
+
+
+def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> Totals:
+    window, sequences = packed.window, packed.sequences
+    chosen = window.lengths[window.chosen].astype(np.int64)
+    rows = int(row_lengths(measures.sizes, options).sum())
+    unavoidable = 0
+    if options.long_documents in SPLITTING:
+        unavoidable = int((-(-chosen // options.length) - 1).sum())
+    return Totals(
+        documents=len(chosen),
+        tokens=int(chosen.sum()),
+        sequences=len(sequences),
+        segments=len(sequences.segments),
+        tokens_in_sequences=measures.tokens,
+        repeated_tokens=packed.books.repeated_tokens,
+        tokens_set_at_cuts=measures.set_at_cuts,
+        padding=rows - measures.tokens - measures.set_at_cuts,
+        row_tokens=rows,
+        documents_cut=measures.documents_cut,
+        cuts=measures.cuts,
+        unavoidable_cuts=unavoidable,
+        most_segments=int(np.diff(sequences.offsets).max(initial=0)),
+        attention_cost=int(measures.costs.sum()),
+    )

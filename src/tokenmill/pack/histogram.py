@@ -1,0 +1,180 @@
+"""Packing in bulk: a plan is made from how many pieces there are of each size, not from the pieces.
+
+From the longest size down, all pieces of a size are placed together, as many at once as there are
+sequences that are filled alike. The cost grows with the number of sizes and does not depend on the
+number of pieces. After M. M. Krell, M. Kosec, S. P. Perez, A. Fitzgibbon: "Efficient Sequence
+Packing without Cross-contamination" (https://arxiv.org/abs/2107.02027), whose published code keeps
+sequences in one stack for every room, the latest on top; so do the functions here, because with a
+limit on segments the order in a stack decides how many sequences there are.
+
+The published procedures differ in how many pieces of a size a sequence takes at once: one, also
+where a new sequence is opened (`shortest_pack_first`, `longest_pack_first`), or as many as it
+holds ("distribute"), which makes of longest-pack-first what is otherwise called `best_fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.rooms import Bitmap, clear, next_room, put
+from tokenmill.pack.sorting import longest_first
+from tokenmill.pack.strategy import Pieces, deal
+from tokenmill.records import Int32Array, Int64Array, Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """Which sizes go into which sequences."""
+
+    rows: Int64Array
+    """Shape (n, 4), by falling size. A row (size, first, count, repeat) puts `repeat` pieces of
+    `size` tokens into each of the sequences [first, first + count)."""
+    num_sequences: int
+
+
+Place = Callable[[Int64Array, int, int], Placements]
+
+
+def best_fit(histogram: Int64Array, length: int, max_segments: int) -> Placements:
+    """Best-fit decreasing: pieces go where least room is that fits, as many as it holds.
+
+    `histogram` has shape (length + 1,): pieces of each size in tokens; none may be of size 0.
+    A piece that leaves room for another of its size leaves the least room that fits the next one:
+    piece by piece, best fit fills one sequence before it takes another. Hence this makes as many
+    sequences as any implementation that takes pieces one by one.
+    """
+    return _placements(histogram, length, max_segments, most_room=False, distribute=True)
+
+
+def longest_pack_first(histogram: Int64Array, length: int, max_segments: int) -> Placements:
+    """LPFHP: pieces go where least room is that fits, one of a size at a time."""
+    return _placements(histogram, length, max_segments, most_room=False, distribute=False)
+
+
+def shortest_pack_first(histogram: Int64Array, length: int, max_segments: int) -> Placements:
+    """SPFHP: pieces go where most room is (worst fit), one of a size at a time."""
+    return _placements(histogram, length, max_segments, most_room=True, distribute=False)
+
+
+def pack_in_bulk(place: Place, pieces: Pieces, options: PackOptions) -> Sequences:
+    """Place sizes, then put the first pieces of a size where its first placement is."""
+    histogram = count_sizes(pieces.sizes, options.length)
+    placements = place(histogram, options.length, options.segment_limit)
+    order = longest_first(pieces.sizes, options.length)
+    return deal(pieces, _assign(order, placements.rows))
+
+
+@compiled
+def count_sizes(sizes: Int32Array, length: int) -> Int64Array:
+    """Shape (length + 1,): the number of pieces of each size from 0 to `length` tokens."""
+    histogram = np.zeros(length + 1, np.int64)
+    for size in sizes:
+        histogram[size] += 1
+    return histogram
+
+
+def _placements(
+    histogram: Int64Array, length: int, max_segments: int, *, most_room: bool, distribute: bool
+) -> Placements:
+    if histogram.shape != (length + 1,):
+        raise ValueError(f"histogram of shape {histogram.shape}, not ({length + 1},)")
+    if histogram[0] > 0:
+        raise ValueError(f"{histogram[0]} pieces of size 0")
+    if max_segments < 1:
+        raise ValueError(f"max_segments is {max_segments}, not 1 or more")
+    rows, num_sequences = _place(histogram, length, max_segments, most_room, distribute)
+    return Placements(rows, num_sequences)
+
+
+@compiled
+def _place(
+    histogram: Int64Array, length: int, max_segments: int, most_room: bool, distribute: bool
+) -> tuple[Int64Array, int]:
+    """Placements, and the number of sequences."""
+    placements = np.empty((1024, 4), np.int64)
+    # What placement i leaves open: rows (first sequence, number of sequences, segments of each,
+    # placement below in the stack of this room). `latest` is the top of the stack of each room.
+    left_open = np.empty((1024, 4), np.int64)
+    latest = np.full(length + 1, -1, np.int64)
+    words = np.zeros((length >> 6) + 1, np.uint64)
+    groups = np.zeros((len(words) >> 6) + 1, np.uint64)
+    num_placements = 0
+    num_sequences = 0
+    for size in range(length, 0, -1):
+        num_pieces = histogram[size]
+        while num_pieces > 0:
+            room = _find_room(words, groups, size, length, most_room)
+            is_new = room < 0
+            if is_new:
+                first, available, num_segments = num_sequences, num_pieces, 0
+                room, most = length, max_segments
+            else:
+                top = latest[room]
+                first, available = left_open[top, 0], left_open[top, 1]
+                num_segments = left_open[top, 2]
+                most = max_segments - num_segments
+            repeat = 1
+            if distribute and room >= 2 * size:  # a division costs as much as all the rest
+                repeat = min(room // size, most, num_pieces)
+            count = min(available, num_pieces if repeat == 1 else num_pieces // repeat)
+            if is_new:
+                num_sequences += count
+            elif count < available:
+                left_open[top, 0] += count
+                left_open[top, 1] -= count
+            else:
+                latest[room] = left_open[top, 3]
+                if latest[room] < 0:
+                    clear(words, groups, length - room if most_room else room)
+            num_pieces -= count * repeat
+            if num_placements == len(placements):
+                placements, left_open = _doubled(placements), _doubled(left_open)
+            placements[num_placements] = size, first, count, repeat
+            rest = room - repeat * size
+            if rest > 0 and num_segments + repeat < max_segments:
+                left_open[num_placements] = first, count, num_segments + repeat, latest[rest]
+                latest[rest] = num_placements
+                put(words, groups, length - rest if most_room else rest)
+            num_placements += 1
+    return placements[:num_placements].copy(), num_sequences
+
+
+@inlined
+def _find_room(
+    words: Bitmap,
+    groups: Bitmap,
+    size: int,
+    length: int,
+    most_room: bool,
+) -> int:
+    """The room to fill next, or -1. For the most room, bits stand for what is used already."""
+    if not most_room:
+        return next_room(words, groups, size)
+    used = next_room(words, groups, 0)
+    return length - used if 0 <= used <= length - size else -1
+
+
+@inlined
+def _doubled(rows: Int64Array) -> Int64Array:
+    larger = np.empty((2 * len(rows), 4), np.int64)
+    larger[: len(rows)] = rows
+    return larger
+
+
+@compiled
+def _assign(order: Int32Array, rows: Int64Array) -> Int32Array:
+    """The sequence of each piece, shape (n,); both `order` and `rows` are by falling size."""
+    sequence_of = np.empty(len(order), np.int32)
+    done = 0
+    for i in range(len(rows)):
+        first = rows[i, 1]
+        for sequence in range(first, first + rows[i, 2]):
+            for _ in range(rows[i, 3]):
+                sequence_of[order[done]] = sequence
+                done += 1
+    return sequence_of

@@ -1,0 +1,285 @@
+"""What becomes of documents longer than a sequence: named policies, each with its books.
+
+Sequences of 4, a document 0 1 2 3 4 5 6 7 8 (9 tokens):
+
+    split              0 1 2 3 | 4 5 6 7 | 8         nothing is lost
+    split-at-boundary  as split, each cut moved back to the last boundary within a slack
+    sliding-window     0 1 2 3 | 3 4 5 6 | 6 7 8     with an overlap of 1
+    keep-start         0 1 2 3                       tail truncation: the end is removed
+    keep-end           5 6 7 8                       head truncation: the beginning is removed
+    keep-both-ends     0 1 7 8                       middle truncation, as two segments of one row
+    drop               (nothing)
+
+`overlap` is what Hugging Face tokenizers call `stride`. Tokens set at cuts (`at_cuts`) take room:
+with "bos-and-eos" the split reads 0 1 2 EOS | BOS 3 4 EOS | BOS 5 6 EOS | BOS 7 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.compiled import compiled
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Int32Array, Segments, Sequences
+
+SPLITTING = ("split", "split-at-boundary", "sliding-window")
+TRUNCATING = {
+    "keep-start": "end removed",
+    "keep-end": "beginning removed",
+    "keep-both-ends": "middle removed",
+}
+"""Policies that keep a part, with the reason under which the rest is entered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Where a text may be cut: what `split-at-boundary` needs beside the lengths."""
+
+    ids_of: Callable[[int], npt.NDArray[np.integer]]
+    """The token ids of a document of the window."""
+    ends: npt.NDArray[np.bool_]
+    """Shape (largest id + 1,): whether a boundary may follow a token."""
+
+
+@dataclass(slots=True)
+class CutBooks:
+    """What happened to documents before they were packed."""
+
+    lost_tokens: dict[str, int] = field(default_factory=dict)
+    """Tokens in no sequence, by reason."""
+    lost_documents: dict[str, int] = field(default_factory=dict)
+    """Documents that lost all or some of their tokens, by the same reasons."""
+    repeated_tokens: int = 0
+    """Tokens that stand in a sequence once more: the overlap of windows."""
+
+    def add(self, other: CutBooks) -> None:
+        """Add the books of `other` to these."""
+        for own, others in (
+            (self.lost_tokens, other.lost_tokens),
+            (self.lost_documents, other.lost_documents),
+        ):
+            for reason, count in others.items():
+                own[reason] = own.get(reason, 0) + count
+        self.repeated_tokens += other.repeated_tokens
+
+    def lose(self, reason: str, lengths: npt.NDArray[np.integer]) -> None:
+        """Enter documents that lose `lengths` tokens each."""
+        if len(lengths):
+            tokens = self.lost_tokens.get(reason, 0) + int(lengths.sum(dtype=np.int64))
+            self.lost_tokens[reason] = tokens
+            self.lost_documents[reason] = self.lost_documents.get(reason, 0) + len(lengths)
+
+
+def cut(
+    documents: Int32Array,
+    lengths: Int32Array,
+    options: PackOptions,
+    boundaries: Boundaries | None = None,
+) -> tuple[Pieces, CutBooks]:
+    """Pieces of at most `options.length` tokens, by the policy `options.long_documents`.
+
+    `documents` (shape (n,)) names what is packed, in order; `lengths` is indexed by document.
+    """
+    taken = lengths[documents]
+    long = taken > options.length
+    books = CutBooks()
+    policy = options.long_documents
+    if not long.any():
+        segments = Segments(documents, np.zeros(len(documents), np.int32), taken)
+    elif policy in SPLITTING:
+        segments = _split(documents, taken, options, boundaries)
+        repeated = segments.lengths.sum(dtype=np.int64) - taken.sum(dtype=np.int64)
+        books.repeated_tokens = int(repeated)
+    elif policy == "drop":
+        kept = ~long
+        segments = Segments(documents[kept], np.zeros(kept.sum(), np.int32), taken[kept])
+        books.lose("dropped", taken[long])
+    else:
+        starts, stops = kept_range(taken, options)
+        segments = Segments(documents, starts, stops - starts)
+        books.lose(TRUNCATING[policy], (taken - segments.lengths)[long])
+    return pieces_of(segments, lengths, options), books
+
+
+def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> Pieces:
+    """Segments with the room that each takes; `lengths` is indexed by document."""
+    bos, eos = tokens_at_cuts(segments, lengths, options)
+    sizes = segments.lengths + bos + eos
+    multiple = options.segment_multiple
+    if multiple > 1:
+        sizes = (sizes + multiple - 1) // multiple * multiple
+    return Pieces(segments, sizes.astype(np.int32, copy=False))
+
+
+def tokens_at_cuts(
+    segments: Segments, lengths: Int32Array, options: PackOptions
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which segments are given a BOS before, and which an EOS after their own tokens."""
+    has_bos, has_eos = set_at_cuts(options)
+    ends = lengths[segments.documents]
+    return (
+        (segments.starts > 0) & has_bos,
+        (segments.starts + segments.lengths < ends) & has_eos,
+    )
+
+
+def set_at_cuts(options: PackOptions) -> tuple[bool, bool]:
+    """Whether a BOS, an EOS is set at cuts; a document that keeps both ends has its own."""
+    if options.long_documents == "keep-both-ends":
+        return False, False
+    names = options.at_cuts.split("-and-")
+    return "bos" in names, "eos" in names
+
+
+def kept_range(lengths: Int32Array, options: PackOptions) -> tuple[Int32Array, Int32Array]:
+    """The tokens [start, stop) that a truncating policy keeps of documents of these lengths.
+
+    Where both ends are kept, as many tokens from the start stand for them until they are parted.
+    """
+    has_bos, has_eos = set_at_cuts(options)
+    starts, stops = np.zeros_like(lengths), lengths
+    if options.long_documents in TRUNCATING:
+        room = options.length
+        room -= has_eos if options.long_documents == "keep-start" else 0
+        room -= has_bos if options.long_documents == "keep-end" else 0
+        kept = np.where(lengths > options.length, room, lengths).astype(np.int32)
+        if options.long_documents == "keep-end":
+            starts = lengths - kept
+        stops = starts + kept
+    return starts, stops
+
+
+def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Array) -> Sequences:
+    """Turn each document of which both ends are kept into the two segments that it stands for."""
+    whole = sequences.segments
+    parted = whole.lengths < lengths[whole.documents]
+    head = math.ceil(options.start_share * options.length)
+    both = np.repeat(parted, 1 + parted)
+    segments = whole.take(np.repeat(np.arange(len(whole)), 1 + parted))
+    is_tail = np.zeros(len(segments), np.bool_)
+    is_tail[1:] = both[1:] & (np.cumsum(both)[:-1] % 2 == 1)
+    tail = options.length - head
+    starts = np.where(is_tail, lengths[segments.documents] - tail, segments.starts)
+    kept = np.where(both, np.where(is_tail, tail, head), segments.lengths)
+    some = kept > 0  # a share of 0 or of 1 leaves one of the two empty
+    offsets = offsets_from_lengths(1 + parted)[sequences.offsets]
+    return Sequences(
+        Segments(
+            segments.documents[some], starts[some].astype(np.int32), kept[some].astype(np.int32)
+        ),
+        offsets_from_lengths(some)[offsets],
+    )
+
+
+def _split(
+    documents: Int32Array,
+    taken: Int32Array,
+    options: PackOptions,
+    boundaries: Boundaries | None,
+) -> Segments:
+    has_bos, has_eos = set_at_cuts(options)
+    overlap = options.overlap if options.long_documents == "sliding-window" else 0
+    room = (options.length, int(has_bos), int(has_eos))
+    if options.long_documents == "split-at-boundary":
+        if boundaries is None:
+            raise ValueError("split-at-boundary needs boundaries")
+        return _split_at_boundaries(documents, taken, room, boundaries, options.slack_tokens)
+    counts = _count_windows(taken, *room, overlap)
+    starts, lengths = _windows(taken, counts.sum(), *room, overlap)
+    return Segments(np.repeat(documents, counts), starts, lengths)
+
+
+@compiled
+def _count_windows(
+    taken: Int32Array, room: int, bos: int, eos: int, overlap: int
+) -> npt.NDArray[np.int64]:
+    counts = np.ones(len(taken), np.int64)
+    for i in range(len(taken)):
+        start = 0
+        before = 0  # the first window of a document needs no BOS of ours
+        while taken[i] - start > room - before:
+            start += room - before - eos - overlap
+            before = bos
+            counts[i] += 1
+    return counts
+
+
+@compiled
+def _windows(
+    taken: Int32Array, total: int, room: int, bos: int, eos: int, overlap: int
+) -> tuple[Int32Array, Int32Array]:
+    starts = np.zeros(total, np.int32)
+    lengths = np.empty(total, np.int32)
+    k = 0
+    for i in range(len(taken)):
+        start = 0
+        before = 0
+        while taken[i] - start > room - before:
+            starts[k] = start
+            lengths[k] = room - before - eos
+            start += room - before - eos - overlap
+            before = bos
+            k += 1
+        starts[k] = start
+        lengths[k] = taken[i] - start
+        k += 1
+    return starts, lengths
+
+
+def _split_at_boundaries(
+    documents: Int32Array,
+    taken: Int32Array,
+    room: tuple[int, int, int],
+    boundaries: Boundaries,
+    slack: int,
+) -> Segments:
+    all_starts: list[npt.NDArray[np.int32]] = []
+    counts = np.ones(len(taken), np.int64)
+    whole = np.zeros(1, np.int32)
+    for i, document in enumerate(documents.tolist()):
+        if taken[i] <= room[0]:
+            all_starts.append(whole)
+            continue
+        ids = np.asarray(boundaries.ids_of(document))
+        all_starts.append(_boundary_starts(ids, boundaries.ends, *room, slack))
+        counts[i] = len(all_starts[-1])
+    starts = np.concatenate(all_starts)
+    ends = np.empty_like(starts)
+    ends[:-1] = starts[1:]
+    last = np.cumsum(counts) - 1
+    ends[last] = taken
+    return Segments(np.repeat(documents, counts), starts, ends - starts)
+
+
+@compiled
+def _boundary_starts(
+    ids: npt.NDArray[np.integer],
+    ends: npt.NDArray[np.bool_],
+    room: int,
+    bos: int,
+    eos: int,
+    slack: int,
+) -> Int32Array:
+    """Where the segments of one document start: after the last boundary that is near enough."""
+    starts = [0]
+    before = 0
+    while len(ids) - starts[-1] > room - before:
+        full = starts[-1] + room - before - eos
+        stop = full
+        for place in range(full, max(full - slack, starts[-1]), -1):
+            if ends[ids[place - 1]]:
+                stop = place
+                break
+        starts.append(stop)
+        before = bos
+    result = np.empty(len(starts), np.int32)
+    for i in range(len(starts)):
+        result[i] = starts[i]
+    return result

@@ -1,0 +1,131 @@
+"""Measures of the sequences of one window: sizes, attention cost, cuts, balance, neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.pack.long_documents import kept_range, set_at_cuts
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.window import PackedWindow, sums
+from tokenmill.records import Int32Array, Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What one pass over the segments of a window finds."""
+
+    sizes: Int64Array
+    """Shape (num_sequences,): tokens, with those set at cuts and with segments rounded up."""
+    costs: Int64Array
+    """Shape (num_sequences,): sum of squared segment lengths, which attention takes time for."""
+    tokens: int
+    """Of documents; overlap counts each time."""
+    set_at_cuts: int
+    documents_cut: int
+    cuts: int
+
+
+def measure(packed: PackedWindow, options: PackOptions) -> Measures:
+    """Measure the sequences of a window."""
+    segments, window = packed.sequences.segments, packed.window
+    bos, eos = set_at_cuts(options)
+    sizes, costs, totals = _measure(
+        (segments.documents, segments.starts, segments.lengths),
+        packed.sequences.offsets,
+        window.lengths,
+        kept_range(window.lengths, options),
+        (int(bos), int(eos), options.segment_multiple),
+    )
+    tokens, inserted, documents_cut, cuts = totals.tolist()
+    if options.long_documents == "keep-both-ends":  # what looks like a cut is what was removed
+        documents_cut = cuts = 0
+    return Measures(sizes, costs, tokens, inserted, documents_cut, cuts)
+
+
+@compiled
+def _measure(
+    segments: tuple[Int32Array, Int32Array, Int32Array],
+    offsets: Int64Array,
+    ends: Int32Array,
+    kept: tuple[Int32Array, Int32Array],
+    rules: tuple[int, int, int],
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    documents, starts, lengths = segments
+    kept_starts, kept_stops = kept
+    bos, eos, multiple = rules
+    sizes = np.zeros(len(offsets) - 1, np.int64)
+    costs = np.zeros(len(offsets) - 1, np.int64)
+    tokens, inserted, documents_cut, cuts = 0, 0, 0, 0
+    for sequence in range(len(offsets) - 1):
+        for i in range(offsets[sequence], offsets[sequence + 1]):
+            document, stop = documents[i], starts[i] + lengths[i]
+            more = 0
+            if starts[i] > 0:
+                more += bos
+            if stop < ends[document]:
+                more += eos
+            if stop < kept_stops[document]:
+                cuts += 1
+                if starts[i] == kept_starts[document]:
+                    documents_cut += 1
+            tokens += lengths[i]
+            inserted += more
+            size = lengths[i] + more
+            sizes[sequence] += (size + multiple - 1) // multiple * multiple
+            costs[sequence] += np.int64(lengths[i]) * lengths[i]
+    return sizes, costs, np.array([tokens, inserted, documents_cut, cuts], np.int64)
+
+
+@dataclass(slots=True)
+class OrderMeter:
+    """How even and how alike neighbouring sequences of a plan are, within its windows."""
+
+    ranks: int
+    steps: int = 0
+    imbalance_sum: float = 0.0
+    worst_imbalance: float = 1.0
+    same_source: int = 0
+    pairs: int = 0
+    moments: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
+    """n, then the sums of x, y, x x, y y, x y over neighbours' mean segment lengths x and y."""
+
+    def add(self, packed: PackedWindow, costs: Int64Array) -> None:
+        """Add the sequences of a window, in their order."""
+        sequences = packed.sequences
+        if not len(sequences):
+            return
+        steps = costs[: len(costs) // self.ranks * self.ranks].reshape(-1, self.ranks)
+        imbalance = steps.max(axis=1, initial=1) / np.maximum(steps.mean(axis=1), 1)
+        self.steps += len(imbalance)
+        self.imbalance_sum += float(imbalance.sum())
+        self.worst_imbalance = max(self.worst_imbalance, float(imbalance.max(initial=1)))
+        lengths = sequences.segments.lengths
+        means = sums(lengths, sequences.offsets) / np.diff(sequences.offsets)
+        x, y = means[:-1], means[1:]
+        self.moments += [len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
+        if packed.window.sources is not None:
+            first = sequences.segments.documents[sequences.offsets[:-1]]
+            sources = packed.window.sources[first]
+            self.same_source += int((sources[1:] == sources[:-1]).sum())
+            self.pairs += len(sources) - 1
+
+    @property
+    def mean_imbalance(self) -> float:
+        """Greatest cost over mean cost of a step, on average."""
+        return self.imbalance_sum / self.steps if self.steps else 1.0
+
+    @property
+    def length_correlation(self) -> float:
+        """Pearson's correlation of neighbours' mean segment lengths; 0 where they do not vary."""
+        n, x, y, xx, yy, xy = self.moments.tolist()
+        spread = (n * xx - x * x) * (n * yy - y * y)
+        return float((n * xy - x * y) / np.sqrt(spread)) if spread > 0 else 0.0
+
+    @property
+    def source_share(self) -> float:
+        """Share of sequences that begin in the source in which the one before begins."""
+        return self.same_source / self.pairs if self.pairs else 1.0

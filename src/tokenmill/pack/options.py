@@ -1,0 +1,189 @@
+"""What a plan is asked for. Flags, recipe keys and keyword arguments are made of these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+MAX_SEQUENCE_LENGTH = 1 << 24
+
+Packing = Literal[
+    "best-fit",
+    "first-fit",
+    "next-fit",
+    "order-preserving",
+    "concat-and-chunk",
+    "shortest-pack-first",
+    "longest-pack-first",
+    "optimal",
+    "length-buckets",
+    "balanced",
+    "streaming",
+]
+LongDocuments = Literal[
+    "split",
+    "split-at-boundary",
+    "sliding-window",
+    "keep-start",
+    "keep-end",
+    "keep-both-ends",
+    "drop",
+]
+
+CUTTING = ("concat-and-chunk", "order-preserving", "length-buckets")
+"""Strategies that cut documents by themselves."""
+
+
+class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How documents become sequences."""
+
+    sequence_length: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
+        Meta(description="tokens of a sequence"),
+    ] = None
+    packing: Annotated[Packing, Meta(description="the strategy")] = "best-fit"
+    long_documents: Annotated[
+        LongDocuments,
+        Meta(
+            description="what becomes of a document longer than a sequence: split into several "
+            "segments (anywhere, at a boundary, or as windows that overlap), cut down to what is "
+            "kept, or dropped"
+        ),
+    ] = "split"
+    start_share: Annotated[
+        Share, Meta(description="keep-both-ends: share of the sequence kept from the start")
+    ] = 0.5
+    overlap: Annotated[
+        NonNegative, Meta(description="sliding-window: tokens that a window repeats of the last")
+    ] = 0
+    overlap_in_loss: Annotated[
+        bool, Meta(description="sliding-window: repeated tokens count in the loss again")
+    ] = False
+    split_at: Annotated[
+        Literal["sentence", "line", "paragraph"],
+        Meta(description="split-at-boundary: the boundary looked for"),
+    ] = "sentence"
+    slack: Annotated[
+        Positive | None,
+        Meta(description="split-at-boundary: tokens searched before a cut (default: an eighth)"),
+    ] = None
+    at_cuts: Annotated[
+        Literal["nothing", "bos", "eos", "bos-and-eos"],
+        Meta(description="tokens set at cuts: bos before what goes on, eos after what is broken"),
+    ] = "nothing"
+    max_segments: Annotated[
+        Positive | None, Meta(description="most segments of a sequence; also bounds cu_seqlens")
+    ] = None
+    segment_multiple: Annotated[
+        Positive, Meta(description="pad every segment to a multiple, e.g. 2 x context-parallel")
+    ] = 1
+    sequence_multiple: Annotated[
+        Positive, Meta(description="pad rows to a multiple, e.g. 128 for tensor tiles")
+    ] = 1
+    smallest_bucket: Annotated[
+        Positive, Meta(description="length-buckets: the shortest sequence, a power of two")
+    ] = 256
+    cut_cost: Annotated[
+        NonNegative | None,
+        Meta(description="order-preserving: padding that one cut is worth (default: a quarter)"),
+    ] = None
+    open_sequences: Annotated[
+        Positive, Meta(description="streaming: sequences that are kept open")
+    ] = 1024
+    ranks: Annotated[
+        Positive,
+        Meta(description="data-parallel ranks: balanced evens out attention over them"),
+    ] = 8
+    window: Annotated[
+        Literal["local", "global"],
+        Meta(description="pack documents of consecutive shards together, or of all shards"),
+    ] = "local"
+    window_sequences: Annotated[
+        Positive, Meta(description="local: sequences that a window must fill at least")
+    ] = 10_000
+    subset: Annotated[
+        str | None, Meta(description="only documents of this subset (default: train, if it exists)")
+    ] = None
+    separate_by: Annotated[
+        str | None,
+        Meta(description="column of the documents table; its values never share a sequence"),
+    ] = None
+    weight_by: Annotated[
+        str | None, Meta(description="column of the documents table that --weight refers to")
+    ] = None
+    weight: Annotated[
+        list[str],
+        Meta(description="VALUE=WEIGHT: how often documents of a value appear, e.g. code=2.5"),
+    ] = []
+
+    @property
+    def length(self) -> int:
+        """The sequence length, once it is known to be there."""
+        if self.sequence_length is None:
+            raise ValueError("no sequence length")
+        return self.sequence_length
+
+    @property
+    def segment_limit(self) -> int:
+        """Most segments of a sequence; there cannot be more than tokens."""
+        return min(self.max_segments or self.length, self.length)
+
+    @property
+    def slack_tokens(self) -> int:
+        """Tokens that are searched for a boundary before a cut."""
+        return self.slack or max(self.length // 8, 1)
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row of fixed length, padding included."""
+        return -(-self.length // self.sequence_multiple) * self.sequence_multiple
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the options, given together, once there is a sequence length."""
+        if self.sequence_length is None:
+            return
+        yield from self._room_problems()
+        if self.packing in CUTTING:
+            yield from self._cutting_problems()
+        if self.packing == "length-buckets":
+            yield from self._bucket_problems()
+        if self.packing == "order-preserving" and self.max_segments is not None:
+            yield "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+        if bool(self.weight) != (self.weight_by is not None):
+            yield "pack: weight and weight_by belong together"
+
+    def _room_problems(self) -> Iterator[str]:
+        room = self.length - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
+        if room < 1:
+            yield "pack.sequence_length: leaves no room beside the tokens set at cuts"
+        if self.overlap and self.overlap >= room:
+            yield f"pack.overlap: got {self.overlap}; must be less than {room}"
+        if self.overlap and self.long_documents != "sliding-window":
+            yield "pack.overlap: is for long_documents sliding-window only"
+        if self.length % self.segment_multiple:
+            yield (
+                f"pack.segment_multiple: got {self.segment_multiple}; must divide the sequence "
+                f"length {self.length}"
+            )
+
+    def _cutting_problems(self) -> Iterator[str]:
+        if self.at_cuts != "nothing":
+            yield f"pack.at_cuts: {self.packing} cuts documents anywhere and sets no tokens there"
+        if self.long_documents not in ("split", "keep-start", "keep-end", "drop"):
+            yield f"pack.long_documents: {self.packing} cuts documents where a sequence is full"
+        if self.segment_multiple > 1:
+            yield f"pack.segment_multiple: {self.packing} cannot pad single segments"
+
+    def _bucket_problems(self) -> Iterator[str]:
+        smallest = self.smallest_bucket
+        if smallest & (smallest - 1) or self.length & (self.length - 1):
+            yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
+        elif smallest > self.length:
+            yield "pack.smallest_bucket: is longer than a sequence"

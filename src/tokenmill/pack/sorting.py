@@ -1,0 +1,24 @@
+"""The order in which decreasing strategies take their pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.compiled import compiled
+from tokenmill.records import Int32Array
+
+
+@compiled
+def longest_first(sizes: Int32Array, length: int) -> Int32Array:
+    """Indices of pieces by decreasing size, pieces of one size in their order: a counting sort."""
+    places = np.zeros(length + 2, np.int64)
+    for size in sizes:
+        places[length - size + 1] += 1
+    for i in range(1, length + 2):
+        places[i] += places[i - 1]
+    order = np.empty(len(sizes), np.int32)
+    for i in range(len(sizes)):
+        place = length - sizes[i]
+        order[places[place]] = i
+        places[place] += 1
+    return order

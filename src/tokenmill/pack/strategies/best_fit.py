@@ -1,0 +1,19 @@
+"""Best-fit decreasing: longest pieces first, each into the fullest sequence that has room for it.
+
+Sequences of 8 and pieces of 6, 7, 5, 2, 3 tokens give [7] [6 2] [5 3]. With long documents split
+beforehand this is the packing of "Fewer Truncations Improve Language Modeling"
+(https://arxiv.org/abs/2404.10830): no document is cut that fits into a sequence. With a limit on
+segments it is longest-pack-first histogram packing with "distribute".
+"""
+
+from __future__ import annotations
+
+from tokenmill.pack.histogram import best_fit, pack_in_bulk
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Sequences
+
+
+def pack(pieces: Pieces, options: PackOptions) -> Sequences:
+    """Pack pieces by how many there are of each size."""
+    return pack_in_bulk(best_fit, pieces, options)

@@ -1,0 +1,19 @@
+"""Concatenate and chunk: documents end to end, cut wherever a sequence is full. Keeps the order.
+
+Sequences of 8 and documents of 6, 7, 2 tokens give [6, 2 of 7] [5 of 7, 2]: no padding but in
+the last sequence, and about one cut a sequence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.pack.chunking import chunk
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Sequences
+
+
+def pack(pieces: Pieces, options: PackOptions) -> Sequences:
+    """Chunk pieces of any length, in their order."""
+    return chunk(pieces, np.zeros(len(pieces), np.bool_), options)

@@ -1,0 +1,62 @@
+"""Power-of-two length buckets: every sequence is one segment, and sequences vary in length.
+
+A document is parted into the longest buckets first, as in "Dataset Decomposition"
+(https://arxiv.org/abs/2405.13226). Sequences of up to 8, buckets from 2: 21 tokens give
+[8] [8] [4] [1], the last padded to 2. No token attends to another document, none is lost, and a
+step of constant tokens takes more of the shorter sequences.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.compiled import compiled
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Int32Array, Segments, Sequences
+
+
+def pack(pieces: Pieces, options: PackOptions) -> Sequences:
+    """Part pieces of any length into powers of two."""
+    lengths = pieces.segments.lengths
+    longest, smallest = options.length, options.smallest_bucket
+    counts = _count(lengths, longest, smallest)
+    starts, taken = _part(lengths, counts.sum(dtype=np.int64), longest, smallest)
+    whole = pieces.segments.take(np.repeat(np.arange(len(lengths)), counts))
+    segments = Segments(whole.documents, whole.starts + starts, taken)
+    return Sequences(segments, np.arange(len(segments) + 1, dtype=np.int64))
+
+
+@compiled
+def _count(lengths: Int32Array, longest: int, smallest: int) -> Int32Array:
+    counts = np.empty(len(lengths), np.int32)
+    for i in range(len(lengths)):
+        counts[i] = lengths[i] // longest
+        rest = lengths[i] % longest
+        bucket = longest
+        while rest > 0:
+            while bucket > rest and bucket > smallest:
+                bucket >>= 1
+            rest -= min(bucket, rest)
+            counts[i] += 1
+    return counts
+
+
+@compiled
+def _part(
+    lengths: Int32Array, total: int, longest: int, smallest: int
+) -> tuple[Int32Array, Int32Array]:
+    starts = np.empty(total, np.int32)
+    taken = np.empty(total, np.int32)
+    k = 0
+    for i in range(len(lengths)):
+        start = 0
+        bucket = longest
+        while start < lengths[i]:
+            rest = lengths[i] - start
+            while bucket > rest and bucket > smallest:
+                bucket >>= 1
+            starts[k], taken[k] = start, min(bucket, rest)
+            start += taken[k]
+            k += 1
+    return starts, taken

@@ -1,0 +1,30 @@
+"""Best-fit into a bounded number of open sequences, in the order of the documents.
+
+The same packing as `tokenmill.pack.streaming.StreamPacker`, which also takes data without an end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.streaming import StreamPacker
+from tokenmill.records import Segments, Sequences
+
+
+def pack(pieces: Pieces, options: PackOptions) -> Sequences:
+    """Pack pieces in their order."""
+    packer = StreamPacker(
+        options.length, open_sequences=options.open_sequences, max_segments=options.max_segments
+    )
+    first, last = packer.push(pieces), packer.finish()
+    parts = (first.segments, last.segments)
+    segments = Segments(
+        *(
+            np.concatenate([getattr(part, name) for part in parts]).astype(np.int32)
+            for name in ("documents", "starts", "lengths")
+        )
+    )
+    offsets = np.concatenate([first.offsets, last.offsets[1:] + first.offsets[-1]])
+    return Sequences(segments, offsets)

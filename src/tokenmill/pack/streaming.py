@@ -1,0 +1,221 @@
+"""Packing data that has no end: best-fit into a bounded number of open sequences.
+
+Every piece goes into the fullest open sequence that has room for it. Where none has, the fullest
+of all is given out as it is and a new one is opened, once the bound is reached. Pieces may come
+in portions of any size: the sequences are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.compiled import compiled, inlined
+from tokenmill.errors import UserError
+from tokenmill.pack.rooms import Bitmap, clear, next_room, put
+from tokenmill.pack.strategy import Pieces
+from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
+
+STATE_VERSION = 1
+
+
+class StreamPacker:
+    """Packs pieces as they come; its state is a small dictionary that resumes exactly.
+
+    Documents may be numbered by int64 here: a stream can outgrow a window.
+    """
+
+    def __init__(
+        self, sequence_length: int, *, open_sequences: int = 1024, max_segments: int | None = None
+    ) -> None:
+        self._length = sequence_length
+        self._limit = min(max_segments or sequence_length, sequence_length)
+        self._most = open_sequences
+        self._num_opened = 0
+        empty = np.empty(0, np.int64)
+        # Open sequences, those of equal room in the order in which they are to be used last.
+        self._open: tuple[Int64Array, Int64Array, Int64Array] = (empty, empty, empty)
+        self._segments = Segments(empty, empty, empty)  # type: ignore[arg-type]
+        self._sequence_of = empty
+
+    def push(self, pieces: Pieces) -> Sequences:
+        """Take pieces; give out the sequences that are complete with them, in the order of that.
+
+        Raises:
+            UserError: a piece is longer than a sequence.
+        """
+        if len(pieces) and int(pieces.sizes.max()) > self._length:
+            why = f"it takes {int(pieces.sizes.max())} tokens of {self._length}"
+            raise UserError("a piece is longer than a sequence", why=why, hint="cut it first")
+        sequence_of, closed, *opened = _assign(
+            pieces.sizes, *self._open, self._num_opened, self._length, self._limit, self._most
+        )
+        self._open = (opened[0], opened[1], opened[2])
+        if len(sequence_of):
+            self._num_opened = max(self._num_opened, int(sequence_of.max()) + 1)
+        self._segments = _joined(self._segments, pieces.segments)
+        self._sequence_of = np.concatenate([self._sequence_of, sequence_of])
+        return self._give_out(closed)
+
+    def finish(self) -> Sequences:
+        """Give out every open sequence, oldest first; the packer is empty then."""
+        closed = np.sort(self._open[0])
+        self._open = (closed[:0], closed[:0], closed[:0])
+        return self._give_out(closed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the future depends on, as numbers and lists of numbers."""
+        segments = self._segments
+        return {
+            "version": STATE_VERSION,
+            "sequence_length": self._length,
+            "max_segments": self._limit,
+            "open_sequences": self._most,
+            "num_opened": self._num_opened,
+            "open": [values.tolist() for values in self._open],
+            "segments": [
+                values.tolist()
+                for values in (
+                    segments.documents,
+                    segments.starts,
+                    segments.lengths,
+                    self._sequence_of,
+                )
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken.
+
+        Raises:
+            UserError: the state is of a packer with other settings, or of another version.
+        """
+        own = self.state_dict()
+        for name in ("version", "sequence_length", "max_segments", "open_sequences"):
+            if state.get(name) != own[name]:
+                why = f"{name} is {state.get(name)!r} there and {own[name]!r} here"
+                raise UserError("the state is of another packer", why=why)
+        self._num_opened = int(state["num_opened"])
+        first, second, third = (np.asarray(values, np.int64) for values in state["open"])
+        self._open = (first, second, third)
+        *segments, self._sequence_of = (np.asarray(v, np.int64) for v in state["segments"])
+        self._segments = Segments(*segments)  # type: ignore[arg-type]
+
+    def _give_out(self, closed: Int64Array) -> Sequences:
+        """The segments of closed sequences, which leave the packer."""
+        place = np.full(self._num_opened + 1, len(closed), np.int64)
+        oldest = int(self._sequence_of.min()) if len(self._sequence_of) else 0
+        place = place[oldest:]
+        place[closed - oldest] = np.arange(len(closed))
+        places = place[self._sequence_of - oldest]
+        order = np.argsort(places, kind="stable")
+        counts = np.bincount(places, minlength=len(closed) + 1)[: len(closed)]
+        offsets = offsets_from_lengths(counts)
+        given, kept = order[: offsets[-1]], np.sort(order[offsets[-1] :])
+        result = Sequences(self._segments.take(given), offsets)
+        self._segments = self._segments.take(kept)
+        self._sequence_of = self._sequence_of[kept]
+        return result
+
+
+def _joined(first: Segments, second: Segments) -> Segments:
+    return Segments(
+        np.concatenate([first.documents, second.documents]),
+        np.concatenate([first.starts, second.starts]),
+        np.concatenate([first.lengths, second.lengths]),
+    )
+
+
+@compiled
+def _assign(
+    sizes: Int32Array,
+    open_sequences: Int64Array,
+    open_rooms: Int64Array,
+    open_segments: Int64Array,
+    num_opened: int,
+    length: int,
+    max_segments: int,
+    most_open: int,
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
+    """The sequence of each piece; closed sequences; then the open ones, rooms and segments."""
+    sequence = np.empty(most_open, np.int64)
+    segments = np.zeros(most_open, np.int64)
+    sequence[: len(open_sequences)] = open_sequences
+    segments[: len(open_sequences)] = open_segments
+    below, top, words, groups = _stacked(open_rooms, length, most_open)
+    free = np.arange(most_open)
+    num_open = len(open_sequences)
+    sequence_of = np.empty(len(sizes), np.int64)
+    closed = np.empty(len(sizes) + num_open, np.int64)
+    num_closed = 0
+    for piece in range(len(sizes)):
+        if sizes[piece] == length or max_segments == 1:  # full at once: needs no slot
+            sequence_of[piece] = closed[num_closed] = num_opened
+            num_opened += 1
+            num_closed += 1
+            continue
+        room = next_room(words, groups, sizes[piece])
+        is_new = room < 0
+        if is_new and num_open == most_open:
+            room = next_room(words, groups, 0)  # the fullest makes place
+        if room >= 0:
+            slot = top[room]
+            top[room] = below[slot]
+            if top[room] < 0:
+                clear(words, groups, room)
+        if is_new:
+            if num_open == most_open:
+                closed[num_closed] = sequence[slot]
+                num_closed += 1
+            else:
+                slot = free[num_open]
+                num_open += 1
+            sequence[slot], segments[slot], room = num_opened, 0, length
+            num_opened += 1
+        sequence_of[piece] = sequence[slot]
+        segments[slot] += 1
+        room -= sizes[piece]
+        if room == 0 or segments[slot] == max_segments:
+            closed[num_closed] = sequence[slot]
+            num_closed += 1
+            num_open -= 1
+            free[num_open] = slot
+        else:
+            put(words, groups, room)
+            below[slot] = top[room]
+            top[room] = slot
+    slots, rooms = _unstacked(below, top, num_open)
+    return sequence_of, closed[:num_closed], sequence[slots], rooms, segments[slots]
+
+
+@inlined
+def _stacked(
+    rooms: Int64Array, length: int, most_open: int
+) -> tuple[Int64Array, Int64Array, Bitmap, Bitmap]:
+    """Slots in stacks of equal room, the last on top: what lies below each, the tops, bitmaps."""
+    below = np.empty(most_open, np.int64)
+    top = np.full(length + 1, -1, np.int64)
+    words: Bitmap = np.zeros((length >> 6) + 1, np.uint64)
+    groups: Bitmap = np.zeros((len(words) >> 6) + 1, np.uint64)
+    for slot in range(len(rooms)):
+        put(words, groups, rooms[slot])
+        below[slot] = top[rooms[slot]]
+        top[rooms[slot]] = slot
+    return below, top, words, groups
+
+
+@inlined
+def _unstacked(below: Int64Array, top: Int64Array, num_open: int) -> tuple[Int64Array, Int64Array]:
+    """Slots and their rooms in an order from which `_stacked` makes the same stacks."""
+    slots = np.empty(num_open, np.int64)
+    rooms = np.empty(num_open, np.int64)
+    k = num_open
+    for room in range(len(top) - 1, 0, -1):
+        slot = top[room]
+        while slot >= 0:  # from the top of a stack down, hence from the end of the list
+            k -= 1
+            slots[k], rooms[k] = slot, room
+            slot = below[slot]
+    return slots, rooms

@@ -1,0 +1,79 @@
+"""The only shuffle: a keyed permutation of [0, n) that needs no memory and can be inverted.
+
+A balanced Feistel network over the next even number of bits permutes [0, 2^k); numbers that fall
+outside [0, n) are sent through it again until they do not ("cycle walking": J. Black,
+P. Rogaway: Ciphers with arbitrary finite domains, 2002). The round function is the finaliser of
+splitmix64. Integers only, so that the order is the same on any machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.records import Int64Array
+
+ROUNDS = 8
+UInt64Array = npt.NDArray[np.uint64]
+
+
+class Permutation:
+    """A permutation of [0, n), chosen by `seed` and `epoch`."""
+
+    def __init__(self, n: int, seed: int, epoch: int = 0) -> None:
+        self.n = n
+        bits = max((n - 1).bit_length(), 2)
+        self._half = (bits + 1) // 2
+        key = keyed_hash(np.array([epoch], np.uint64), seed)[0]
+        self._keys = keyed_hash(np.arange(ROUNDS, dtype=np.uint64), int(key))
+
+    def __call__(self, places: npt.ArrayLike) -> Int64Array:
+        """What stands at `places`, shape (m,), each in [0, n)."""
+        return _walk(np.asarray(places, np.int64), self.n, self._half, self._keys, True)
+
+    def places(self, values: npt.ArrayLike) -> Int64Array:
+        """Where `values` stand, shape (m,): the inverse."""
+        return _walk(np.asarray(values, np.int64), self.n, self._half, self._keys, False)
+
+
+def keyed_hash(values: UInt64Array, key: int) -> UInt64Array:
+    """A 64-bit hash of each value; different keys give unrelated hashes."""
+    return _hashes(values, np.uint64(key & (2**64 - 1)))
+
+
+@inlined
+def _mixed(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@compiled
+def _hashes(values: UInt64Array, key: np.uint64) -> UInt64Array:
+    result = np.empty(len(values), np.uint64)
+    start = _mixed(key + np.uint64(0x9E3779B97F4A7C15))
+    for i in range(len(values)):
+        result[i] = _mixed(_mixed(values[i] + start) + start)
+    return result
+
+
+@compiled
+def _walk(values: Int64Array, n: int, half: int, keys: UInt64Array, forward: bool) -> Int64Array:
+    result = np.empty(len(values), np.int64)
+    shift = np.uint64(half)
+    mask = (np.uint64(1) << shift) - np.uint64(1)
+    for i in range(len(values)):
+        value = np.uint64(values[i])
+        while True:
+            left, right = value >> shift, value & mask
+            for k in range(len(keys)):
+                if forward:
+                    left, right = right, left ^ (_mixed(right + keys[k]) & mask)
+                else:
+                    left, right = right ^ (_mixed(left + keys[len(keys) - 1 - k]) & mask), left
+            value = (left << shift) | right
+            if value < np.uint64(n):
+                break
+        result[i] = np.int64(value)
+    return result

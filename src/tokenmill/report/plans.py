@@ -1,0 +1,112 @@
+"""Looking at plans: does one hold what it says, and what does a sequence of it read like?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import VerificationError
+from tokenmill.pack.long_documents import pieces_of
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.window import sums
+from tokenmill.records import Int64Array, Segments
+from tokenmill.report.contents import Advance
+from tokenmill.run.packing import figures_of, open_plan, plan_names
+from tokenmill.run.stored_reference import open_reference
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """One segment of a sequence, decoded."""
+
+    document: int
+    start: int
+    num_tokens: int
+    document_tokens: int
+    text: str
+
+
+def view_sequence(dataset: Dataset, plan: Plan, sequence: int) -> Iterator[SegmentView]:
+    """Yield the segments of a sequence, counted from 0.
+
+    Raises:
+        UserError: there is no such sequence.
+    """
+    reference = open_reference(dataset)
+    for document, start, length in plan.segments(sequence):
+        shard, index = dataset.locate(document)
+        ids = shard.document(index)
+        text = reference.decode(ids[start : start + length].tolist())
+        yield SegmentView(document, start, length, len(ids), text)
+
+
+def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
+    """Check the digests of a plan, and that its segments lie in their documents and sequences.
+
+    Raises:
+        VerificationError: something differs.
+    """
+    if plan.manifest.dataset_id != dataset.manifest.dataset_id:
+        raise _problem(plan, "it is of another dataset")
+    for name in plan.iter_damage():
+        raise _problem(plan, f"the digest of {name} differs")
+    options = msgspec.convert(plan.manifest.options, PackOptions)
+    first_shard = first_document = num_tokens = 0
+    for number, window in enumerate(plan.manifest.windows):
+        shards = dataset.shards[first_shard : first_shard + window.shards]
+        lengths = np.concatenate([shard.lengths for shard in shards]).astype(np.int32)
+        sequences = slice(*plan.window_starts[number : number + 2].tolist())
+        num_tokens += _check_window(plan, options, sequences, (first_document, lengths))
+        first_shard += window.shards
+        first_document += len(lengths)
+        advance("plan", number + 1, len(plan.manifest.windows))
+    if first_shard != len(dataset.shards) or plan.window_starts[-1] != len(plan):
+        raise _problem(plan, "its windows do not cover the dataset")
+    if num_tokens != figures_of(plan).tokens_in_sequences:
+        raise _problem(plan, "its tokens are not those of its figures")
+
+
+def check_plans(dataset: Dataset, advance: Advance) -> int:
+    """Check every plan that a dataset holds; how many there are."""
+    names = plan_names(dataset)
+    for name in names:
+        check_plan(dataset, open_plan(dataset, name), advance)
+    return len(names)
+
+
+def _check_window(
+    plan: Plan,
+    options: PackOptions,
+    sequences: slice,
+    documents: tuple[int, npt.NDArray[np.int32]],
+) -> int:
+    """Tokens of documents in the sequences of a window, after checking them."""
+    first_document, lengths = documents
+    offsets: Int64Array = np.asarray(plan.offsets[sequences.start : sequences.stop + 1])
+    if (np.diff(offsets) < 1).any():
+        raise _problem(plan, "a sequence has no segment")
+    part = slice(int(offsets[0]), int(offsets[-1]))
+    local = plan.documents[part].astype(np.int64) - first_document
+    starts, taken = plan.starts[part].astype(np.int64), plan.lengths[part].astype(np.int64)
+    if len(local) and (local.min() < 0 or local.max() >= len(lengths)):
+        raise _problem(plan, "a segment is of a document outside its window")
+    if (taken < 1).any() or (starts + taken > lengths[local]).any():
+        raise _problem(plan, "a segment leads out of its document")
+    segments = Segments(*(values.astype(np.int32) for values in (local, starts, taken)))
+    sizes = sums(pieces_of(segments, lengths, options).sizes, offsets - offsets[0])
+    if (sizes > options.length).any():
+        raise _problem(plan, "a sequence is longer than it may be")
+    return int(taken.sum())
+
+
+def _problem(plan: Plan, why: str) -> VerificationError:
+    hint = "make the plan again: tokenmill pack --overwrite"
+    where = str(Path("plans") / plan.folder.name)
+    return VerificationError("a plan is damaged", where=where, why=why, hint=hint)

@@ -1,0 +1,225 @@
+"""The main path of packing: a dataset's lengths in, a plan out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import numpy as np
+
+from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.pack.figures import Figures, Ledger
+from tokenmill.pack.long_documents import Boundaries
+from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.pack.window import PackedWindow, Window, pack_window
+from tokenmill.run.boundary_table import boundary_table
+from tokenmill.run.selection import Chosen, Selection
+from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
+
+Advance = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What planning did."""
+
+    plan: Plan
+    figures: Figures
+    already_there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One strategy beside others."""
+
+    packing: str
+    figures: Figures | None
+    """None where the strategy cannot meet the options."""
+    seconds: float
+    objection: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One shard of a window that is being gathered."""
+
+    shard: Shard
+    first_document: int
+    chosen: Chosen
+
+
+def pack(
+    dataset: Dataset,
+    options: PackOptions,
+    folder: Path | None = None,
+    *,
+    overwrite: bool = False,
+    advance: Advance = lambda stage, done, total: None,
+) -> PlanReport:
+    """Plan sequences for a dataset; the folder is `plans/<packing>-<length>` unless it is given.
+
+    Raises:
+        UserError: an option cannot be met.
+        OutputConflictError: another plan stands there.
+    """
+    folder = folder or plan_folder(dataset, options)
+    if not overwrite and (folder / PLAN_NAME).is_file():
+        return _already_there(dataset, options, folder)
+    if not overwrite:
+        check_plan_folder(folder)
+    ledger = Ledger(options)
+    with PlanWriter(folder, dataset.num_documents) as writer:
+        for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
+            writer.append(packed.sequences, first_document, num_shards)
+        figures = ledger.figures()
+        writer.finish(
+            dataset.manifest.dataset_id,
+            msgspec.to_builtins(options),
+            msgspec.to_builtins(figures),
+            overwrite,
+        )
+    return PlanReport(Plan(folder), figures, already_there=False)
+
+
+def compare(
+    dataset: Dataset,
+    options: PackOptions,
+    advance: Advance = lambda stage, done, total: None,
+) -> Iterator[Compared]:
+    """What each strategy would make of a dataset with the same options; writes nothing."""
+    for name in get_args(Packing):
+        each = msgspec.structs.replace(options, packing=name)
+        problems = list(each.problems())
+        if problems:
+            yield Compared(name, None, 0.0, "; ".join(problems))
+            continue
+        ledger = Ledger(each)
+        started = time.perf_counter()
+        for _ in packed_windows(dataset, each, ledger, advance):
+            pass
+        yield Compared(name, ledger.figures(), time.perf_counter() - started, "")
+
+
+def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
+    """Where a plan goes by default."""
+    subset = f"-{options.subset}" if options.subset else ""
+    return dataset.folder / "plans" / f"{options.packing}-{options.length}{subset}"
+
+
+def plan_names(dataset: Dataset) -> list[str]:
+    """The plans that a dataset holds."""
+    paths = (dataset.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
+    return sorted(path.parent.name for path in paths)
+
+
+def open_plan(dataset: Dataset, name: str | Path) -> Plan:
+    """A plan of a dataset, by its name in `plans/` or by its folder.
+
+    Raises:
+        UserError: there is none, or it is of another dataset.
+    """
+    own = dataset.folder / "plans"
+    inside = Path(name).name == str(name) and (own / name / PLAN_NAME).is_file()
+    folder = own / name if inside else Path(name)
+    if not (folder / PLAN_NAME).is_file():
+        names = plan_names(dataset)
+        raise UserError(
+            f"there is no plan {str(name)!r}",
+            where=str(own),
+            why=f"there are {', '.join(names)}" if names else "the dataset has none",
+            hint="tokenmill pack makes plans",
+        )
+    plan = Plan(folder)
+    plan.check_dataset(dataset)
+    return plan
+
+
+def packed_windows(
+    dataset: Dataset, options: PackOptions, ledger: Ledger, advance: Advance
+) -> Iterator[tuple[int, int, PackedWindow]]:
+    """The first document, the number of shards and the sequences of every window, in order."""
+    if problems := list(options.problems()):
+        raise UserError(
+            "the options of the plan do not fit together", why="\n       ".join(problems)
+        )
+    ends = None
+    if options.long_documents == "split-at-boundary":
+        ends = boundary_table(dataset, options.split_at)
+    done = 0
+    for parts in _windows(dataset, options, ledger):
+        window = _window_of(parts, ends)
+        packed = pack_window(window, options)
+        ledger.add(packed)
+        yield parts[0].first_document, len(parts), packed
+        done += len(window.lengths)
+        advance("packing", done, dataset.num_documents)
+    if not ledger.totals.documents:
+        subset = f"no document is of the subset {options.subset!r}" if options.subset else ""
+        raise UserError("there is nothing to pack", where=str(dataset.folder), why=subset)
+
+
+def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
+    plan = Plan(folder)
+    same = plan.manifest.options == msgspec.to_builtins(options)
+    if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
+        raise OutputConflictError(
+            "the plan's folder holds another plan",
+            where=str(folder),
+            why="its dataset differs" if same else "its options differ",
+            hint="choose another --name or --plan-out, or replace it with --overwrite",
+        )
+    return PlanReport(plan, figures_of(plan), already_there=True)
+
+
+def figures_of(plan: Plan) -> Figures:
+    """The figures that a plan carries."""
+    return msgspec.convert(plan.manifest.figures, Figures)
+
+
+def _windows(dataset: Dataset, options: PackOptions, ledger: Ledger) -> Iterator[list[_Part]]:
+    """Consecutive shards that fill enough sequences; a rest that does not joins the last window."""
+    selection = Selection(dataset, options)
+    enough = options.window_sequences * options.length
+    first_document, tokens = 0, 0
+    complete: list[_Part] = []
+    current: list[_Part] = []
+    for shard in dataset.shards:
+        chosen = selection.choose(shard, first_document)
+        for reason, left_out in chosen.left_out.items():
+            ledger.left_out.lose(reason, shard.lengths[left_out])
+        current.append(_Part(shard, first_document, chosen))
+        tokens += int(shard.lengths[chosen.documents].sum())
+        first_document += shard.entry.documents
+        if options.window == "local" and tokens >= enough:
+            if complete:
+                yield complete
+            complete, current, tokens = current, [], 0
+    if complete or current:
+        yield complete + current
+
+
+def _window_of(parts: list[_Part], ends: np.ndarray | None) -> Window:
+    counts = [part.shard.entry.documents for part in parts]
+    firsts = np.concatenate([[0], np.cumsum(counts)])
+    lengths = np.concatenate([part.shard.lengths for part in parts]).astype(np.int32)
+    chosen = np.concatenate(
+        [part.chosen.documents + first for part, first in zip(parts, firsts, strict=False)]
+    )
+    kinds = [part.chosen.kinds for part in parts if part.chosen.kinds is not None]
+
+    def ids_of(document: int) -> np.ndarray:
+        part = int(np.searchsorted(firsts, document, side="right")) - 1
+        return parts[part].shard.document(document - int(firsts[part]))
+
+    return Window(
+        lengths=lengths,
+        chosen=chosen.astype(np.int32),
+        kinds=np.concatenate(kinds) if kinds else None,
+        sources=np.concatenate([part.chosen.sources for part in parts]),
+        boundaries=None if ends is None else Boundaries(ids_of, ends),
+    )

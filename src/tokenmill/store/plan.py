@@ -1,0 +1,239 @@
+"""A packing plan on disk: flat arrays that say which segments make up each sequence.
+
+    plan.json       written last; names the dataset and the arrays, seals itself
+    offsets.npy     int64, (num_sequences + 1,): sequence i is segments [offsets[i], offsets[i + 1])
+    documents.npy   uint32, (num_segments,): the document of each segment, counted over all shards
+    starts.npy      uint32, (num_segments,): its first token, counted in the document
+    lengths.npy     uint32, (num_segments,): its tokens
+
+`documents.npy` is uint64 for datasets of 2^32 documents and more. A plan is read with its dataset
+and never changes it; it may stand in `plans/` of the dataset or anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.records import Int64Array, Sequences
+from tokenmill.store.arrays import ArrayFile, open_array
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import fsync_path, path_inside, storage_errors
+from tokenmill.store.manifest import FileEntry
+
+PLAN_NAME = "plan.json"
+PLAN_FORMAT = "tokenmill-plan"
+PLAN_VERSION = 1
+ARRAYS = ("offsets", "documents", "starts", "lengths")
+
+
+class WindowEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Shards that were packed together: their sequences hold no document of another window."""
+
+    shards: int
+    sequences: int
+
+
+class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan says of itself."""
+
+    format: str = PLAN_FORMAT
+    format_version: int = PLAN_VERSION
+    plan_id: str
+    """Digest of the dataset id, the options and the arrays, in 32 hexadecimal digits."""
+    dataset_id: str
+    options: dict[str, Any]
+    figures: dict[str, Any]
+    num_sequences: int
+    num_segments: int
+    windows: list[WindowEntry]
+    files: list[FileEntry]
+    digest: str = ""
+
+
+class PlanWriter:
+    """Writes a plan window by window, under another name until it is complete."""
+
+    def __init__(self, folder: Path, num_documents: int) -> None:
+        self.folder = folder
+        self._temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+        wide = num_documents >= 2**32
+        dtypes = {"offsets": "<i8", "documents": "<u8" if wide else "<u4"}
+        with storage_errors("write the plan", folder):
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.mkdir(parents=True)
+            self._files = {
+                name: ArrayFile(self._temporary / f"{name}.npy", dtypes.get(name, "<u4"))
+                for name in ARRAYS
+            }
+        self._files["offsets"].append(np.zeros(1, np.int64))
+        self._windows: list[WindowEntry] = []
+
+    def __enter__(self) -> PlanWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def append(self, sequences: Sequences, first_document: int, num_shards: int) -> None:
+        """Add a window, whose documents are counted from `first_document` of the dataset on."""
+        segments, files = sequences.segments, self._files
+        with storage_errors("write the plan", self.folder):
+            num_segments = files["documents"].length
+            files["offsets"].append(sequences.offsets[1:] + num_segments)
+            files["documents"].append(segments.documents.astype(np.int64) + first_document)
+            files["starts"].append(segments.starts)
+            files["lengths"].append(segments.lengths)
+        self._windows.append(WindowEntry(shards=num_shards, sequences=len(sequences)))
+
+    def finish(
+        self, dataset_id: str, options: dict[str, Any], figures: dict[str, Any], overwrite: bool
+    ) -> None:
+        """Seal the plan and give it its name.
+
+        Raises:
+            OutputConflictError: something stands there, and is no plan to be overwritten.
+        """
+        with storage_errors("write the plan", self.folder):
+            for file in self._files.values():
+                file.finish()
+            entries = [
+                FileEntry(
+                    name=f"{name}.npy",
+                    bytes=(self._temporary / f"{name}.npy").stat().st_size,
+                    xxh3_128=file_digest(self._temporary / f"{name}.npy"),
+                )
+                for name in ARRAYS
+            ]
+            identity = [dataset_id, options, [entry.xxh3_128 for entry in entries]]
+            plan = PlanManifest(
+                plan_id=xxhash.xxh3_128_hexdigest(canonical_json(identity)),
+                dataset_id=dataset_id,
+                options=options,
+                figures=figures,
+                num_sequences=self._files["offsets"].length - 1,
+                num_segments=self._files["documents"].length,
+                windows=self._windows,
+                files=entries,
+            )
+            write_sealed(self._temporary / PLAN_NAME, plan)
+            if overwrite:
+                remove_plan(self.folder)
+            check_plan_folder(self.folder)
+            os.replace(self._temporary, self.folder)
+            fsync_path(self.folder.parent)
+
+
+class Plan:
+    """A plan, opened: its arrays are memory maps. Opening checks names, sizes, dtypes, shapes."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        path = self.folder / PLAN_NAME
+        if not path.is_file():
+            hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
+            raise UserError("there is no plan", where=str(folder), why="no plan.json", hint=hint)
+        self.manifest = read_sealed(path, PlanManifest)
+        if self.manifest.format != PLAN_FORMAT or not (
+            1 <= self.manifest.format_version <= PLAN_VERSION
+        ):
+            why = f"{self.manifest.format!r}, version {self.manifest.format_version}"
+            hint = "a newer tokenmill may read it: pip install --upgrade tokenmill"
+            raise UserError("unknown plan format", where=str(path), why=why, hint=hint)
+        self.offsets: Int64Array = self._array("offsets", self.manifest.num_sequences + 1)
+        self.documents = self._array("documents", self.manifest.num_segments)
+        self.starts = self._array("starts", self.manifest.num_segments)
+        self.lengths = self._array("lengths", self.manifest.num_segments)
+
+    def __len__(self) -> int:
+        return self.manifest.num_sequences
+
+    @cached_property
+    def window_starts(self) -> Int64Array:
+        """Shape (num_windows + 1,): the first sequence of each window."""
+        counts = [window.sequences for window in self.manifest.windows]
+        return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+    def segments(self, sequence: int) -> list[tuple[int, int, int]]:
+        """The segments of one sequence: document, start and length, in tokens.
+
+        Raises:
+            UserError: there is no such sequence.
+        """
+        if not 0 <= sequence < len(self):
+            why = f"the plan has {len(self)} sequences, counted from 0"
+            raise UserError(f"there is no sequence {sequence}", where=str(self.folder), why=why)
+        part = slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))
+        columns = (self.documents[part], self.starts[part], self.lengths[part])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Raise a UserError where the plan is of another dataset."""
+        if self.manifest.dataset_id != dataset.manifest.dataset_id:
+            raise UserError(
+                "the plan is of another dataset",
+                where=str(self.folder),
+                why=f"it was made for {self.manifest.dataset_id}, "
+                f"and this is {dataset.manifest.dataset_id}",
+                hint="make a plan for this dataset: tokenmill pack",
+            )
+
+    def iter_damage(self) -> Iterator[str]:
+        """Names of arrays whose bytes are not those that were written."""
+        for entry in self.manifest.files:
+            if file_digest(self.folder / entry.name) != entry.xxh3_128:
+                yield entry.name
+
+    def _array(self, name: str, length: int) -> npt.NDArray[Any]:
+        path = path_inside(self.folder, f"{name}.npy")
+        kinds = {"offsets": ("<i8",), "documents": ("<u4", "<u8")}.get(name, ("<u4",))
+        entry = next((file for file in self.manifest.files if file.name == path.name), None)
+        if entry is not None and path.is_file() and path.stat().st_size == entry.bytes:
+            array = open_array(path, kinds, length)
+            if array is not None:
+                return array
+            problem = f"it is no array of {length} numbers of type {kinds[0]}"
+        else:
+            problem = "it is missing, or has another size than plan.json says"
+        hint = "make the plan again: tokenmill pack"
+        raise VerificationError("a plan is damaged", where=str(path), why=problem, hint=hint)
+
+
+def check_plan_folder(folder: Path) -> None:
+    """Raise an OutputConflictError where a plan or anything else stands in `folder`."""
+    if folder.exists() or folder.is_symlink():
+        raise OutputConflictError(
+            "the plan's folder is taken",
+            where=str(folder),
+            why="there is a plan" if (folder / PLAN_NAME).is_file() else "it is no plan",
+            hint="choose another --name or --plan-out, or replace a plan with --overwrite",
+        )
+
+
+def remove_plan(folder: Path) -> None:
+    """Remove a plan, and nothing else."""
+    if (folder / PLAN_NAME).is_file():
+        (folder / PLAN_NAME).unlink()
+        for name in ARRAYS:
+            (folder / f"{name}.npy").unlink(missing_ok=True)
+        folder.rmdir()

@@ -1,0 +1,362 @@
+"""Curricula: every batch against a model, states that are taken up again, rows cut shorter."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill.errors import UserError
+from tokenmill.load.curriculum import Curriculum, Phase, shortened
+from tokenmill.load.order import FloatArray
+from tokenmill.load.rows import REAL, RESTART, TARGET, Rows
+
+KEYS = {
+    "length": [5.0, 3.0, 8.0, 1.0, 9.0, 2.0, 7.0, 4.0, 6.0, 0.0],
+    "depth": [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 1.0, 2.0, 3.0, 1.0],
+}
+
+
+def keys(name: str) -> FloatArray:
+    return np.array(KEYS[name])
+
+
+def curriculum_of(*phases: Phase, batch_size: int = 2) -> Curriculum:
+    """Of ten sequences, whose shuffled order is 3 1 4 0 5 9 2 6 8 7."""
+    order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    return Curriculum(order, keys, batch_size, phases or (Phase(),))
+
+
+def batches(curriculum: Curriculum) -> list[list[int]]:
+    return [curriculum.batch(step).tolist() for step in range(curriculum.num_steps)]
+
+
+def test_without_phases_the_order_is_the_shuffled_one() -> None:
+    assert batches(curriculum_of()) == [[3, 1], [4, 0], [5, 9], [2, 6], [8, 7]]
+    assert batches(curriculum_of(batch_size=4)) == [[3, 1, 4, 0], [5, 9, 2, 6]]
+    assert batches(curriculum_of(batch_size=11)) == []
+
+
+def test_short_sequences_come_first() -> None:
+    phase = Phase(by="length", bands=10)
+    assert batches(curriculum_of(phase)) == [[9, 3], [5, 1], [7, 0], [8, 6], [2, 4]]
+
+
+def test_or_long_ones() -> None:
+    phase = Phase(by="length", bands=10, descending=True)
+    assert batches(curriculum_of(phase)) == [[4, 2], [6, 8], [0, 7], [1, 5], [3, 9]]
+
+
+def test_inside_a_band_sequences_stay_shuffled() -> None:
+    phase = Phase(by="length", bands=2)
+    assert batches(curriculum_of(phase)) == [[3, 1], [5, 9], [7, 4], [0, 2], [6, 8]]
+
+
+def test_the_example_of_the_module_sorts_first_and_then_shuffles_the_rest() -> None:
+    phases = (Phase(by="length", bands=10), Phase(first_step=2))
+    assert batches(curriculum_of(*phases)) == [[9, 3], [5, 1], [4, 0], [2, 6], [8, 7]]
+
+
+def test_a_phase_begins_at_its_step_and_says_how_long_rows_are() -> None:
+    curriculum = curriculum_of(
+        Phase(row_length=64), Phase(first_step=2, row_length=128), Phase(first_step=4)
+    )
+    assert [curriculum.row_length(step) for step in range(5)] == [64, 64, 128, 128, None]
+
+
+@pytest.mark.parametrize("step", [-1, 5, 10**9])
+def test_a_step_outside_the_epoch_is_refused(step: int) -> None:
+    with pytest.raises(UserError) as caught:
+        curriculum_of().batch(step)
+    assert caught.value.what == f"there is no step {step}"
+    assert caught.value.why == "the epoch has 5 steps of 2 sequences"
+
+
+@pytest.mark.parametrize(
+    ("phases", "what"),
+    [
+        ([Phase(first_step=1)], "a phase begins at the wrong step"),
+        ([Phase(first_step=-1)], "a phase begins at the wrong step"),
+        ([Phase(), Phase()], "a phase begins at the wrong step"),
+        ([Phase(), Phase(first_step=3), Phase(first_step=3)], "a phase begins at the wrong step"),
+        ([Phase(), Phase(first_step=3), Phase(first_step=2)], "a phase begins at the wrong step"),
+        ([Phase(bands=0)], "a phase has at least one band, and rows of at least one token"),
+        ([Phase(row_length=0)], "a phase has at least one band, and rows of at least one token"),
+    ],
+)
+def test_wrong_phases_are_refused(phases: list[Phase], what: str) -> None:
+    with pytest.raises(UserError) as caught:
+        curriculum_of(*phases)
+    assert caught.value.what == what
+
+
+def test_no_phases_at_all_are_refused() -> None:
+    with pytest.raises(UserError):
+        Curriculum(np.arange(10), keys, 2, ())
+
+
+@pytest.mark.parametrize("batch_size", [0, -2])
+def test_a_batch_without_sequences_is_refused(batch_size: int) -> None:
+    with pytest.raises(UserError):
+        curriculum_of(batch_size=batch_size)
+
+
+def test_a_refused_phase_changes_nothing() -> None:
+    curriculum = curriculum_of(Phase(by="length", bands=10))
+    before = batches(curriculum)
+    with pytest.raises(UserError):
+        curriculum.change(Phase(first_step=0))
+    with pytest.raises(KeyError):
+        curriculum.change(Phase(first_step=1, by="unknown"))
+    assert batches(curriculum) == before
+    assert len(curriculum.state_dict()["phases"]) == 1
+
+
+# States.
+
+
+def saved(curriculum: Curriculum) -> dict[str, Any]:
+    """The state as it comes back from a checkpoint."""
+    state: dict[str, Any] = json.loads(json.dumps(curriculum.state_dict()))
+    return state
+
+
+def test_a_state_is_the_phases_and_nothing_else() -> None:
+    curriculum = curriculum_of(Phase(by="length", bands=3), Phase(first_step=2, row_length=64))
+    first = {"by": "length", "descending": False, "bands": 3, "row_length": None}
+    second = {"by": None, "descending": False, "bands": 100, "row_length": 64}
+    assert saved(curriculum) == {
+        "version": 1,
+        "phases": [{"first_step": 0, **first}, {"first_step": 2, **second}],
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"version": None},
+        {"phases": []},
+        {"phases": None},
+        {"phases": [{"first_step": "0"}]},
+        {"phases": [{"first_step": 0, "unknown": 1}]},
+        {"phases": [{"first_step": 5}]},
+        {"phases": [{"first_step": 0}, {"first_step": 0}]},
+        {"phases": [{"bands": 0}]},
+    ],
+)
+def test_a_state_that_is_refused_changes_nothing(change: dict[str, Any]) -> None:
+    curriculum = curriculum_of(Phase(by="length", bands=10))
+    before = batches(curriculum)
+    with pytest.raises(UserError):
+        curriculum.load_state_dict({**saved(curriculum), **change})
+    assert curriculum.num_steps == 5
+    assert batches(curriculum) == before
+
+
+@pytest.mark.parametrize("state", [{}, {"version": 1}, [], None])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(UserError):
+        curriculum_of().load_state_dict(state)
+
+
+# Any phases.
+
+
+def model_banded(order: list[int], values: list[float], bands: int) -> list[int]:
+    by_key = sorted(order, key=lambda sequence: values[sequence])
+    parts: list[list[int]] = [[] for _ in range(bands)]
+    for rank, sequence in enumerate(by_key):
+        parts[rank * bands // len(order)].append(sequence)
+    return [sequence for part in parts for sequence in order if sequence in part]
+
+
+def model_batches(
+    order: list[int], values: dict[str, list[float]], phases: list[Phase], batch_size: int
+) -> list[list[int]]:
+    """Step by step: at each phase, what is left is put in order anew."""
+    left: list[int] = []
+    found = []
+    used: set[int] = set()
+    for step in range(len(order) // batch_size):
+        for phase in phases:
+            if phase.first_step == step:
+                left = [sequence for sequence in order if sequence not in used]
+                if phase.by is not None:
+                    sign = -1 if phase.descending else 1
+                    signed = [sign * value for value in values[phase.by]]
+                    left = model_banded(left, signed, phase.bands)
+        found.append(left[:batch_size])
+        used.update(left[:batch_size])
+        left = left[batch_size:]
+    return found
+
+
+@st.composite
+def phase_lists(draw: st.DrawFn) -> list[Phase]:
+    """A first phase, and some at later steps, a few of them after the end."""
+    later = draw(st.lists(st.integers(1, 22), unique=True, max_size=4))
+    return [
+        Phase(
+            first_step=step,
+            by=draw(st.sampled_from([None, "length", "depth"])),
+            descending=draw(st.booleans()),
+            bands=draw(st.sampled_from([1, 2, 3, 7, 100])),
+            row_length=draw(st.sampled_from([None, 8, 16])),
+        )
+        for step in [0, *sorted(later)]
+    ]
+
+
+def case(seed: int, num_sequences: int) -> tuple[list[int], dict[str, list[float]]]:
+    source = random.Random(seed)
+    values = {
+        "length": [source.randint(0, 50) / 4 for _ in range(num_sequences)],
+        "depth": [float(source.randint(1, 4)) for _ in range(num_sequences)],
+    }
+    return source.sample(range(num_sequences), num_sequences), values
+
+
+@settings(deadline=None)
+@given(phases=phase_lists(), seed=st.integers(0, 99), size=st.integers(1, 45), at=st.integers(1, 4))
+def test_every_batch_is_that_of_the_model(
+    phases: list[Phase], seed: int, size: int, at: int
+) -> None:
+    order, values = case(seed, size)
+    curriculum = Curriculum(np.array(order), lambda name: np.array(values[name]), at, tuple(phases))
+    found = batches(curriculum)
+    assert found == model_batches(order, values, phases, at)
+    flat = [sequence for batch in found for sequence in batch]
+    assert len(flat) == len(set(flat)) == size // at * at
+    backwards = [curriculum.batch(step).tolist() for step in reversed(range(curriculum.num_steps))]
+    assert backwards[::-1] == found
+
+
+@settings(deadline=None, max_examples=50)
+@given(phases=phase_lists(), seed=st.integers(0, 99), size=st.integers(1, 45), at=st.integers(1, 4))
+def test_a_run_that_is_resumed_at_any_step_goes_on_with_the_same_batches(
+    phases: list[Phase], seed: int, size: int, at: int
+) -> None:
+    order, values = case(seed, size)
+
+    def fresh() -> Curriculum:
+        return Curriculum(np.array(order), lambda name: np.array(values[name]), at)
+
+    def changed_at(curriculum: Curriculum, step: int) -> None:
+        for phase in phases[1:]:
+            if phase.first_step == step:
+                curriculum.change(phase)
+
+    running = fresh()
+    running.load_state_dict({"version": 1, "phases": [json_of(phases[0])]})
+    expected = model_batches(order, values, phases, at)
+    for step in range(running.num_steps):
+        changed_at(running, step)
+        assert running.batch(step).tolist() == expected[step]
+        resumed = fresh()
+        resumed.load_state_dict(saved(running))
+        assert resumed.state_dict() == running.state_dict()
+        for later in range(step, running.num_steps):
+            if later > step:
+                changed_at(resumed, later)
+            assert resumed.batch(later).tolist() == expected[later]
+            assert resumed.row_length(later) == row_length_of(phases, later)
+
+
+def json_of(phase: Phase) -> dict[str, Any]:
+    return {name: getattr(phase, name) for name in phase.__struct_fields__}
+
+
+def row_length_of(phases: list[Phase], step: int) -> int | None:
+    return [phase.row_length for phase in phases if phase.first_step <= step][-1]
+
+
+# Shorter rows.
+
+
+def some_rows(*, aligned: bool) -> Rows:
+    """7 8 9 3 4 . and a place of padding, then 1 2 . 5 6 . in segments of 3, all with labels."""
+    ids = np.array([[7, 8, 9, 3, 4, 5, 0, 0], [1, 2, 3, 5, 6, 7, 8, 9]], np.uint16)
+    first, other, pad = REAL | RESTART, REAL | TARGET, np.uint8(0)
+    if aligned:
+        flags = [
+            [first, other, other, first, other, other, RESTART, pad],
+            [first, other, other, first, other, other, other, other],
+        ]
+        return Rows(ids, ids, np.array(flags, np.uint8))
+    labels = np.array([[8, 9, 0, 4, 5, 0, 0, 0], [2, 3, 0, 6, 7, 8, 9, 0]], np.uint16)
+    first, last = REAL | RESTART | TARGET, REAL
+    flags = [
+        [first, other, last, first, other, last, RESTART, pad],
+        [first, other, last, first, other, other, other, last],
+    ]
+    return Rows(ids, labels, np.array(flags, np.uint8))
+
+
+def labels_of(rows: Rows) -> list[list[int | None]]:
+    return [
+        [label if has_label else None for label, has_label in zip(*row, strict=True)]
+        for row in zip(rows.labels.tolist(), rows.has_label.tolist(), strict=True)
+    ]
+
+
+def test_shorter_rows_hold_the_same_tokens_and_begin_at_position_0() -> None:
+    whole = some_rows(aligned=True)
+    short = shortened(whole, 4)
+    assert short.ids.tolist() == [[7, 8, 9, 3], [4, 5, 0, 0], [1, 2, 3, 5], [6, 7, 8, 9]]
+    assert labels_of(short) == [
+        [None, 8, 9, None],
+        [None, 5, None, None],
+        [None, 2, 3, None],
+        [None, 7, 8, 9],
+    ]
+    assert short.restarts.astype(int).tolist() == [
+        [1, 0, 0, 1],
+        [1, 0, 1, 0],
+        [1, 0, 0, 1],
+        [1, 0, 0, 0],
+    ]
+    assert short.real.tolist() == whole.real.reshape(4, 4).tolist()
+    assert short.aligned
+    assert labels_of(whole)[0] == [None, 8, 9, None, 4, 5, None, None]
+
+
+def test_the_next_token_is_known_where_a_row_is_cut() -> None:
+    short = shortened(some_rows(aligned=False), 4)
+    assert not short.aligned
+    assert labels_of(short) == [
+        [8, 9, None, 4],
+        [5, None, None, None],
+        [2, 3, None, 6],
+        [7, 8, 9, None],
+    ]
+    assert short.restarts[:, 0].all()
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_rows_of_their_own_length_stay_as_they_are(aligned: bool) -> None:
+    rows = some_rows(aligned=aligned)
+    same = shortened(rows, 8)
+    assert same.ids.tolist() == rows.ids.tolist()
+    assert labels_of(same) == labels_of(rows)
+    assert same.restarts.tolist() == rows.restarts.tolist()
+
+
+def test_rows_of_one_token() -> None:
+    short = shortened(some_rows(aligned=True), 1)
+    assert short.ids.shape == (16, 1)
+    assert short.restarts.all()
+    assert not short.has_label.any()
+
+
+@pytest.mark.parametrize("row_length", [3, 5, 16, 9])
+def test_rows_that_cannot_be_cut_evenly_are_refused(row_length: int) -> None:
+    with pytest.raises(UserError) as caught:
+        shortened(some_rows(aligned=True), row_length)
+    assert caught.value.what == "rows cannot be cut evenly"
+    assert caught.value.why == f"8 is not a multiple of {row_length}"

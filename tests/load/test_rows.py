@@ -1,0 +1,685 @@
+"""Rows: whole small ones, all of a corpus against a model in plain Python, and what always holds.
+
+Texts of digits have one token for each character, so that rows can be read: `.` is the end of a
+document (and every token set at a cut), `_` is padding, `-` is a place without a label.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from corpora import documents, write_corpus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.errors import UserError, VerificationError
+from tokenmill.load.rows import Labels, RowReader, Rows, plan_row_lengths
+from tokenmill.pack.options import PackOptions
+from tokenmill.read import feed, units
+from tokenmill.records import Segments, Sequences
+from tokenmill.run.packing import pack
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan, PlanWriter
+
+EOS = 0
+CONVENTIONS: list[Labels] = ["aligned", "next"]
+Segment = tuple[int, int, int]
+Build = Callable[..., Dataset]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_waiting_for_disks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture
+def build(tmp_path: Path, tokenizer_path: Path) -> Build:
+    """Makes a dataset of some texts."""
+    numbers = count()
+
+    def make(texts: list[str], **columns: list[Any]) -> Dataset:
+        number = next(numbers)
+        path = write_jsonl(tmp_path / f"{number}.jsonl", texts, **columns)
+        options: dict[str, Any] = {"no_loss": "no_loss"} if "no_loss" in columns else {}
+        options |= {"keep": list(columns)} if columns and not options else {}
+        out = tmp_path / f"dataset-{number}"
+        return tokenmill.build(path, tokenizer_path, out, workers=1, **options).dataset
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def several_shards(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
+    """Some hundred documents in several shards."""
+    folder = tmp_path_factory.mktemp("several")
+    write_corpus(folder / "data", num_files=3, per_file=120)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
+        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        report = tokenmill.build(folder / "data", tokenizer_path, folder / "out", workers=1)
+    assert len(report.dataset.shards) >= 4
+    return report.dataset
+
+
+@pytest.fixture(scope="module")
+def with_spans(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
+    """Documents of digits and lines, with ranges that carry no loss."""
+    folder = tmp_path_factory.mktemp("spans")
+    source = random.Random(5)
+    texts = ["".join(source.choices("123456789\n", k=source.randint(1, 70))) for _ in range(120)]
+    spans = [
+        sorted(
+            sorted(source.choices(range(len(text) + 1), k=2)) for _ in range(source.randint(0, 3))
+        )
+        for text in texts
+    ]
+    path = write_jsonl(folder / "a.jsonl", texts, no_loss=spans)
+    return tokenmill.build(
+        path, tokenizer_path, folder / "out", workers=1, no_loss="no_loss"
+    ).dataset
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
+    """Names of folders that do not exist."""
+    parent = tmp_path_factory.mktemp("plans")
+    return (parent / str(number) for number in count())
+
+
+def planned(folders: Iterable[Path], dataset: Dataset, **options: Any) -> Plan:
+    return pack(dataset, PackOptions(**options), next(iter(folders))).plan
+
+
+def plan_of(
+    folder: Path, dataset: Dataset, sequences: list[list[Segment]], *, wide: bool = False, **options
+) -> Plan:
+    """A plan with just these segments, whether they exist or not."""
+    flat = np.array([segment for parts in sequences for segment in parts], np.int64).reshape(-1, 3)
+    offsets = np.cumsum([0, *map(len, sequences)])
+    with PlanWriter(folder, 2**32 if wide else dataset.num_documents) as writer:
+        writer.append(Sequences(Segments(*flat.T), offsets), 0, len(dataset.shards))
+        made_of = msgspec.to_builtins(PackOptions(**options))
+        writer.finish(dataset.manifest.dataset_id, made_of, {}, overwrite=False)
+    return Plan(folder)
+
+
+def rows_of(dataset: Dataset, plan: Plan, labels: Labels) -> Rows:
+    """All rows of a plan whose rows are of one length."""
+    reader = RowReader(dataset, plan, labels)
+    return reader.read(np.arange(len(plan)), reader.options.row_length)
+
+
+def shown_ids(rows: Rows) -> list[str]:
+    return [_shown(*row, "_") for row in zip(rows.ids.tolist(), rows.real.tolist(), strict=True)]
+
+
+def shown_labels(rows: Rows) -> list[str]:
+    pairs = zip(rows.labels.tolist(), rows.has_label.tolist(), strict=True)
+    return [_shown(*row, "-") for row in pairs]
+
+
+def positions(rows: Rows) -> list[list[int]]:
+    """The distance of every place from the last restart in its row."""
+    found = []
+    for row in rows.restarts.tolist():
+        begin = [place for place, restarts in enumerate(row) if restarts]
+        found.append([place - max(b for b in begin if b <= place) for place in range(len(row))])
+    return found
+
+
+def shown_positions(rows: Rows) -> list[str]:
+    return ["".join(map(str, row)) for row in positions(rows)]
+
+
+def _shown(ids: list[int], meant: list[bool], otherwise: str) -> str:
+    characters = {EOS: ".", **{16 + digit: str(digit) for digit in range(10)}}
+    return "".join(
+        characters.get(token, "¶") if is_meant else otherwise
+        for token, is_meant in zip(ids, meant, strict=True)
+    )
+
+
+# Whole rows, small enough to be read.
+
+
+def test_the_row_of_the_module_is_as_it_says(tmp_path: Path, build: Build) -> None:
+    dataset = build(["78956", "34"])
+    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 3), (1, 0, 3)]], sequence_length=7)
+    aligned, following = (rows_of(dataset, plan, labels) for labels in CONVENTIONS)
+    assert shown_ids(aligned) == shown_ids(following) == ["78934._"]
+    assert shown_labels(aligned) == ["-89-4.-"]
+    assert shown_labels(following) == ["8954.--"]
+    assert shown_positions(aligned) == shown_positions(following) == ["0120120"]
+    assert aligned.ids.tolist() == [[23, 24, 25, 19, 20, 0, 0]]
+    assert aligned.ids.dtype == aligned.labels.dtype == np.dtype("uint16")
+    assert (aligned.aligned, following.aligned) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("at_cuts", "ids", "aligned", "following"),
+    [
+        ("nothing", ["1234", "567."], ["-234", "-67."], ["2345", "67.-"]),
+        ("bos", ["1234", ".567", "..__"], ["-234", "-567", "-.--"], ["2345", "-67.", "----"]),
+        ("eos", ["123.", "456.", "7.__"], ["-23-", "-56-", "-.--"], ["234-", "567-", ".---"]),
+        (
+            "bos-and-eos",
+            ["123.", ".45.", ".67."],
+            ["-23-", "-45-", "-67."],
+            ["234-", "-56-", "-7.-"],
+        ),
+    ],
+)
+def test_tokens_set_at_cuts_are_seen_but_are_no_targets(
+    at_cuts: str,
+    ids: list[str],
+    aligned: list[str],
+    following: list[str],
+    build: Build,
+    folders: Iterable[Path],
+) -> None:
+    dataset = build(["1234567"])
+    options = {"packing": "next-fit", "sequence_length": 4, "at_cuts": at_cuts}
+    plan = planned(folders, dataset, **options)
+    assert shown_ids(rows_of(dataset, plan, "aligned")) == ids
+    assert shown_labels(rows_of(dataset, plan, "aligned")) == aligned
+    assert shown_labels(rows_of(dataset, plan, "next")) == following
+
+
+def test_both_ends_of_a_document_are_one_row_whose_positions_go_on(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["12345678"])
+    plan = planned(folders, dataset, sequence_length=4, long_documents="keep-both-ends")
+    assert plan.segments(0) == [(0, 0, 2), (0, 7, 2)]
+    aligned, following = (rows_of(dataset, plan, labels) for labels in CONVENTIONS)
+    assert shown_ids(aligned) == ["128."]
+    assert shown_labels(aligned) == ["-2-."]
+    assert shown_labels(following) == ["23.-"]
+    assert shown_positions(aligned) == ["0123"]
+
+
+@pytest.mark.parametrize(
+    ("in_loss", "aligned", "following"),
+    [
+        (False, ["-234", "--56", "--78", "--.-"], ["234-", "-56-", "-78-", "-.--"]),
+        (True, ["-234", "-456", "-678", "-8.-"], ["2345", "4567", "678.", "8.--"]),
+    ],
+)
+def test_windows_repeat_tokens_in_the_loss_or_not(
+    in_loss: bool,
+    aligned: list[str],
+    following: list[str],
+    build: Build,
+    folders: Iterable[Path],
+) -> None:
+    dataset = build(["12345678"])
+    plan = planned(
+        folders,
+        dataset,
+        packing="next-fit",
+        sequence_length=4,
+        long_documents="sliding-window",
+        overlap=2,
+        overlap_in_loss=in_loss,
+    )
+    assert shown_ids(rows_of(dataset, plan, "aligned")) == ["1234", "3456", "5678", "78._"]
+    assert shown_labels(rows_of(dataset, plan, "aligned")) == aligned
+    assert shown_labels(rows_of(dataset, plan, "next")) == following
+
+
+def test_segments_and_rows_are_padded_to_multiples(build: Build, folders: Iterable[Path]) -> None:
+    dataset = build(["1", "2345", "678"])
+    options = {"packing": "next-fit", "segment_multiple": 4, "sequence_multiple": 16}
+    plan = planned(folders, dataset, sequence_length=12, **options)
+    rows = rows_of(dataset, plan, "aligned")
+    assert shown_ids(rows) == ["1.__2345.___" + "_" * 4, "678." + "_" * 12]
+    assert shown_labels(rows) == ["-.---345.-------", "-78.------------"]
+    assert positions(rows)[0] == [0, 1, 0, 1, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_tokens_that_carry_no_loss_are_never_targets(build: Build, folders: Iterable[Path]) -> None:
+    dataset = build(["123456789", "12"], no_loss=[[[1, 3], [5, 6]], []])
+    options = {"packing": "next-fit", "sequence_length": 5}
+    plan = planned(folders, dataset, **options)
+    assert shown_ids(rows_of(dataset, plan, "aligned")) == ["12345", "6789.", "12.__"]
+    assert shown_labels(rows_of(dataset, plan, "aligned")) == ["---45", "-789.", "-2.--"]
+    assert shown_labels(rows_of(dataset, plan, "next")) == ["--45-", "789.-", "2.---"]
+
+
+# All rows of a corpus.
+
+
+def model_row(
+    texts: list[list[int]],
+    segments: list[Segment],
+    options: PackOptions,
+    labels: Labels,
+    row_length: int,
+    spans: list[list[tuple[int, int]]] | None = None,
+) -> list[tuple[int, int | None, bool, bool]]:
+    """Of every place: its id, its label, whether positions begin again, whether it is real."""
+    both_ends = options.long_documents == "keep-both-ends"
+    sliding = options.long_documents == "sliding-window"
+    overlap = options.overlap if sliding and not options.overlap_in_loss else 0
+    row: list[tuple[int, int | None, bool, bool]] = []
+    for document, start, length in segments:
+        tokens, stop = texts[document], start + length
+        silent = (
+            {place for a, b in (spans or {})[document] for place in range(a, b)} if spans else ()
+        )
+        has_bos = start > 0 and "bos" in options.at_cuts and not both_ends
+        has_eos = stop < len(tokens) and "eos" in options.at_cuts and not both_ends
+
+        def target(place: int) -> int | None:
+            return None if place in silent else tokens[place]  # noqa: B023 - called in the loop
+
+        part: list[tuple[int, int | None]] = [(EOS, None)] if has_bos else []
+        for place in range(start, stop):
+            label = None
+            if labels == "aligned":
+                repeated = start > 0 and place - start < overlap
+                if (place > start or has_bos) and not repeated:
+                    label = target(place)
+            elif place + 1 < stop:
+                repeated = start > 0 and place + 1 - start < overlap
+                label = None if repeated else target(place + 1)
+            elif stop < len(tokens) and not overlap:
+                label = target(place + 1)
+            part.append((tokens[place], label))
+        part += [(EOS, None)] if has_eos else []
+        joined = both_ends and start > 0 and len(row) > 0
+        row += [(*pair, number == 0 and not joined, True) for number, pair in enumerate(part)]
+        gap = -len(part) % options.segment_multiple
+        row += [(EOS, None, number == 0, False) for number in range(gap)]
+    begins = not row or row[-1][3]
+    rest = row_length - len(row)
+    return row + [(EOS, None, number == 0 and begins, False) for number in range(rest)]
+
+
+def as_model(rows: Rows) -> list[list[tuple[int, int | None, bool, bool]]]:
+    labels = [
+        [label if has_label else None for label, has_label in zip(*row, strict=True)]
+        for row in zip(rows.labels.tolist(), rows.has_label.tolist(), strict=True)
+    ]
+    columns = (rows.ids.tolist(), labels, rows.restarts.tolist(), rows.real.tolist())
+    return [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def spans_of(dataset: Dataset) -> list[list[tuple[int, int]]]:
+    return [
+        [(span["start"], span["stop"]) for span in spans]
+        for shard in dataset.shards
+        for spans in shard.documents().column("no_loss").to_pylist()
+    ]
+
+
+SLIDING = {"long_documents": "sliding-window", "overlap": 5}
+POLICIES: dict[str, dict[str, Any]] = {
+    "split": {},
+    "split, bos at cuts": {"at_cuts": "bos"},
+    "split, eos at cuts": {"at_cuts": "eos"},
+    "split, bos and eos at cuts": {"at_cuts": "bos-and-eos"},
+    "split at lines": {"long_documents": "split-at-boundary", "split_at": "line", "slack": 12},
+    "concat and chunk": {"packing": "concat-and-chunk"},
+    "order preserving": {"packing": "order-preserving"},
+    "windows": SLIDING,
+    "windows in the loss": {**SLIDING, "overlap_in_loss": True},
+    "windows without overlap": {"long_documents": "sliding-window"},
+    "windows, bos and eos at cuts": {**SLIDING, "at_cuts": "bos-and-eos"},
+    "keep start": {"long_documents": "keep-start"},
+    "keep start, eos at cuts": {"long_documents": "keep-start", "at_cuts": "eos"},
+    "keep end": {"long_documents": "keep-end"},
+    "keep both ends": {"long_documents": "keep-both-ends"},
+    "keep both ends, little of the start": {
+        "long_documents": "keep-both-ends",
+        "start_share": 0.15,
+    },
+    "keep both ends, all of the start": {"long_documents": "keep-both-ends", "start_share": 1.0},
+    "keep both ends, nothing of the start": {
+        "long_documents": "keep-both-ends",
+        "start_share": 0.0,
+    },
+    "drop": {"long_documents": "drop"},
+    "padded segments": {"segment_multiple": 4},
+    "padded segments, bos and eos at cuts": {"segment_multiple": 4, "at_cuts": "bos-and-eos"},
+    "padded rows": {"sequence_multiple": 16},
+    "few segments": {"max_segments": 2},
+    "all shards together": {"window": "global"},
+    "windows of shards": {"window_sequences": 40},
+    "balanced": {"packing": "balanced", "ranks": 4},
+    "streaming": {"packing": "streaming", "open_sequences": 8},
+    "optimal": {"packing": "optimal"},
+}
+
+
+@pytest.mark.parametrize("labels", CONVENTIONS)
+@pytest.mark.parametrize("corpus", ["several_shards", "with_spans"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+def test_every_row_is_that_of_the_model(
+    policy: dict[str, Any],
+    corpus: str,
+    labels: Labels,
+    request: pytest.FixtureRequest,
+    folders: Iterable[Path],
+) -> None:
+    dataset: Dataset = request.getfixturevalue(corpus)
+    plan = planned(folders, dataset, sequence_length=40, **policy)
+    options = PackOptions(sequence_length=40, **policy)
+    row_length = 48 if policy == POLICIES["padded rows"] else 40
+    texts = documents(dataset.folder)
+    spans = spans_of(dataset) if corpus == "with_spans" else None
+    rows = RowReader(dataset, plan, labels).read(np.arange(len(plan)), row_length)
+    assert as_model(rows) == [
+        model_row(texts, plan.segments(number), options, labels, row_length, spans)
+        for number in range(len(plan))
+    ]
+
+
+def test_rows_mix_shards_where_all_are_packed_together(
+    several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40, window="global")
+    ends = np.cumsum([shard.entry.documents for shard in several_shards.shards])
+    shards = [
+        {int(np.searchsorted(ends, document, side="right")) for document, _, _ in plan.segments(i)}
+        for i in range(len(plan))
+    ]
+    assert max(map(len, shards)) >= 3
+
+
+@pytest.mark.parametrize("labels", CONVENTIONS)
+@pytest.mark.parametrize("corpus", ["several_shards", "with_spans"])
+def test_rows_of_length_buckets_are_padded_to_powers_of_two(
+    corpus: str, labels: Labels, request: pytest.FixtureRequest, folders: Iterable[Path]
+) -> None:
+    dataset: Dataset = request.getfixturevalue(corpus)
+    made_of = {"packing": "length-buckets", "smallest_bucket": 8, "sequence_multiple": 24}
+    plan = planned(folders, dataset, sequence_length=64, **made_of)
+    options = PackOptions(sequence_length=64, **made_of)
+    expected_lengths = []
+    for number in range(len(plan)):
+        tokens = sum(length for _, _, length in plan.segments(number))
+        bucket = next(size for size in (8, 16, 32, 64) if tokens <= size)
+        expected_lengths.append({8: 24, 16: 24, 32: 48, 64: 72}[bucket])
+    lengths = plan_row_lengths(plan, options)
+    assert lengths.tolist() == expected_lengths
+    assert set(expected_lengths) == {24, 48, 72}
+    texts = documents(dataset.folder)
+    spans = spans_of(dataset) if corpus == "with_spans" else None
+    reader = RowReader(dataset, plan, labels)
+    for row_length in (24, 48, 72):
+        numbers = np.flatnonzero(lengths == row_length)
+        assert as_model(reader.read(numbers, row_length)) == [
+            model_row(texts, plan.segments(number), options, labels, row_length, spans)
+            for number in numbers.tolist()
+        ]
+
+
+def test_rows_come_in_the_order_that_is_asked_for(
+    several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40, window="global")
+    reader = RowReader(several_shards, plan)
+    all_rows = as_model(reader.read(np.arange(len(plan)), 40))
+    asked = [7, 3, 3, len(plan) - 1, 0]
+    assert as_model(reader.read(np.array(asked), 40)) == [all_rows[number] for number in asked]
+
+
+@pytest.mark.parametrize("labels", CONVENTIONS)
+def test_no_rows_are_asked_for(
+    labels: Labels, several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40)
+    rows = RowReader(several_shards, plan, labels).read(np.empty(0, np.int64), 40)
+    assert rows.ids.shape == rows.has_label.shape == (0, 40)
+
+
+def test_longer_rows_have_more_padding_and_nothing_else(
+    several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40)
+    reader = RowReader(several_shards, plan)
+    short, long = (reader.read(np.arange(len(plan)), length) for length in (40, 50))
+    assert (short.ids == long.ids[:, :40]).all()
+    assert (short.has_label == long.has_label[:, :40]).all()
+    assert not long.real[:, 40:].any()
+    assert not long.has_label[:, 40:].any()
+
+
+# What always holds, counted over pairs of tokens and without a model of rows.
+
+
+def pairs_trained(rows: Rows) -> Counter[tuple[int, int]]:
+    """How often each token is the label of each other one, in the convention "next"."""
+    places = rows.has_label
+    return Counter(zip(rows.ids[places].tolist(), rows.labels[places].tolist(), strict=True))
+
+
+def pairs_inside(texts: list[list[int]]) -> Counter[tuple[int, int]]:
+    """How often each token follows each other one in a document."""
+    return Counter(pair for text in texts for pair in pairwise(text))
+
+
+@st.composite
+def lossless_options(draw: st.DrawFn) -> dict[str, Any]:
+    """Options by which every token is packed."""
+    packing = draw(st.sampled_from(["best-fit", "next-fit", "concat-and-chunk", "streaming"]))
+    options: dict[str, Any] = {
+        "packing": packing,
+        "sequence_length": draw(st.integers(5, 20)) * 4,
+        "window": draw(st.sampled_from(["local", "global"])),
+        "window_sequences": 20,
+        "max_segments": draw(st.none() | st.integers(1, 4)),
+        "sequence_multiple": draw(st.sampled_from([1, 16])),
+    }
+    if packing != "concat-and-chunk":
+        policy = draw(st.sampled_from(["split", "split-at-boundary", "sliding-window"]))
+        options |= {
+            "long_documents": policy,
+            "overlap": draw(st.integers(0, 17)) if policy == "sliding-window" else 0,
+            "at_cuts": draw(st.sampled_from(["nothing", "bos", "eos", "bos-and-eos"])),
+            "segment_multiple": draw(st.sampled_from([1, 4])),
+            "split_at": "line",
+        }
+    return options
+
+
+@settings(max_examples=30, deadline=None)
+@given(options=lossless_options())
+def test_every_transition_of_a_document_is_trained_exactly_once(
+    options: dict[str, Any], several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, **options)
+    rows = rows_of(several_shards, plan, "next")
+    assert pairs_trained(rows) == pairs_inside(documents(several_shards.folder))
+    assert not rows.has_label[~rows.real].any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(options=lossless_options())
+def test_every_token_is_a_target_exactly_once_but_the_first_of_a_segment(
+    options: dict[str, Any], several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, **options)
+    rows = rows_of(several_shards, plan, "aligned")
+    texts = documents(several_shards.folder)
+    follows_bos = "bos" in options.get("at_cuts", "nothing")
+    overlap = options.get("overlap", 0)
+    untrained = Counter(
+        texts[document][start]
+        for number in range(len(plan))
+        for document, start, _ in plan.segments(number)
+        if start == 0 or not (follows_bos or overlap)
+    )
+    every = Counter(token for text in texts for token in text)
+    assert Counter(rows.labels[rows.has_label].tolist()) == every - untrained
+    assert (rows.labels == rows.ids)[rows.has_label].all()
+    assert not rows.has_label[~rows.real].any()
+    assert not (rows.has_label & rows.restarts).any()
+
+
+@pytest.mark.parametrize("labels", CONVENTIONS)
+@pytest.mark.parametrize("at_cuts", ["nothing", "bos", "eos", "bos-and-eos"])
+def test_spans_take_away_their_targets_and_no_others(
+    at_cuts: str, labels: Labels, with_spans: Dataset, folders: Iterable[Path]
+) -> None:
+    made_of = {"long_documents": "split-at-boundary", "split_at": "line", "at_cuts": at_cuts}
+    plan = planned(folders, with_spans, sequence_length=32, slack=16, **made_of)
+    rows = rows_of(with_spans, plan, labels)
+    trained = Counter(rows.labels[rows.has_label].tolist())
+    begins = {
+        (document, start)
+        for number in range(len(plan))
+        for document, start, _ in plan.segments(number)
+        if start == 0 or (labels == "aligned" and "bos" not in at_cuts)
+    }
+    expected = Counter(
+        token
+        for document, (text, spans) in enumerate(
+            zip(documents(with_spans.folder), spans_of(with_spans), strict=True)
+        )
+        for place, token in enumerate(text)
+        if (document, place) not in begins and not any(a <= place < b for a, b in spans)
+    )
+    assert trained == expected
+
+
+def test_a_span_takes_no_label_from_the_document_before_it(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["12\n4567890", "89"], no_loss=[[], [[0, 1]]])
+    made_of = {"long_documents": "split-at-boundary", "split_at": "line", "slack": 4}
+    plan = planned(folders, dataset, sequence_length=6, **made_of)
+    number = next(n for n in range(len(plan)) if plan.segments(n) == [(0, 0, 3), (1, 0, 3)])
+    rows = RowReader(dataset, plan, "next").read(np.array([number]), 6)
+    assert shown_ids(rows) == ["12¶89."]
+    assert shown_labels(rows) == ["2¶49.-"]
+
+
+def test_a_span_of_the_kept_end_takes_no_label_from_the_kept_start(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["12345678"], no_loss=[[[7, 8]]])
+    plan = planned(folders, dataset, sequence_length=4, long_documents="keep-both-ends")
+    rows = rows_of(dataset, plan, "next")
+    assert shown_ids(rows) == ["128."]
+    assert shown_labels(rows) == ["23.-"]
+
+
+def test_both_conventions_train_the_first_token_after_a_bos_that_begins_what_is_kept(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["12345678"])
+    made_of = {"long_documents": "keep-end", "at_cuts": "bos"}
+    plan = planned(folders, dataset, sequence_length=4, **made_of)
+    assert shown_ids(rows_of(dataset, plan, "aligned")) == [".78."]
+    assert shown_labels(rows_of(dataset, plan, "aligned")) == ["-78."]
+    assert shown_labels(rows_of(dataset, plan, "next")) == ["78.-"]
+
+
+def test_copies_of_a_weighted_document_are_segments_of_their_own(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["12"], kind=["code"])
+    made_of = {"long_documents": "keep-both-ends", "weight_by": "kind", "weight": ["code=2"]}
+    plan = planned(folders, dataset, sequence_length=8, **made_of)
+    assert plan.segments(0) == [(0, 0, 3), (0, 0, 3)]
+    assert shown_positions(rows_of(dataset, plan, "aligned")) == ["01201201"]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_both_ends_are_kept_in_padded_segments(
+    share: float, build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["1234567890" * 3, "12"])
+    made_of = {"long_documents": "keep-both-ends", "segment_multiple": 4, "start_share": share}
+    plan = planned(folders, dataset, sequence_length=12, **made_of)
+    rows = rows_of(dataset, plan, "aligned")
+    head = "123456" if share == 0.5 else "123"
+    tail = "67890." if share == 0.5 else "34567890."
+    assert head + tail in shown_ids(rows)
+
+
+# Plans that do not fit.
+
+
+@pytest.mark.parametrize(
+    ("segments", "why"),
+    [
+        ([(0, 0, 7)], "a segment leads out of its document"),
+        ([(0, 4, 2), (0, 5, 2)], "a segment leads out of its document"),
+        ([(1, 2**32 - 1, 1)], "a segment leads out of its document"),
+        ([(2, 0, 1)], "it names documents that do not exist"),
+        ([(2**32 - 1, 0, 1)], "it names documents that do not exist"),
+        ([(0, 0, 6), (0, 0, 3)], "a sequence is longer than its row of 8 tokens"),
+    ],
+)
+@pytest.mark.parametrize("labels", CONVENTIONS)
+def test_a_segment_that_does_not_exist_or_fit_is_named_as_damage(
+    labels: Labels, segments: list[Segment], why: str, tmp_path: Path, build: Build
+) -> None:
+    dataset = build(["12345", "67"])
+    plan = plan_of(tmp_path / "plan", dataset, [[(1, 0, 3)], segments], sequence_length=8)
+    with pytest.raises(VerificationError) as caught:
+        rows_of(dataset, plan, labels)
+    assert caught.value.what == "a plan does not fit its dataset"
+    assert caught.value.why == why
+    assert caught.value.where == str(tmp_path / "plan")
+    assert shown_ids(RowReader(dataset, plan).read(np.array([0]), 8)) == ["67._____"]
+
+
+def test_a_document_number_beyond_63_bits_is_named_as_damage(tmp_path: Path, build: Build) -> None:
+    dataset = build(["12345"])
+    plan = plan_of(tmp_path / "plan", dataset, [[(-1, 0, 1)]], wide=True, sequence_length=8)
+    assert plan.documents.tolist() == [2**64 - 1]
+    with pytest.raises(VerificationError):
+        rows_of(dataset, plan, "aligned")
+
+
+def test_a_segment_without_tokens_is_named_as_damage(tmp_path: Path, build: Build) -> None:
+    """After a full row it would be written behind it."""
+    dataset = build(["12345"])
+    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 2), (0, 2, 0)]], sequence_length=8)
+    with pytest.raises(VerificationError):
+        rows_of(dataset, plan, "aligned")
+
+
+@pytest.mark.parametrize("offsets", [[0, 9], [0, -1], [1, 0], [-1, 1]])
+def test_offsets_that_lead_out_of_the_plan_are_named_as_damage(
+    offsets: list[int], tmp_path: Path, build: Build
+) -> None:
+    dataset = build(["12345"])
+    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 2)]], sequence_length=8)
+    path = tmp_path / "plan" / "offsets.npy"
+    data = path.read_bytes()
+    path.write_bytes(data[:-16] + np.array(offsets, "<i8").tobytes())
+    with pytest.raises(VerificationError):
+        rows_of(dataset, Plan(plan.folder), "aligned")
+
+
+def test_rows_shorter_than_those_of_the_plan_are_refused(
+    several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40)
+    with pytest.raises(VerificationError, match="longer than its row of 39 tokens"):
+        RowReader(several_shards, plan).read(np.arange(len(plan)), 39)
+
+
+def test_a_plan_of_another_dataset_is_refused(tmp_path: Path, build: Build) -> None:
+    one, other = build(["12345"]), build(["54321"])
+    plan = plan_of(tmp_path / "plan", one, [[(0, 0, 2)]], sequence_length=8)
+    with pytest.raises(UserError, match="the plan is of another dataset"):
+        RowReader(other, plan)

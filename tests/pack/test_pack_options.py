@@ -1,0 +1,158 @@
+"""PackOptions: what cannot be asked for together, and the numbers that follow from others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from packing_kit import STRATEGIES
+from tokenmill.pack.options import CUTTING, MAX_SEQUENCE_LENGTH, PackOptions
+
+
+def problems(**options: Any) -> list[str]:
+    return list(PackOptions(**{"sequence_length": 8, "smallest_bucket": 2, **options}).problems())
+
+
+@pytest.mark.parametrize("packing", STRATEGIES)
+def test_a_length_and_a_strategy_are_enough(packing: str) -> None:
+    assert problems(packing=packing) == []
+
+
+def test_nothing_is_wrong_before_there_is_a_length() -> None:
+    assert problems(sequence_length=None, packing="length-buckets", overlap=9) == []
+
+
+@pytest.mark.parametrize(
+    ("at_cuts", "too_short"), [("bos", 1), ("eos", 1), ("bos-and-eos", 2), ("bos-and-eos", 1)]
+)
+def test_tokens_set_at_cuts_must_leave_room(at_cuts: str, too_short: int) -> None:
+    problem = "pack.sequence_length: leaves no room beside the tokens set at cuts"
+    assert problems(sequence_length=too_short, at_cuts=at_cuts) == [problem]
+    assert problems(sequence_length=3, at_cuts=at_cuts) == []
+
+
+@pytest.mark.parametrize(
+    ("at_cuts", "room"), [("nothing", 8), ("bos", 7), ("eos", 7), ("bos-and-eos", 6)]
+)
+def test_windows_must_move_on(at_cuts: str, room: int) -> None:
+    window = {"long_documents": "sliding-window", "at_cuts": at_cuts}
+    assert problems(**window, overlap=room) == [
+        f"pack.overlap: got {room}; must be less than {room}"
+    ]
+    assert problems(**window, overlap=room - 1) == []
+
+
+def test_only_sliding_windows_overlap() -> None:
+    problem = "pack.overlap: is for long_documents sliding-window only"
+    assert problems(overlap=1) == [problem]
+    assert problems(overlap=1, long_documents="keep-start") == [problem]
+
+
+def test_a_segment_multiple_must_divide_the_length() -> None:
+    problem = "pack.segment_multiple: got 3; must divide the sequence length 8"
+    assert problems(segment_multiple=3) == [problem]
+    assert problems(segment_multiple=4) == []
+
+
+@pytest.mark.parametrize("packing", CUTTING)
+def test_strategies_that_cut_anywhere_set_no_tokens_and_pad_no_segments(packing: str) -> None:
+    assert problems(packing=packing, at_cuts="eos") == [
+        f"pack.at_cuts: {packing} cuts documents anywhere and sets no tokens there"
+    ]
+    assert problems(packing=packing, segment_multiple=2) == [
+        f"pack.segment_multiple: {packing} cannot pad single segments"
+    ]
+    for policy in ("split-at-boundary", "sliding-window", "keep-both-ends"):
+        assert problems(packing=packing, long_documents=policy) == [
+            f"pack.long_documents: {packing} cuts documents where a sequence is full"
+        ]
+    for policy in ("split", "keep-start", "keep-end", "drop"):
+        assert problems(packing=packing, long_documents=policy) == []
+
+
+def test_length_buckets_need_powers_of_two() -> None:
+    problem = "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
+    assert problems(packing="length-buckets", sequence_length=12) == [problem]
+    assert problems(packing="length-buckets", smallest_bucket=3) == [problem]
+    assert problems(packing="best-fit", smallest_bucket=3) == []
+
+
+def test_the_smallest_bucket_is_no_longer_than_a_sequence() -> None:
+    assert problems(packing="length-buckets", smallest_bucket=16) == [
+        "pack.smallest_bucket: is longer than a sequence"
+    ]
+    assert problems(packing="length-buckets", smallest_bucket=8) == []
+
+
+def test_order_preserving_has_no_bound_on_segments() -> None:
+    assert problems(packing="order-preserving", max_segments=4) == [
+        "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+    ]
+    assert problems(packing="next-fit", max_segments=4) == []
+
+
+def test_weights_need_the_column_that_they_refer_to() -> None:
+    problem = "pack: weight and weight_by belong together"
+    assert problems(weight=["code=2"]) == [problem]
+    assert problems(weight_by="language") == [problem]
+    assert problems(weight=["code=2"], weight_by="language") == []
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert problems(
+        packing="concat-and-chunk", at_cuts="bos", overlap=3, segment_multiple=3, weight_by="kind"
+    ) == [
+        "pack.overlap: is for long_documents sliding-window only",
+        "pack.segment_multiple: got 3; must divide the sequence length 8",
+        "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
+        "pack.segment_multiple: concat-and-chunk cannot pad single segments",
+        "pack: weight and weight_by belong together",
+    ]
+
+
+def test_the_length_must_be_known_where_it_is_needed() -> None:
+    with pytest.raises(ValueError, match="no sequence length"):
+        _ = PackOptions().length
+    assert PackOptions(sequence_length=8).length == 8
+
+
+def test_there_are_no_more_segments_than_tokens() -> None:
+    assert PackOptions(sequence_length=8).segment_limit == 8
+    assert PackOptions(sequence_length=8, max_segments=100).segment_limit == 8
+    assert PackOptions(sequence_length=8, max_segments=3).segment_limit == 3
+
+
+def test_the_slack_is_an_eighth_of_a_sequence_unless_it_is_given() -> None:
+    assert PackOptions(sequence_length=2048).slack_tokens == 256
+    assert PackOptions(sequence_length=7).slack_tokens == 1
+    assert PackOptions(sequence_length=7, slack=5).slack_tokens == 5
+
+
+def test_rows_are_padded_to_a_multiple() -> None:
+    assert PackOptions(sequence_length=130, sequence_multiple=128).row_length == 256
+    assert PackOptions(sequence_length=128, sequence_multiple=128).row_length == 128
+    assert PackOptions(sequence_length=130).row_length == 130
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sequence_length": 0},
+        {"sequence_length": MAX_SEQUENCE_LENGTH + 1},
+        {"packing": "worst-fit"},
+        {"long_documents": "truncate"},
+        {"start_share": 1.5},
+        {"overlap": -1},
+        {"slack": 0},
+        {"max_segments": 0},
+        {"segment_multiple": 0},
+        {"cut_cost": -1},
+        {"open_sequences": 0},
+        {"ranks": 0},
+    ],
+)
+def test_values_out_of_range_are_refused_where_recipes_are_read(wrong: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(wrong, PackOptions)

@@ -1,0 +1,343 @@
+"""Packing strategies: whole results of small cases, published tables, brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from packing_kit import (
+    STRATEGIES,
+    documents_of,
+    figures_for,
+    lengths_of,
+    pack_sizes,
+    seqpacker_lengths,
+    shown,
+    web_lengths,
+)
+
+SEQUENCE_LENGTHS = (512, 1024, 2048, 4096, 8192)
+
+# Sequences of next-fit and first-fit, best-fit decreasing; None: not published.
+SEQPACKER = {
+    "uniform": [
+        (6820, 5136, 5135),
+        (3055, 2562, 2562),
+        (1399, 1281, 1281),
+        (668, None, 641),
+        (None, None, 321),
+    ],
+    "lognormal": [
+        (2916, 2485, 2485),
+        (1346, 1245, 1245),
+        (646, 622, 622),
+        (None, None, 311),
+        (None, None, 156),
+    ],
+    "exponential": [
+        (2752, 2230, 2230),
+        (1397, 1228, 1228),
+        (None, None, 616),
+        (None, None, 308),
+        (None, None, None),
+    ],
+    "bimodal": [
+        (2804, 2215, 2215),
+        (2513, 1929, 1929),
+        (1074, 964, 964),
+        (None, None, 482),
+        (None, None, 241),
+    ],
+}
+
+# Sequence length; concat-and-chunk: sequences, documents cut, cuts; best-fit: cuts, documents
+# cut, sequences, fill in %.
+FEWER_TRUNCATIONS = [
+    (1024, 882_677, 545_014, 881_709, 486_641, 253_671, 882_708, "99.9964"),
+    (2048, 441_339, 352_077, 440_845, 149_670, 97_640, 441_352, "99.9969"),
+    (4096, 220_670, 202_327, 220_424, 35_796, 27_243, 220_674, "99.9978"),
+    (8192, 110_335, 107_484, 110_212, 6_281, 5_215, 110_336, "99.9987"),
+    (32768, 27_584, 27_520, 27_546, 78, 74, 27_584, "99.9987"),
+]
+
+# Sequence length; sequences of all documents packed together, and of every thousand on their own.
+TOGETHER_AND_BY_THOUSANDS = [
+    (1024, 88_122, 88_231, "99.87"),
+    (2048, 44_061, 44_138, "99.82"),
+    (4096, 22_030, 22_089, "99.73"),
+    (8192, 11_015, 11_068, "99.52"),
+    (32768, 2_754, 2_804, "98.21"),
+]
+
+
+def test_next_fit_closes_a_sequence_as_soon_as_a_piece_does_not_fit() -> None:
+    assert lengths_of(pack_sizes("next-fit", [6, 7, 2, 5, 3], 8)) == [[6], [7], [2, 5], [3]]
+
+
+def test_next_fit_closes_a_sequence_that_has_all_its_segments() -> None:
+    sequences = pack_sizes("next-fit", [1, 1, 1, 1, 1], 8, max_segments=2)
+    assert documents_of(sequences) == [[0, 1], [2, 3], [4]]
+
+
+def test_concat_and_chunk_cuts_wherever_a_sequence_is_full() -> None:
+    sequences = pack_sizes("concat-and-chunk", [6, 7, 2], 8)
+    assert shown(sequences) == [[(0, 0, 6), (1, 0, 2)], [(1, 2, 5), (2, 0, 2)]]
+
+
+def test_concat_and_chunk_cuts_a_document_as_often_as_it_takes() -> None:
+    sequences = pack_sizes("concat-and-chunk", [3, 20, 1], 8)
+    assert shown(sequences) == [
+        [(0, 0, 3), (1, 0, 5)],
+        [(1, 5, 8)],
+        [(1, 13, 7), (2, 0, 1)],
+    ]
+
+
+def test_concat_and_chunk_closes_a_sequence_that_has_all_its_segments() -> None:
+    sequences = pack_sizes("concat-and-chunk", [2, 2, 9, 1], 8, max_segments=2)
+    assert shown(sequences) == [[(0, 0, 2), (1, 0, 2)], [(2, 0, 8)], [(2, 8, 1), (3, 0, 1)]]
+
+
+@pytest.mark.parametrize("packing", ["best-fit", "first-fit", "longest-pack-first"])
+def test_decreasing_strategies_follow_the_corpus_in_what_they_give_out(packing: str) -> None:
+    sequences = pack_sizes(packing, [6, 7, 5, 2, 3], 8)
+    assert documents_of(sequences) == [[0, 3], [1], [2, 4]]
+
+
+def test_best_fit_takes_the_fullest_sequence_and_first_fit_the_first_one() -> None:
+    assert lengths_of(pack_sizes("best-fit", [8, 6, 5, 1], 12)) == [[8], [6, 5, 1]]
+    assert lengths_of(pack_sizes("first-fit", [8, 6, 5, 1], 12)) == [[8, 1], [6, 5]]
+
+
+def test_first_fit_passes_by_a_sequence_that_has_all_its_segments() -> None:
+    sequences = pack_sizes("first-fit", [4, 1, 1, 1], 8, max_segments=2)
+    assert documents_of(sequences) == [[0, 1], [2, 3]]
+
+
+def test_shortest_pack_first_takes_the_emptiest_sequence() -> None:
+    assert lengths_of(pack_sizes("shortest-pack-first", [6, 7, 5, 2, 1], 8)) == [
+        [6, 1],
+        [7],
+        [5, 2],
+    ]
+
+
+def test_pieces_of_one_size_share_a_sequence_in_best_fit_alone() -> None:
+    assert lengths_of(pack_sizes("best-fit", [2, 2, 2], 8)) == [[2, 2, 2]]
+    assert lengths_of(pack_sizes("longest-pack-first", [2, 2, 2], 8)) == [[2], [2], [2]]
+    assert lengths_of(pack_sizes("shortest-pack-first", [2, 2, 2], 8)) == [[2], [2], [2]]
+
+
+def test_balanced_evens_out_attention_over_ranks() -> None:
+    assert lengths_of(pack_sizes("balanced", [4, 2, 2, 2, 2], 8, ranks=2)) == [[4], [2, 2, 2, 2]]
+
+
+def test_length_buckets_part_a_document_into_powers_of_two() -> None:
+    sequences = pack_sizes("length-buckets", [21], 8, smallest_bucket=2)
+    assert shown(sequences) == [[(0, 0, 8)], [(0, 8, 8)], [(0, 16, 4)], [(0, 20, 1)]]
+
+
+def test_length_buckets_never_put_two_documents_together() -> None:
+    sequences = pack_sizes("length-buckets", [2, 1, 7, 8], 8, smallest_bucket=2)
+    assert shown(sequences) == [
+        [(0, 0, 2)],
+        [(1, 0, 1)],
+        [(2, 0, 4)],
+        [(2, 4, 2)],
+        [(2, 6, 1)],
+        [(3, 0, 8)],
+    ]
+
+
+@pytest.mark.parametrize("smallest", [1, 2, 4, 8, 16])
+def test_lengths_in_buckets_are_powers_of_two_but_for_the_last_of_a_document(smallest: int) -> None:
+    lengths = list(range(1, 100))
+    sequences = shown(pack_sizes("length-buckets", lengths, 16, smallest_bucket=smallest))
+    parts: dict[int, list[int]] = {}
+    for [(document, start, length)] in sequences:
+        assert start == sum(parts.setdefault(document, []))
+        parts[document].append(length)
+    assert [sum(parts[i]) for i in range(99)] == lengths
+    for taken in parts.values():
+        assert taken == sorted(taken, reverse=True)
+        assert all(length in (1, 2, 4, 8, 16) and length >= smallest for length in taken[:-1])
+        assert all(first > second for first, second in pairwise(taken) if first < 16)
+        assert taken[-1] < smallest or taken[-1] in (1, 2, 4, 8, 16)
+
+
+def test_order_preserving_weighs_cuts_against_padding() -> None:
+    sizes = [6, 7, 2, 1]
+    assert shown(pack_sizes("order-preserving", sizes, 8, cut_cost=1)) == [
+        [(0, 0, 6), (1, 0, 2)],
+        [(1, 2, 5), (2, 0, 2), (3, 0, 1)],
+    ]
+    assert documents_of(pack_sizes("order-preserving", sizes, 8, cut_cost=9)) == [[0], [1], [2, 3]]
+
+
+def test_order_preserving_asks_a_quarter_of_a_sequence_for_a_cut_by_default() -> None:
+    # Two sequences with a cut and no padding, against three with 8 tokens of padding.
+    assert lengths_of(pack_sizes("order-preserving", [5, 5, 6], 8)) == [[5, 3], [2, 6]]
+    # A cut costs 2; without it there is only one token more of padding in the first sequence.
+    assert lengths_of(pack_sizes("order-preserving", [7, 8], 8)) == [[7], [8]]
+
+
+@pytest.mark.parametrize("cut_cost", [10**3, 10**6, 10**18])
+def test_order_preserving_never_cuts_without_need_where_cuts_are_dear(cut_cost: int) -> None:
+    sequences = pack_sizes("order-preserving", [80, 5, 5, 6], 8, cut_cost=cut_cost)
+    assert lengths_of(sequences) == [*[[8]] * 10, [5], [5], [6]]
+
+
+def runs_of(count: int) -> Iterator[list[tuple[int, int]]]:
+    """All ways to part `count` documents into runs [first, stop)."""
+    for breaks in range(1 << max(count - 1, 0)):
+        edges = [0, *(i + 1 for i in range(count - 1) if breaks >> i & 1), count]
+        yield list(pairwise(edges))
+
+
+def cost_of_run(sizes: list[int], length: int, cut_cost: int) -> float:
+    """Padding of the last sequence, and the cuts inside documents."""
+    tokens = sum(sizes)
+    sequences = -(-tokens // length)
+    if len(sizes) > 1 and sequences > 16:
+        return float("inf")
+    ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
+    cuts = sum(place not in ends for place in range(length, tokens, length))
+    return sequences * length - tokens + cut_cost * cuts
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=9),
+    st.integers(1, 16),
+    st.integers(0, 30),
+)
+@example([6, 7, 2, 1], 8, 1)
+@example([40, 40, 40, 40], 2, 0)
+def test_order_preserving_is_the_cheapest_of_all_ways_to_form_runs(
+    sizes: list[int], length: int, cut_cost: int
+) -> None:
+    least = min(
+        sum(cost_of_run(sizes[first:stop], length, cut_cost) for first, stop in runs)
+        for runs in runs_of(len(sizes))
+    )
+    sequences = shown(pack_sizes("order-preserving", sizes, length, cut_cost=cut_cost))
+    padding = len(sequences) * length - sum(sizes)
+    cuts = sum(len(row) for row in sequences) - len(sizes)
+    assert padding + cut_cost * cuts == least
+
+
+def test_streaming_gives_out_the_fullest_open_sequence_when_there_are_too_many() -> None:
+    sequences = pack_sizes("streaming", [5, 4, 6, 3, 2, 4], 8, open_sequences=2)
+    assert lengths_of(sequences) == [[5], [6, 2], [4, 3], [4]]
+
+
+def test_streaming_packs_as_best_fit_without_sorting_where_enough_are_open() -> None:
+    sequences = pack_sizes("streaming", [5, 4, 6, 3, 2, 4], 8, open_sequences=3)
+    assert lengths_of(sequences) == [[5, 3], [6, 2], [4, 4]]
+
+
+@pytest.mark.parametrize("packing", STRATEGIES)
+def test_nothing_packs_into_nothing(packing: str) -> None:
+    sequences = pack_sizes(packing, [], 8, smallest_bucket=2)
+    assert shown(sequences) == []
+
+
+@pytest.mark.parametrize("packing", STRATEGIES)
+def test_a_piece_as_long_as_a_sequence_is_a_sequence(packing: str) -> None:
+    sequences = pack_sizes(packing, [8, 8], 8, smallest_bucket=2)
+    assert shown(sequences) == [[(0, 0, 8)], [(1, 0, 8)]]
+
+
+@pytest.mark.parametrize("packing", STRATEGIES)
+def test_results_have_the_types_of_a_plan(packing: str) -> None:
+    sequences = pack_sizes(packing, [5, 3, 8, 1], 8, smallest_bucket=2)
+    segments = sequences.segments
+    assert {segments.documents.dtype, segments.starts.dtype, segments.lengths.dtype} == {
+        np.dtype(np.int32)
+    }
+    assert sequences.offsets.dtype == np.int64
+
+
+def test_best_fit_cuts_only_what_is_longer_than_a_sequence() -> None:
+    """The five documents with which "Fewer Truncations" begins: concatenation cuts three."""
+    documents = [14, 7, 5, 2, 3]
+    packed = figures_for(documents, 8)
+    assert (packed.sequences, packed.cuts, packed.documents_cut, packed.padding) == (4, 1, 1, 1)
+    assert packed.avoidable_cuts == 0
+    concatenated = figures_for(documents, 8, packing="concat-and-chunk")
+    assert (concatenated.sequences, concatenated.documents_cut) == (4, 3)
+
+
+@cache
+def million_lengths() -> np.ndarray:
+    return web_lengths(1_000_000)
+
+
+def test_a_million_lengths_are_those_of_the_table() -> None:
+    lengths = million_lengths()
+    assert lengths.sum(dtype=np.int64) == 903_860_696
+    assert lengths.max() == 89_783
+
+
+@pytest.mark.parametrize(
+    (
+        "length",
+        "rows_concatenated",
+        "broken_concatenated",
+        "cuts_concatenated",
+        "cuts",
+        "broken",
+        "rows",
+        "fill",
+    ),
+    FEWER_TRUNCATIONS,
+)
+def test_best_fit_breaks_few_documents_for_hardly_more_sequences(
+    length: int,
+    rows_concatenated: int,
+    broken_concatenated: int,
+    cuts_concatenated: int,
+    cuts: int,
+    broken: int,
+    rows: int,
+    fill: str,
+) -> None:
+    concatenated = figures_for(million_lengths(), length, packing="concat-and-chunk")
+    assert concatenated.sequences == rows_concatenated
+    assert concatenated.documents_cut == broken_concatenated
+    assert concatenated.cuts == cuts_concatenated
+    assert concatenated.unavoidable_cuts == cuts
+    packed = figures_for(million_lengths(), length)
+    assert packed.cuts == packed.unavoidable_cuts == cuts
+    assert packed.documents_cut == broken
+    assert packed.sequences == packed.planned_globally == rows
+    assert packed.lower_bound == rows_concatenated
+    assert f"{100 * packed.fill:.4f}" == fill
+
+
+@pytest.mark.parametrize(("length", "together", "by_thousands", "fill"), TOGETHER_AND_BY_THOUSANDS)
+def test_packing_all_documents_together_beats_packing_every_thousand(
+    length: int, together: int, by_thousands: int, fill: str
+) -> None:
+    lengths = web_lengths(100_000)
+    assert lengths.sum() == 90_232_560
+    assert figures_for(lengths, length).sequences == together
+    parts = [figures_for(part, length) for part in np.split(lengths, 100)]
+    assert sum(part.sequences for part in parts) == by_thousands
+    assert f"{100 * lengths.sum() / (by_thousands * length):.2f}" == fill
+
+
+@pytest.mark.parametrize("distribution", SEQPACKER)
+def test_sequences_are_as_many_as_those_of_seqpacker(distribution: str) -> None:
+    for length, published in zip(SEQUENCE_LENGTHS, SEQPACKER[distribution], strict=True):
+        lengths = seqpacker_lengths(distribution)
+        sizes = lengths[lengths <= length].tolist()
+        for packing, expected in zip(("next-fit", "first-fit", "best-fit"), published, strict=True):
+            found = len(pack_sizes(packing, sizes, length))
+            assert expected in (None, found), (packing, length)

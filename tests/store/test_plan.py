@@ -1,0 +1,559 @@
+"""A plan on disk: plain arrays, sealed by what stands beside them, and whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.records import Segments, Sequences
+from tokenmill.store import plan as plan_module
+from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
+from tokenmill.store.digests import file_digest
+from tokenmill.store.manifest import FileEntry
+from tokenmill.store.plan import ARRAYS, PLAN_NAME, Plan, PlanManifest, PlanWriter, WindowEntry
+
+DATASET = "d" * 32
+OPTIONS = {"sequence_length": 4}
+FIGURES = {"sequences": 3}
+
+FIRST_WINDOW = [[(0, 0, 4)], [(1, 0, 3), (2, 0, 1)]]
+SECOND_WINDOW = [[(0, 2, 4)]]
+SEQUENCES = [[(0, 0, 4)], [(1, 0, 3), (2, 0, 1)], [(3, 2, 4)]]
+
+
+def sequences(rows: list[list[tuple[int, int, int]]]) -> Sequences:
+    """Rows of (document, start, length)."""
+    columns = np.array([segment for row in rows for segment in row], np.int32).reshape(-1, 3)
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Sequences(Segments(*np.ascontiguousarray(columns.T)), offsets)
+
+
+def write_plan(
+    folder: Path,
+    *,
+    dataset_id: str = DATASET,
+    options: dict[str, Any] = OPTIONS,
+    overwrite: bool = False,
+) -> Plan:
+    """A plan of two windows: documents 0 to 2 in two shards, and document 3 in another."""
+    with PlanWriter(folder, num_documents=4) as writer:
+        writer.append(sequences(FIRST_WINDOW), first_document=0, num_shards=2)
+        writer.append(sequences(SECOND_WINDOW), first_document=3, num_shards=1)
+        writer.finish(dataset_id, options, FIGURES, overwrite)
+    return Plan(folder)
+
+
+def rows(plan: Plan) -> list[list[tuple[int, int, int]]]:
+    return [plan.segments(sequence) for sequence in range(len(plan))]
+
+
+def reseal(folder: Path, **changes: Any) -> None:
+    """Write plan.json anew, with sizes and digests of the arrays as they are now."""
+    manifest = read_sealed(folder / PLAN_NAME, PlanManifest)
+    files = [
+        FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
+        for path in (folder / file.name for file in manifest.files)
+    ]
+    write_sealed(folder / PLAN_NAME, msgspec.structs.replace(manifest, files=files, **changes))
+
+
+def test_the_arrays_are_read_by_numpy_alone(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    found = {name: np.load(tmp_path / "plan" / f"{name}.npy") for name in ARRAYS}
+    assert {name: (array.dtype.str, array.tolist()) for name, array in found.items()} == {
+        "offsets": ("<i8", [0, 1, 3, 4]),
+        "documents": ("<u4", [0, 1, 2, 3]),
+        "starts": ("<u4", [0, 0, 0, 2]),
+        "lengths": ("<u4", [4, 3, 1, 4]),
+    }
+
+
+def test_plan_json_says_what_the_plan_is(tmp_path: Path) -> None:
+    manifest = write_plan(tmp_path / "plan").manifest
+    assert (manifest.format, manifest.format_version) == ("tokenmill-plan", 1)
+    assert manifest.dataset_id == DATASET
+    assert (manifest.options, manifest.figures) == (OPTIONS, FIGURES)
+    assert (manifest.num_sequences, manifest.num_segments) == (3, 4)
+    assert manifest.windows == [
+        WindowEntry(shards=2, sequences=2),
+        WindowEntry(shards=1, sequences=1),
+    ]
+    assert [file.name for file in manifest.files] == [
+        "offsets.npy",
+        "documents.npy",
+        "starts.npy",
+        "lengths.npy",
+    ]
+    assert [len(manifest.plan_id), len(manifest.digest)] == [32, 32]
+    assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == [
+        "documents.npy",
+        "lengths.npy",
+        "offsets.npy",
+        "plan.json",
+        "starts.npy",
+    ]
+
+
+def test_an_opened_plan_gives_the_segments_of_each_sequence(tmp_path: Path) -> None:
+    plan = write_plan(tmp_path / "plan")
+    assert len(plan) == 3
+    assert rows(plan) == SEQUENCES
+    assert plan.window_starts.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("sequence", [-1, 3])
+def test_there_are_no_other_sequences(sequence: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"there is no sequence {sequence}"):
+        write_plan(tmp_path / "plan").segments(sequence)
+
+
+def test_arrays_are_mapped_and_cannot_be_written(tmp_path: Path) -> None:
+    plan = write_plan(tmp_path / "plan")
+    for array in (plan.offsets, plan.documents, plan.starts, plan.lengths):
+        assert isinstance(array, np.memmap)
+        assert not array.flags.writeable
+
+
+def test_documents_beyond_32_bits_are_written_in_64(tmp_path: Path) -> None:
+    with PlanWriter(tmp_path / "plan", num_documents=2**32) as writer:
+        writer.append(sequences(SECOND_WINDOW), first_document=2**32 + 5, num_shards=1)
+        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    plan = Plan(tmp_path / "plan")
+    assert plan.documents.dtype == np.uint64
+    assert rows(plan) == [[(2**32 + 5, 2, 4)]]
+
+
+def test_a_header_has_room_for_any_number_of_segments(tmp_path: Path) -> None:
+    many = sequences([[(0, 0, 1)] * 10] * 12_345)
+    with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
+        for _ in range(9):
+            writer.append(many, first_document=0, num_shards=1)
+        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    plan = Plan(tmp_path / "plan")
+    assert len(plan.lengths) == 9 * 123_450
+    assert np.load(tmp_path / "plan" / "lengths.npy").sum() == 9 * 123_450
+    assert plan.offsets[-1] == 9 * 123_450
+
+
+def test_a_plan_may_have_no_sequences(tmp_path: Path) -> None:
+    with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
+        writer.append(sequences([]), first_document=0, num_shards=1)
+        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    plan = Plan(tmp_path / "plan")
+    assert (len(plan), plan.offsets.tolist(), plan.lengths.tolist()) == (0, [0], [])
+
+
+def test_the_id_is_of_dataset_options_and_arrays(tmp_path: Path) -> None:
+    same = [write_plan(tmp_path / name) for name in ("a", "b")]
+    other_dataset = write_plan(tmp_path / "c", dataset_id="e" * 32)
+    other_options = write_plan(tmp_path / "d", options={"sequence_length": 5})
+    with PlanWriter(tmp_path / "e", num_documents=4) as writer:
+        writer.append(sequences(SEQUENCES[:2]), first_document=0, num_shards=3)
+        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    other_arrays = Plan(tmp_path / "e")
+    assert same[0].manifest.plan_id == same[1].manifest.plan_id
+    others = [other_dataset, other_options, other_arrays]
+    assert len({plan.manifest.plan_id for plan in [same[0], *others]}) == 4
+
+
+def test_two_plans_of_the_same_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_plan(tmp_path / name)
+    for file in (PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+# What is damaged.
+
+
+def test_a_folder_without_plan_json_is_no_plan(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UserError, match="there is no plan") as caught:
+            Plan(folder)
+        assert caught.value.where == str(folder)
+
+
+def test_no_bit_of_plan_json_changes_unnoticed(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / PLAN_NAME
+    data = path.read_bytes()
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises((VerificationError, UserError)):
+            Plan(tmp_path / "plan")
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    ],
+    ids=["missing", "empty", "a byte less", "a byte more"],
+)
+def test_an_array_of_another_size_is_refused(
+    name: str, damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / f"{name}.npy"
+    damage(path)
+    with pytest.raises(VerificationError, match="a plan is damaged") as caught:
+        Plan(tmp_path / "plan")
+    assert caught.value.where == str(path)
+    assert caught.value.why == "it is missing, or has another size than plan.json says"
+
+
+@pytest.mark.parametrize("name", ["documents", "starts", "lengths"])
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (np.zeros(4, "<i4"), "it holds int32 of shape (4,)"),
+        (np.zeros(4, "<f4"), "it holds float32 of shape (4,)"),
+        (np.zeros(4, ">u4"), "it holds >u4 of shape (4,)"),
+        (np.zeros((2, 2), "<u4"), "it holds uint32 of shape (2, 2)"),
+        (np.zeros(3, "<u4"), "it holds uint32 of shape (3,)"),
+        (np.zeros((), "<u4"), "it holds uint32 of shape ()"),
+    ],
+)
+def test_an_array_of_another_dtype_or_shape_is_refused(
+    name: str, other: np.ndarray, why: str, tmp_path: Path
+) -> None:
+    write_plan(tmp_path / "plan")
+    np.save(tmp_path / "plan" / f"{name}.npy", other)
+    reseal(tmp_path / "plan")
+    with pytest.raises(VerificationError, match="a plan is damaged") as caught:
+        Plan(tmp_path / "plan")
+    assert caught.value.why == why
+
+
+def test_offsets_are_signed_and_64_bits_wide(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    np.save(tmp_path / "plan" / "offsets.npy", np.array([0, 1, 3, 4], "<u8"))
+    with pytest.raises(VerificationError, match="it holds uint64"):
+        Plan(tmp_path / "plan")
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_nothing_is_ever_unpickled(name: str, tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    sprung = tmp_path / "sprung"
+    path = tmp_path / "plan" / f"{name}.npy"
+    objects = np.array([Trap(sprung)] * 4, object)
+    for data in (_saved(objects), pickle.dumps(objects)):
+        path.write_bytes(data)
+        reseal(tmp_path / "plan")
+        with pytest.raises(VerificationError, match="a plan is damaged"):
+            Plan(tmp_path / "plan")
+    assert not sprung.exists()
+
+
+def _saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_zip_archive_is_no_array(name: str, tmp_path: Path) -> None:
+    """numpy opens what begins like one in another way."""
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / f"{name}.npy"
+    data = path.read_bytes()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.npy", data)
+    for other in (b"PK\x03\x04" + data[4:], archive.getvalue()):
+        path.write_bytes(other)
+        reseal(tmp_path / "plan")
+        with pytest.raises(VerificationError, match="a plan is damaged"):
+            Plan(tmp_path / "plan")
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_flipped_bit_in_a_header_is_refused_or_named(name: str, tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / f"{name}.npy"
+    data = path.read_bytes()
+    surprises = {}
+    for place in range(128):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            try:
+                assert list(Plan(tmp_path / "plan").iter_damage()) == [f"{name}.npy"]
+            except VerificationError:
+                pass
+            except Exception as error:
+                surprises[place, bit] = f"{type(error).__name__}: {error}"
+    assert surprises == {}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_changed_byte_in_an_array_is_named(name: str, tmp_path: Path) -> None:
+    plan = write_plan(tmp_path / "plan")
+    assert list(plan.iter_damage()) == []
+    with open(tmp_path / "plan" / f"{name}.npy", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+    assert list(plan.iter_damage()) == [f"{name}.npy"]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_an_array_that_is_a_link_to_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / f"{name}.npy"
+    path.rename(tmp_path / f"{name}.npy")
+    path.symlink_to(tmp_path / f"{name}.npy")
+    with pytest.raises(VerificationError, match="leads out"):
+        Plan(tmp_path / "plan")
+
+
+@pytest.mark.parametrize("files", [[], [FileEntry(name="../a", bytes=1, xxh3_128="0" * 32)]])
+def test_a_plan_that_names_other_files_is_refused(files: list[FileEntry], tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    manifest = read_sealed(tmp_path / "plan" / PLAN_NAME, PlanManifest)
+    write_sealed(
+        tmp_path / "plan" / PLAN_NAME, sealed(msgspec.structs.replace(manifest, files=files))
+    )
+    with pytest.raises(VerificationError, match="a plan is damaged"):
+        Plan(tmp_path / "plan")
+
+
+def test_a_moved_plan_is_the_same_plan(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    (tmp_path / "plan").rename(tmp_path / "moved")
+    assert rows(Plan(tmp_path / "moved")) == SEQUENCES
+
+
+@pytest.mark.parametrize(
+    ("format", "version"), [("tokenmill-plan", 2), ("tokenmill-plan", 0), ("tokenmill", 1)]
+)
+def test_another_format_is_refused(format: str, version: int, tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", format=format, format_version=version)
+    with pytest.raises(UserError, match="unknown plan format") as caught:
+        Plan(tmp_path / "plan")
+    assert caught.value.why == f"{format!r}, version {version}"
+
+
+def test_a_newer_format_with_more_fields_is_called_newer_and_not_damaged(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    path = tmp_path / "plan" / PLAN_NAME
+    newer = {**msgspec.json.decode(path.read_bytes()), "format_version": 2, "compression": "zstd"}
+    path.write_bytes(canonical_json(newer))
+    with pytest.raises(UserError, match="format"):
+        Plan(tmp_path / "plan")
+
+
+# What stands in the way, and what is left behind.
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_plan_is_not_written_over_another(tmp_path: Path) -> None:
+    before = write_plan(tmp_path / "plan").manifest
+    with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
+        write_plan(tmp_path / "plan", dataset_id="e" * 32)
+    assert caught.value.why == "there is a plan"
+    assert Plan(tmp_path / "plan").manifest == before
+    assert names(tmp_path) == ["plan"]
+
+
+def test_a_plan_is_replaced_when_asked(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    after = write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
+    assert after.manifest.dataset_id == "e" * 32
+    assert names(tmp_path) == ["plan"]
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_folder,
+        lambda path: path.mkdir(),
+        lambda path: path.write_text("mine"),
+        lambda path: path.symlink_to(path.parent / "nothing"),
+    ],
+    ids=["folder with a file", "empty folder", "file", "link to nothing"],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_plan_is_never_touched(
+    make: Callable[[Path], object], overwrite: bool, tmp_path: Path
+) -> None:
+    make(tmp_path / "plan")
+    with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
+        write_plan(tmp_path / "plan", overwrite=overwrite)
+    assert caught.value.why == "it is no plan"
+    assert names(tmp_path) == ["plan"]
+    if (tmp_path / "plan").is_dir():
+        assert names(tmp_path / "plan") in ([], ["notes.txt"])
+
+
+def test_a_plan_beside_which_something_else_lies_is_kept_whole(tmp_path: Path) -> None:
+    """It is replaced with all its files, or it stays: never half of it."""
+    write_plan(tmp_path / "plan")
+    (tmp_path / "plan" / "notes.txt").write_text("mine")
+    try:
+        write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
+    except (OutputConflictError, StorageError):
+        assert rows(Plan(tmp_path / "plan")) == SEQUENCES
+    assert (tmp_path / "plan" / "notes.txt").read_text() == "mine"
+
+
+def test_a_plan_behind_a_link_is_kept_whole_or_replaced(tmp_path: Path) -> None:
+    write_plan(tmp_path / "real")
+    (tmp_path / "plan").symlink_to(tmp_path / "real")
+    try:
+        write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
+    except (OutputConflictError, StorageError):
+        assert Plan(tmp_path / "real").manifest.dataset_id == DATASET
+    assert rows(Plan(tmp_path / "plan")) == SEQUENCES
+
+
+class Crash(BaseException):
+    """A kill, which nothing catches."""
+
+
+@pytest.mark.parametrize("call", range(8))
+def test_an_overwrite_that_was_interrupted_can_be_repeated(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends at the first, the second ... change that it makes to names."""
+    write_plan(tmp_path / "plan")
+    calls = iter(range(1000))
+
+    def crashing(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == call:
+                raise Crash
+            return change(*arguments, **options)
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        for place, name in ((os, "replace"), (os, "rename"), (Path, "unlink"), (Path, "rmdir")):
+            patch.setattr(place, name, crashing(getattr(place, name)))
+        try:
+            write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
+        except Crash:
+            pass
+    after = write_plan(tmp_path / "plan", dataset_id="f" * 32, overwrite=True)
+    assert after.manifest.dataset_id == "f" * 32
+
+
+def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyError),
+        PlanWriter(tmp_path / "plans" / "plan", num_documents=4) as writer,
+    ):
+        writer.append(sequences(FIRST_WINDOW), first_document=0, num_shards=2)
+        raise KeyError
+    assert names(tmp_path / "plans") == []
+
+
+def test_a_writer_that_never_finishes_leaves_nothing(tmp_path: Path) -> None:
+    with PlanWriter(tmp_path / "plan", num_documents=4):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_run_has_left_disturbs_nobody(tmp_path: Path) -> None:
+    for process in (os.getpid(), 1):
+        stale = tmp_path / f".plan.{process}.tmp"
+        stale.mkdir()
+        (stale / "documents.npy").write_bytes(b"half of it")
+        (stale / "plan.json").write_bytes(b"{}")
+    assert rows(write_plan(tmp_path / "plan")) == SEQUENCES
+
+
+def test_a_file_where_a_folder_is_needed_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match="cannot write the plan") as caught:
+        write_plan(tmp_path / "file" / "plan")
+    assert caught.value.where == str(tmp_path / "file" / "plan")
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError, match="cannot write the plan") as caught:
+        write_plan(tmp_path / "plan")
+    assert caught.value.hint == "choose an output folder on a file system that can be written"
+
+
+class FullDisk(io.FileIO):
+    """Takes a kilobyte."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > 1000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data) or 0
+
+
+@pytest.mark.parametrize("buffer_bytes", [64, 1 << 20])
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing(
+    buffer_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_small(path: Path, mode: str, buffering: int) -> io.BufferedWriter:
+        return io.BufferedWriter(FullDisk(path, "w"), buffer_bytes)
+
+    monkeypatch.setattr(plan_module, "open", open_small, raising=False)
+    many = sequences([[(0, 0, 1)]] * 1000)
+    with (
+        pytest.raises(StorageError, match="cannot write the plan") as caught,
+        PlanWriter(tmp_path / "plan", num_documents=1) as writer,
+    ):
+        writer.append(many, first_document=0, num_shards=1)
+        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    assert "No space left" in caught.value.why
+    assert names(tmp_path) == []
+
+
+def test_a_disk_that_is_full_at_once_is_left_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(plan_module, "open", refuse, raising=False)
+    with pytest.raises(StorageError, match="cannot write the plan"):
+        write_plan(tmp_path / "plan")
+    assert names(tmp_path) == []
