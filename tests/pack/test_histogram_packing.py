@@ -200,7 +200,7 @@ def test_nothing_packs_into_nothing() -> None:
 )
 def test_what_cannot_be_planned_is_refused(histogram: list[int], limit: int, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        best_fit(np.array(histogram), 2, limit).num_sequences
+        best_fit(np.array(histogram), 2, limit)
 
 
 @st.composite
@@ -247,4 +247,6 @@ def test_best_fit_counts_are_those_of_best_fit_with_and_without_a_limit(
     sizes, length, limit = packing
     histogram = count_sizes(np.array(sizes, np.int32), length)
     assert best_fit(histogram, length, length).num_sequences == len(pack("best-fit", sizes, length))
-    assert best_fit(histogram, length, limit).num_sequences == len(pack("best-fit", sizes, length, limit))
+    assert best_fit(histogram, length, limit).num_sequences == len(
+        pack("best-fit", sizes, length, limit)
+    )

@@ -152,7 +152,12 @@ class Ledger:
             return self.totals.sequences
         if options.packing in CUTTING:
             return -(-self.totals.tokens_in_sequences // options.length)
-        return least_sequences(self.piece_sizes, options.length)
+        bound = least_sequences(self.piece_sizes, options.length)
+        if options.packing == "optimal":
+            from tokenmill.pack.solver.column_generation import lp_bound
+
+            bound = max(bound, lp_bound(self.piece_sizes, options.length, options.segment_limit))
+        return bound
 
 
 def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> Totals:

@@ -158,9 +158,12 @@ def packed_windows(
         yield parts[0].first_document, len(parts), packed
         done += len(window.lengths)
         advance("packing", done, dataset.num_documents)
-    if not ledger.totals.documents:
-        subset = f"no document is of the subset {options.subset!r}" if options.subset else ""
-        raise UserError("there is nothing to pack", where=str(dataset.folder), why=subset)
+    if not ledger.totals.sequences:
+        why = "every document is too long, and long documents are dropped"
+        if not ledger.totals.documents:
+            reasons = ledger.left_out.lost_documents.items()
+            why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
+        raise UserError("there is nothing to pack", where=str(dataset.folder), why=why)
 
 
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:

@@ -15,16 +15,19 @@ from __future__ import annotations
 import numpy as np
 
 from tokenmill.compiled import compiled
-from tokenmill.pack.column_generation import TOLERANCE, FloatArray, Relaxation, simple_bound
 from tokenmill.pack.histogram import count_sizes
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.patterns import Patterns, best_fit_decreasing, fullest_first, joined
+from tokenmill.pack.solver.column_generation import (
+    TOLERANCE,
+    WORK,
+    FloatArray,
+    Relaxation,
+    simple_bound,
+)
+from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first, joined
 from tokenmill.pack.strategies import best_fit
 from tokenmill.pack.strategy import Pieces, deal
 from tokenmill.records import Int32Array, Int64Array, Sequences
-
-WORK = 1 << 31
-"""Steps that each part of the search may take, about a nanosecond each."""
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
@@ -48,7 +51,7 @@ def fewest_sequences(counts: Int64Array, length: int, max_segments: int) -> Patt
         return None
     best = _fewer(greedy, fullest_first(counts, length, max_segments, WORK))
     if best.num_sequences > bound:
-        relaxation = Relaxation(counts, length, max_segments, WORK)
+        relaxation = Relaxation(counts, length, max_segments)
         for patterns in (greedy, best):
             relaxation.add(patterns)
         bound = max(bound, relaxation.generate(counts, bound))

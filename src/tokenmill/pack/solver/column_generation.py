@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.pack.knapsack import best_patterns
-from tokenmill.pack.patterns import Patterns, best_fit_decreasing
+from tokenmill.pack.solver.knapsack import best_patterns
+from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing
 from tokenmill.records import Int32Array, Int64Array
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,6 +29,8 @@ FloatArray = npt.NDArray[np.float64]
 PRICE_OF_SEQUENCE = 1 << 40
 """Prices are integers in this unit, so that what a pattern is worth is exact."""
 TOLERANCE = 1e-6
+WORK = 1 << 31
+"""Steps that each part of the search may take, about a nanosecond each."""
 STEP_COST = 16
 """Steps of work for each row that an iteration of the simplex method goes over."""
 MOST_PIECES, MOST_COLUMNS, MOST_NODES = 2000, 1500, 200
@@ -45,8 +47,10 @@ def simple_bound(counts: Int64Array, length: int, max_segments: int) -> int:
 
 
 def lp_bound(counts: Int64Array, length: int, max_segments: int) -> int:
-    """Sequences that the pieces need at least, by the relaxation where it says more."""
+    """Sequences that the pieces need at least, by the relaxation as far as its work goes."""
     bound = simple_bound(counts, length, max_segments)
+    if not bound or np.count_nonzero(counts) * length > WORK:
+        return bound
     relaxation = Relaxation(counts, length, max_segments)
     relaxation.add(best_fit_decreasing(counts, length, max_segments))
     return max(bound, relaxation.generate(counts, bound))
@@ -55,13 +59,13 @@ def lp_bound(counts: Int64Array, length: int, max_segments: int) -> int:
 class Relaxation:
     """The linear program of all pieces, and of what is left of them later on."""
 
-    def __init__(self, counts: Int64Array, length: int, max_segments: int, work: int = 1 << 40):
+    def __init__(self, counts: Int64Array, length: int, max_segments: int) -> None:
         self.sizes = np.flatnonzero(counts).astype(np.int32)
         self.length, self.max_segments = length, max_segments
         # A limit that no set of the smallest pieces can reach needs no attention.
         limited = max_segments < length // int(self.sizes[0])
         self.depth = max_segments if limited else 0
-        self.work = work
+        self.work = WORK
         """Steps that may still be taken, each about a nanosecond."""
         self.times: FloatArray = np.empty(0)
         """Shape (num_patterns,): how often the last solution uses each pattern."""

@@ -1,0 +1,1 @@
+"""Few sequences for many pieces: patterns of sizes, and the linear program over them."""
