@@ -13,7 +13,7 @@ from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.records import Int32Array, Segments, Sequences
 
 STRATEGIES = tuple(name for name in get_args(Packing) if name != "optimal")
-"""All but the one that has tests of its own only, because it is slow on some inputs."""
+"""All but `optimal`, which searches for long and has tests of its own."""
 KEEPING_ORDER = ("next-fit", "concat-and-chunk", "order-preserving")
 
 

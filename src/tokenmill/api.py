@@ -20,7 +20,7 @@ from tokenmill.report.inspect import DocumentView, view_document
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
-from tokenmill.run.packing import Compared, PlanReport, compare, open_plan, pack
+from tokenmill.run.packing import Compared, PlanReport, compare, named_plan_folder, open_plan, pack
 from tokenmill.run.recipe import (
     Recipe,
     load_recipe,
@@ -96,7 +96,9 @@ def make_plan(
         TokenmillError: see `tokenmill.errors`.
     """
     opened = _opened(dataset)
-    place = Path(folder) if folder else opened.folder / "plans" / name if name else None
+    place = Path(folder) if folder else None
+    if name is not None:
+        place = named_plan_folder(opened, name)
     return pack(opened, make_pack_options(options), place, overwrite=overwrite)
 
 

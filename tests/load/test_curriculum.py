@@ -280,7 +280,7 @@ def row_length_of(phases: list[Phase], step: int) -> int | None:
 
 
 def some_rows(*, aligned: bool) -> Rows:
-    """7 8 9 3 4 . and a place of padding, then 1 2 . 5 6 . in segments of 3, all with labels."""
+    """7 8 9 | 3 4 5 | padding, and 1 2 3 | 5 6 7 8 9."""
     ids = np.array([[7, 8, 9, 3, 4, 5, 0, 0], [1, 2, 3, 5, 6, 7, 8, 9]], np.uint16)
     first, other, pad = REAL | RESTART, REAL | TARGET, np.uint8(0)
     if aligned:

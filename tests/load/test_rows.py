@@ -17,13 +17,16 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import tokenizers
 from corpora import documents, write_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError, VerificationError
+from tokenmill.load.curriculum import shortened
 from tokenmill.load.rows import Labels, RowReader, Rows, plan_row_lengths
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
@@ -257,6 +260,27 @@ def test_tokens_that_carry_no_loss_are_never_targets(build: Build, folders: Iter
     assert shown_ids(rows_of(dataset, plan, "aligned")) == ["12345", "6789.", "12.__"]
     assert shown_labels(rows_of(dataset, plan, "aligned")) == ["---45", "-789.", "-2.--"]
     assert shown_labels(rows_of(dataset, plan, "next")) == ["--45-", "789.-", "2.---"]
+
+
+def test_the_tokens_at_cuts_and_the_padding_are_those_of_the_tokenizer(
+    tmp_path: Path, tokenizer_path: Path, folders: Iterable[Path]
+) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+    tokenizer.add_special_tokens(["<s>", "<pad>"])
+    bos, pad = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("<pad>")
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    path = write_jsonl(tmp_path / "a.jsonl", ["12345"], no_loss=[[[0, 1]]])
+    special = {"eos": "<|endoftext|>", "pad": "<pad>", "no_loss": "no_loss"}
+    out = tmp_path / "out"
+    built = tokenmill.build(path, tmp_path / "tokenizer.json", out, workers=1, **special)
+    made_of = {"packing": "next-fit", "at_cuts": "bos-and-eos"}
+    plan = planned(folders, built.dataset, sequence_length=4, **made_of)
+    rows = rows_of(built.dataset, plan, "aligned")
+    assert rows.ids.tolist() == [[bos, 17, 18, EOS], [bos, 19, 20, EOS], [bos, 21, EOS, pad]]
+    assert shown_labels(rows) == ["--2-", "-34-", "-5.-"]
+    assert shown_labels(rows_of(built.dataset, plan, "next")) == ["-23-", "-45-", "-.--"]
+    assert shown_positions(rows) == ["0123", "0123", "0120"]
 
 
 # All rows of a corpus.
@@ -504,7 +528,9 @@ def test_every_transition_of_a_document_is_trained_exactly_once(
 ) -> None:
     plan = planned(folders, several_shards, **options)
     rows = rows_of(several_shards, plan, "next")
-    assert pairs_trained(rows) == pairs_inside(documents(several_shards.folder))
+    expected = pairs_inside(documents(several_shards.folder))
+    assert pairs_trained(rows) == expected
+    assert pairs_trained(shortened(rows, rows.ids.shape[1] // 4)) == expected
     assert not rows.has_label[~rows.real].any()
 
 
@@ -598,19 +624,6 @@ def test_copies_of_a_weighted_document_are_segments_of_their_own(
     plan = planned(folders, dataset, sequence_length=8, **made_of)
     assert plan.segments(0) == [(0, 0, 3), (0, 0, 3)]
     assert shown_positions(rows_of(dataset, plan, "aligned")) == ["01201201"]
-
-
-@pytest.mark.parametrize("share", [0.5, 0.25])
-def test_both_ends_are_kept_in_padded_segments(
-    share: float, build: Build, folders: Iterable[Path]
-) -> None:
-    dataset = build(["1234567890" * 3, "12"])
-    made_of = {"long_documents": "keep-both-ends", "segment_multiple": 4, "start_share": share}
-    plan = planned(folders, dataset, sequence_length=12, **made_of)
-    rows = rows_of(dataset, plan, "aligned")
-    head = "123456" if share == 0.5 else "123"
-    tail = "67890." if share == 0.5 else "34567890."
-    assert head + tail in shown_ids(rows)
 
 
 # Plans that do not fit.

@@ -187,7 +187,7 @@ def boundaries_after(*places: int, length: int) -> Boundaries:
     """One document in which a boundary follows each of these tokens."""
     ids = np.zeros(length, np.uint16)
     ids[list(places)] = 1
-    return Boundaries(lambda document: ids, np.array([False, True]))
+    return Boundaries(lambda document: ids, np.array([False, True]), *[np.zeros(2, np.bool_)] * 2)
 
 
 def at_boundaries(places: list[int], length_of_document: int, length: int, **options: Any) -> Any:
@@ -233,7 +233,7 @@ def test_only_long_documents_are_read_for_their_boundaries() -> None:
         read.append(document)
         return np.zeros(9, np.int64)
 
-    boundaries = Boundaries(ids_of, np.array([True]))
+    boundaries = Boundaries(ids_of, np.array([True]), *[np.zeros(1, np.bool_)] * 2)
     pieces, _ = cut_up([4, 9, 8], 8, boundaries, long_documents="split-at-boundary")
     assert pieces == [(0, 0, 4), (1, 0, 8), (1, 8, 9), (2, 0, 8)]
     assert read == [1]

@@ -181,13 +181,15 @@ def test_order_preserving_weighs_cuts_against_padding() -> None:
 
 
 def test_order_preserving_asks_a_quarter_of_a_sequence_for_a_cut_by_default() -> None:
-    # Two sequences with a cut and no padding, against three with 8 tokens of padding.
-    assert lengths_of(pack_sizes("order-preserving", [5, 5, 6], 8)) == [[5, 3], [2, 6]]
-    # A cut costs 2; without it there is only one token more of padding in the first sequence.
-    assert lengths_of(pack_sizes("order-preserving", [7, 8], 8)) == [[7], [8]]
+    # Five cuts at 2 tokens each would save one sequence of 8.
+    whole = [[5], [7], [7], [7], [7], [8], [5]]
+    assert lengths_of(pack_sizes("order-preserving", [5, 7, 7, 7, 7, 8, 5], 8)) == whole
+    # Three cuts at 2 tokens each, beside two that cannot be avoided, do save one.
+    chunks = [[8], [1, 7], [1, 7], [1, 7], [1, 7], [2]]
+    assert lengths_of(pack_sizes("order-preserving", [9, 8, 8, 8, 9], 8)) == chunks
 
 
-@pytest.mark.parametrize("cut_cost", [10**3, 10**6, 10**18])
+@pytest.mark.parametrize("cut_cost", [10**3, 10**6, 1 << 24])
 def test_order_preserving_never_cuts_without_need_where_cuts_are_dear(cut_cost: int) -> None:
     sequences = pack_sizes("order-preserving", [80, 5, 5, 6], 8, cut_cost=cut_cost)
     assert lengths_of(sequences) == [*[[8]] * 10, [5], [5], [6]]
@@ -240,6 +242,59 @@ def test_streaming_gives_out_the_fullest_open_sequence_when_there_are_too_many()
 def test_streaming_packs_as_best_fit_without_sorting_where_enough_are_open() -> None:
     sequences = pack_sizes("streaming", [5, 4, 6, 3, 2, 4], 8, open_sequences=3)
     assert lengths_of(sequences) == [[5, 3], [6, 2], [4, 4]]
+
+
+def first_fit_by_lists(sizes: list[int], length: int, limit: int) -> list[list[int]]:
+    """The documents of each sequence: pieces by falling size, each into the first with room."""
+    sequences: list[list[int]] = []
+    rooms: list[int] = []
+    for document in sorted(range(len(sizes)), key=lambda document: -sizes[document]):
+        size = sizes[document]
+        fitting = [
+            i for i, room in enumerate(rooms) if room >= size and len(sequences[i]) < limit
+        ] or [len(rooms)]
+        if fitting[0] == len(rooms):
+            sequences.append([])
+            rooms.append(length)
+        sequences[fitting[0]].append(document)
+        rooms[fitting[0]] -= size
+    return sorted(sorted(documents) for documents in sequences)
+
+
+def best_fit_by_lists(sizes: list[int], length: int) -> list[int]:
+    """The rooms left over: pieces by falling size, each where least room is that fits."""
+    rooms: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        fitting = [room for room in rooms if room >= size]
+        if fitting:
+            rooms.remove(min(fitting))
+        rooms.append((min(fitting) if fitting else length) - size)
+    return sorted(rooms)
+
+
+@st.composite
+def sizes_and_length(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Up to 80 pieces, and sequences that may be very long."""
+    length = draw(st.integers(1, 60) | st.sampled_from([4095, 4096, 4097, 300_000, 2**20]))
+    longest = draw(st.sampled_from([length, max(length // 3, 1)]))
+    return draw(st.lists(st.integers(1, longest), max_size=80)), length
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes_and_length(), st.integers(1, 80))
+def test_first_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int], limit: int) -> None:
+    sizes, length = case
+    sequences = pack_sizes("first-fit", sizes, length, max_segments=limit)
+    expected = first_fit_by_lists(sizes, length, min(limit, length))
+    assert documents_of(sequences) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes_and_length())
+def test_best_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int]) -> None:
+    sizes, length = case
+    rows = lengths_of(pack_sizes("best-fit", sizes, length))
+    assert sorted(length - sum(row) for row in rows) == best_fit_by_lists(sizes, length)
 
 
 @pytest.mark.parametrize("packing", STRATEGIES)

@@ -56,6 +56,8 @@ class Case:
             boundaries = Boundaries(
                 lambda document: (np.arange(self.lengths[document]) * 7 + document) % 10,
                 np.arange(10) % 3 == 0,
+                np.arange(10) == 1,
+                np.arange(10) == 8,
             )
         return window_of(self.lengths, self.chosen, self.kinds, boundaries=boundaries)
 
@@ -372,10 +374,15 @@ def test_neighbours_of_one_source_are_counted_by_the_first_segments() -> None:
 
 
 def test_imbalance_is_measured_over_whole_steps() -> None:
-    figures = figures_for([8, 4, 8], 8, packing="next-fit", ranks=2)
+    figures = figures_for([8, 4, 6], 8, packing="next-fit", ranks=2)
     assert figures.mean_imbalance == figures.worst_imbalance == 64 / 40
-    figures = figures_for([8, 4, 8], 8, packing="next-fit", ranks=4)
+    figures = figures_for([8, 4, 6], 8, packing="next-fit", ranks=4)
     assert figures.mean_imbalance == figures.worst_imbalance == 1
+
+
+def test_buckets_have_as_many_sequences_as_there_must_be() -> None:
+    figures = figures_for([7, 3], 8, packing="length-buckets", smallest_bucket=1)
+    assert (figures.sequences, figures.lower_bound, figures.gap) == (5, 5, 0)
 
 
 def test_figures_of_nothing_are_defined() -> None:

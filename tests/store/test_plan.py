@@ -17,7 +17,7 @@ import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
 from tokenmill.records import Segments, Sequences
-from tokenmill.store import plan as plan_module
+from tokenmill.store import arrays
 from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.manifest import FileEntry
@@ -221,31 +221,34 @@ def test_an_array_of_another_size_is_refused(
 
 @pytest.mark.parametrize("name", ["documents", "starts", "lengths"])
 @pytest.mark.parametrize(
-    ("other", "why"),
+    "other",
     [
-        (np.zeros(4, "<i4"), "it holds int32 of shape (4,)"),
-        (np.zeros(4, "<f4"), "it holds float32 of shape (4,)"),
-        (np.zeros(4, ">u4"), "it holds >u4 of shape (4,)"),
-        (np.zeros((2, 2), "<u4"), "it holds uint32 of shape (2, 2)"),
-        (np.zeros(3, "<u4"), "it holds uint32 of shape (3,)"),
-        (np.zeros((), "<u4"), "it holds uint32 of shape ()"),
+        np.zeros(4, "<i4"),
+        np.zeros(4, "<f4"),
+        np.zeros(4, ">u4"),
+        np.zeros((2, 2), "<u4"),
+        np.zeros(3, "<u4"),
+        np.zeros((), "<u4"),
     ],
+    ids=["signed", "float", "big-endian", "table", "shorter", "scalar"],
 )
 def test_an_array_of_another_dtype_or_shape_is_refused(
-    name: str, other: np.ndarray, why: str, tmp_path: Path
+    name: str, other: np.ndarray, tmp_path: Path
 ) -> None:
     write_plan(tmp_path / "plan")
-    np.save(tmp_path / "plan" / f"{name}.npy", other)
+    path = tmp_path / "plan" / f"{name}.npy"
+    np.save(path, other)
     reseal(tmp_path / "plan")
     with pytest.raises(VerificationError, match="a plan is damaged") as caught:
         Plan(tmp_path / "plan")
-    assert caught.value.why == why
+    assert caught.value.where == str(path)
+    assert caught.value.why == "it is no array of 4 numbers of type <u4"
 
 
 def test_offsets_are_signed_and_64_bits_wide(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     np.save(tmp_path / "plan" / "offsets.npy", np.array([0, 1, 3, 4], "<u8"))
-    with pytest.raises(VerificationError, match="it holds uint64"):
+    with pytest.raises(VerificationError, match="it is no array of 4 numbers of type <i8"):
         Plan(tmp_path / "plan")
 
 
@@ -352,15 +355,20 @@ def test_a_moved_plan_is_the_same_plan(tmp_path: Path) -> None:
     assert rows(Plan(tmp_path / "moved")) == SEQUENCES
 
 
-@pytest.mark.parametrize(
-    ("format", "version"), [("tokenmill-plan", 2), ("tokenmill-plan", 0), ("tokenmill", 1)]
-)
-def test_another_format_is_refused(format: str, version: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "version"), [("tokenmill-plan", 0), ("tokenmill", 1)])
+def test_another_format_is_refused(name: str, version: int, tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
-    reseal(tmp_path / "plan", format=format, format_version=version)
-    with pytest.raises(UserError, match="unknown plan format") as caught:
+    reseal(tmp_path / "plan", format=name, format_version=version)
+    with pytest.raises(VerificationError, match="not a plan of tokenmill") as caught:
         Plan(tmp_path / "plan")
-    assert caught.value.why == f"{format!r}, version {version}"
+    assert caught.value.why == f"format {name!r}, version {version}"
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", format_version=2)
+    with pytest.raises(UserError, match="the file has format version 2"):
+        Plan(tmp_path / "plan")
 
 
 def test_a_newer_format_with_more_fields_is_called_newer_and_not_damaged(tmp_path: Path) -> None:
@@ -417,7 +425,7 @@ def test_what_is_no_plan_is_never_touched(
     make(tmp_path / "plan")
     with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
         write_plan(tmp_path / "plan", overwrite=overwrite)
-    assert caught.value.why == "it is no plan"
+    assert caught.value.why == "it is no plan, or holds more than one"
     assert names(tmp_path) == ["plan"]
     if (tmp_path / "plan").is_dir():
         assert names(tmp_path / "plan") in ([], ["notes.txt"])
@@ -477,11 +485,10 @@ def test_an_overwrite_that_was_interrupted_can_be_repeated(
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     with (
-        pytest.raises(KeyError),
+        pytest.raises(AttributeError),
         PlanWriter(tmp_path / "plans" / "plan", num_documents=4) as writer,
     ):
-        writer.append(sequences(FIRST_WINDOW), first_document=0, num_shards=2)
-        raise KeyError
+        writer.append(None, first_document=0, num_shards=2)  # type: ignore[arg-type]
     assert names(tmp_path / "plans") == []
 
 
@@ -535,14 +542,15 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(
     def open_small(path: Path, mode: str, buffering: int) -> io.BufferedWriter:
         return io.BufferedWriter(FullDisk(path, "w"), buffer_bytes)
 
-    monkeypatch.setattr(plan_module, "open", open_small, raising=False)
-    many = sequences([[(0, 0, 1)]] * 1000)
-    with (
-        pytest.raises(StorageError, match="cannot write the plan") as caught,
-        PlanWriter(tmp_path / "plan", num_documents=1) as writer,
-    ):
-        writer.append(many, first_document=0, num_shards=1)
-        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+    monkeypatch.setattr(arrays, "open", open_small, raising=False)
+
+    def write_many() -> None:
+        with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
+            writer.append(sequences([[(0, 0, 1)]] * 1000), first_document=0, num_shards=1)
+            writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+
+    with pytest.raises(StorageError, match="cannot write the plan") as caught:
+        write_many()
     assert "No space left" in caught.value.why
     assert names(tmp_path) == []
 
@@ -553,7 +561,7 @@ def test_a_disk_that_is_full_at_once_is_left_empty(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(plan_module, "open", refuse, raising=False)
+    monkeypatch.setattr(arrays, "open", refuse, raising=False)
     with pytest.raises(StorageError, match="cannot write the plan"):
         write_plan(tmp_path / "plan")
     assert names(tmp_path) == []

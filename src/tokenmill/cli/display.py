@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tokenmill.cli.plan_display import plan_lines, plan_values
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
@@ -88,6 +89,7 @@ class JsonDisplay(Display):
             "audited_documents": run.audited_documents,
             "seconds": run.seconds,
             "peak_bytes": run.peak_bytes,
+            "plans": [plan_values(plan) for plan in report.plans],
         }
         self._emit("finished", values)
 
@@ -193,6 +195,8 @@ def summary_lines(report: BuildReport) -> list[str]:
             ("memory", f"{size_text(run.peak_bytes)} at most"),
         ]
     lines += [f"{name:>12}  {value}" for name, value in facts]
+    for plan in report.plans:
+        lines += ["", *plan_lines(plan)]
     out = report.dataset.folder
     lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
     return lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from typing import Any
 
 from tokenmill.cli.terminal import safe_text
 from tokenmill.errors import UserError
@@ -63,14 +62,14 @@ def _show_document(options: argparse.Namespace) -> None:
 
 
 def _show_plan(options: argparse.Namespace) -> None:
-    from tokenmill.cli.plan_display import plan_json, plan_lines, sequence_pictures
+    from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
     from tokenmill.run.packing import PlanReport, figures_of, open_plan
     from tokenmill.store.dataset import Dataset
 
     plan = open_plan(Dataset(options.dataset), options.plan)
     report = PlanReport(plan, figures_of(plan), already_there=True)
     if options.json:
-        print(plan_json(report))
+        _print_json(plan_values(report))
         return
     print("\n".join([*plan_lines(report), "", *sequence_pictures(plan)]))
 
@@ -131,7 +130,7 @@ def _show_dataset(options: argparse.Namespace) -> None:
         )
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def _print_json(value: dict[str, object]) -> None:
     import msgspec
 
     print(msgspec.json.encode(value).decode())

@@ -45,31 +45,28 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.store.dataset import Dataset
 
     chosen = make_pack_options(given_options(options, PackOptions))
-    if options.name and (options.plan_out or not _is_name(options.name)):
-        why = f"--name {options.name!r}" + (" and --plan-out" if options.plan_out else "")
-        raise UserError("a plan is given a name in plans/ or a folder elsewhere", why=why)
+    if options.name is not None and options.plan_out:
+        raise UserError("a plan has a name in plans/ or a folder elsewhere: --name or --plan-out")
     dataset = Dataset(options.dataset)
     if options.compare:
         return _compare(dataset, chosen, json=options.json)
     return _pack(dataset, chosen, options)
 
 
-def _is_name(name: str) -> bool:
-    return Path(name).name == name and not name.startswith(".")
-
-
 def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) -> int:
+    import msgspec
+
     from tokenmill.cli.meter import meter
-    from tokenmill.cli.plan_display import plan_json, plan_lines
-    from tokenmill.run.packing import pack
+    from tokenmill.cli.plan_display import plan_lines, plan_values
+    from tokenmill.run.packing import named_plan_folder, pack
 
     folder = Path(options.plan_out) if options.plan_out else None
-    if options.name:
-        folder = dataset.folder / "plans" / options.name
+    if options.name is not None:
+        folder = named_plan_folder(dataset, options.name)
     with meter() as advance:
         report = pack(dataset, chosen, folder, overwrite=options.overwrite, advance=advance)
     if options.json:
-        print(plan_json(report))
+        print(msgspec.json.encode(plan_values(report)).decode())
         return 0
     if report.already_there:
         print("nothing to do: the plan is complete")

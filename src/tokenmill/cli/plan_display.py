@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,15 +89,14 @@ def comparison_lines(rows: list[Compared]) -> list[str]:
     return lines
 
 
-def plan_json(report: PlanReport) -> str:
-    """The plan's folder, id and figures."""
-    values = {
-        "folder": str(report.plan.folder),
+def plan_values(report: PlanReport) -> dict[str, object]:
+    """The plan's folder, id and figures, for JSON."""
+    return {
+        "folder": os.fsencode(report.plan.folder).decode("utf-8", "replace"),
         "plan_id": report.plan.manifest.plan_id,
         "already_there": report.already_there,
         "figures": report.figures,
     }
-    return msgspec.json.encode(values).decode()
 
 
 def comparison_json(rows: list[Compared]) -> str:

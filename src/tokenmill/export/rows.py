@@ -17,16 +17,17 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
+import xxhash
 from msgspec import Meta
 
 from tokenmill.errors import OutputConflictError
 from tokenmill.export.columns import DTYPES, Format, columns_of, token_bytes
 from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
-from tokenmill.load.order import banded, sequence_keys, shuffled
+from tokenmill.load.order import banded, sequence_keys, shuffled, step_size
 from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
 from tokenmill.records import Int64Array
-from tokenmill.store.canonical import write_sealed
+from tokenmill.store.canonical import canonical_json, sealed, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
@@ -131,7 +132,7 @@ def export(
                 )
                 _distribute(reader, each, spool, advance)
                 files += _write(each, spool, temporary, options.format, advance)
-            (temporary / "spool").rmdir()
+            shutil.rmtree(temporary / "spool", ignore_errors=True)
             manifest = _describe(reader, options, temporary, files)
             os.replace(temporary, out)
         finally:
@@ -144,7 +145,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
     order = shuffled(reader.plan, options.seed)
     if options.order_by is not None:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
-        order = banded(order, keys, options.bands)
+        order = banded(order, keys, options.bands, step_size(reader.plan))
     order = order[: options.max_sequences]
     lengths = plan_row_lengths(reader.plan, reader.options)[order]
     return [
@@ -196,9 +197,13 @@ def _write(
 def _describe(
     reader: RowReader, options: ExportOptions, out: Path, files: list[Path]
 ) -> ExportManifest:
+    plan_id = reader.plan.manifest.plan_id
+    if options.format == "datasets":
+        fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([plan_id, options]))
+        files = files + describe_for_datasets(out, files, fingerprint)
     manifest = ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
-        plan_id=reader.plan.manifest.plan_id,
+        plan_id=plan_id,
         options=options,
         dtypes=DTYPES[options.format],
         pad_id=reader.pad_id,
@@ -208,7 +213,5 @@ def _describe(
             for path in files
         ],
     )
-    if options.format == "datasets":
-        describe_for_datasets(out, files)
     write_sealed(out / EXPORT_NAME, manifest)
-    return manifest
+    return sealed(manifest)

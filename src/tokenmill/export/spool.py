@@ -39,7 +39,7 @@ class Spool:
                 "labels": rows.labels,
             }
             for name in self._dtypes:
-                with open(self._path(number, name), "ab", buffering=0) as file:
+                with open(self._path(number, name), "ab") as file:
                     file.write(values[name][chosen].data)
 
     def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:

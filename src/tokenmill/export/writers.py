@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
-import xxhash
 
-from tokenmill.errors import UserError
+from tokenmill.errors import StorageError, UserError
 from tokenmill.export.columns import Columns
 
 if TYPE_CHECKING:
@@ -37,24 +36,23 @@ class NpyWriter(Writer):
 
     def __init__(self, stem: Path, num_rows: int) -> None:
         self._stem, self._num_rows = stem, num_rows
-        self._files: dict[Path, BinaryIO] = {}
+        self._paths: list[Path] = []
 
     def append(self, columns: Columns) -> None:
         """Add rows to every file."""
         for name, values in columns.items():
             path = self._stem.with_name(f"{self._stem.name}.{name}.npy")
-            if path not in self._files:
-                self._files[path] = open(path, "wb", buffering=0)  # noqa: SIM115 - see finish
-                shape = (self._num_rows, values.shape[1])
-                header = {"descr": values.dtype.str, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(self._files[path], header)
-            self._files[path].write(values.data)
+            with open(path, "ab") as file:
+                if path not in self._paths:
+                    self._paths.append(path)
+                    shape = (self._num_rows, values.shape[1])
+                    header = {"descr": values.dtype.str, "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(file, header)
+                file.write(values.data)
 
     def finish(self) -> list[Path]:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
-        return list(self._files)
+        """The files are complete already."""
+        return self._paths
 
 
 class TorchWriter(Writer):
@@ -84,7 +82,10 @@ class TorchWriter(Writer):
     def finish(self) -> list[Path]:
         """Save the tensors."""
         tensors = {name: self._torch.from_numpy(each) for name, each in self._columns.items()}
-        self._torch.save(tensors, self._path)
+        try:
+            self._torch.save(tensors, self._path)
+        except RuntimeError as error:  # what torch makes of a failed write
+            raise StorageError("cannot write", where=str(self._path), why=str(error)) from error
         return [self._path]
 
 
@@ -146,19 +147,21 @@ WRITERS: dict[str, Callable[[Path, int], Writer]] = {
 """Makes a writer of a path without its ending and the number of rows that it will get."""
 
 
-def describe_for_datasets(folder: Path, files: list[Path]) -> None:
-    """The two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
+def describe_for_datasets(folder: Path, files: list[Path], fingerprint: str) -> list[Path]:
+    """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
     state: dict[str, Any] = {
         "_data_files": [{"filename": path.name} for path in files],
-        "_fingerprint": xxhash.xxh3_64_hexdigest("".join(path.name for path in files).encode()),
+        "_fingerprint": fingerprint,
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,
         "_output_all_columns": False,
         "_split": None,
     }
-    (folder / "state.json").write_bytes(msgspec.json.encode(state))
-    (folder / "dataset_info.json").write_bytes(b"{}")
+    contents = {"state.json": msgspec.json.encode(state), "dataset_info.json": b"{}"}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
 
 
 def _table(columns: Columns) -> pa.Table:

@@ -11,7 +11,7 @@ part of the state, so that a resumed run goes on with exactly the same batches:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,11 +38,17 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Tokens of a row, where rows are cut shorter than the sequences of the plan."""
 
 
+class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int
+    phases: list[Phase]
+
+
 class Curriculum:
     """The batches of one epoch.
 
     `order` (shape (num_sequences,)) is the shuffled epoch, `keys` gives the values of a key for
-    every sequence, `batch_size` counts sequences of the plan in a step over all ranks.
+    every sequence, `batch_size` counts sequences of the plan in a step over all ranks. Groups of
+    `step_size` sequences stay together, as `load.order.step_size` says of a plan.
     """
 
     def __init__(
@@ -51,12 +57,16 @@ class Curriculum:
         keys: Callable[[str], FloatArray],
         batch_size: int,
         phases: tuple[Phase, ...] = (Phase(),),
+        step_size: int = 1,
     ) -> None:
+        if batch_size < 1 or batch_size % step_size:
+            why = f"got {batch_size}, and {step_size} sequences stay together"
+            raise UserError("a batch has at least one sequence, and whole groups of them", why=why)
         self._order, self._keys, self.batch_size = order, keys, batch_size
+        self._step_size = step_size
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
-        for phase in phases:
-            self.change(phase)
+        self._set_phases(phases)
 
     @property
     def num_steps(self) -> int:
@@ -86,7 +96,8 @@ class Curriculum:
             rest = self._order[left[self._order]]
         if phase.by is not None:
             keys = self._keys(phase.by)
-            rest = banded(rest, -keys if phase.descending else keys, phase.bands)
+            keys = -keys if phase.descending else keys
+            rest = banded(rest, keys, phase.bands, self._step_size)
         self._phases.append(phase)
         self._orders.append(rest)
 
@@ -118,11 +129,21 @@ class Curriculum:
             UserError: the state is of another version, or damaged.
         """
         try:
-            phases = msgspec.convert(state["phases"], list[Phase])
-        except (KeyError, msgspec.ValidationError) as error:
+            found = msgspec.convert(state, _State)
+        except msgspec.ValidationError as error:
             raise UserError("not the state of a curriculum", why=str(error)) from error
-        if state.get("version") != STATE_VERSION or not phases:
-            raise UserError("the state is of another version", why=f"{state.get('version')!r}")
+        if found.version != STATE_VERSION:
+            raise UserError("the state is of another version", why=f"version {found.version}")
+        before = self._phases, self._orders
+        try:
+            self._set_phases(found.phases)
+        except UserError:
+            self._phases, self._orders = before
+            raise
+
+    def _set_phases(self, phases: Sequence[Phase]) -> None:
+        if not phases:
+            raise UserError("a curriculum has at least one phase")
         self._phases, self._orders = [], []
         for phase in phases:
             self.change(phase)

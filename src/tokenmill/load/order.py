@@ -1,7 +1,8 @@
 """The order in which sequences are trained on: shuffled, or shuffled within bands of a key.
 
 Both are pure functions of the plan, a seed and an epoch. Where a plan balances ranks, the
-sequences of a step stay together and groups of them are shuffled.
+sequences of a step stay together: groups of them are shuffled or sorted. Sequences at the end of
+a window that make no complete group come last.
 """
 
 from __future__ import annotations
@@ -24,22 +25,38 @@ FloatArray = npt.NDArray[np.float64]
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:
     """Shape (num_sequences,): the sequence that stands at each place of an epoch."""
-    group = plan.manifest.options["ranks"] if plan.manifest.options["packing"] == "balanced" else 1
-    num_groups = -(-len(plan) // group)
-    groups = Permutation(num_groups, seed, epoch)(np.arange(num_groups))
-    order = (groups[:, None] * group + np.arange(group)).reshape(-1)
-    return order[order < len(plan)]
+    size = step_size(plan)
+    windows = zip(plan.window_starts[:-1].tolist(), plan.window_starts[1:].tolist(), strict=True)
+    parts = [np.arange(first, stop - size + 1, size) for first, stop in windows]
+    firsts = np.concatenate([*parts, np.empty(0, np.int64)])
+    shuffled_firsts = firsts[Permutation(len(firsts), seed, epoch)(np.arange(len(firsts)))]
+    order = (shuffled_firsts[:, None] + np.arange(size)).reshape(-1)
+    if len(order) == len(plan):
+        return order
+    rest = np.ones(len(plan), np.bool_)
+    rest[order] = False
+    return np.concatenate([order, np.flatnonzero(rest)])
 
 
-def banded(order: Int64Array, keys: FloatArray, bands: int) -> Int64Array:
+def step_size(plan: Plan) -> int:
+    """Sequences of a plan that belong into one step: as many as ranks if it balances them."""
+    options = plan.manifest.options
+    return int(options["ranks"]) if options["packing"] == "balanced" else 1
+
+
+def banded(order: Int64Array, keys: FloatArray, bands: int, size: int = 1) -> Int64Array:
     """`order` sorted by key in `bands` bands of equal size, each in the order that it had.
 
     `keys` has shape (num_sequences,). Sequences with nearly equal keys come in nearly equal
-    steps, and yet a batch is not made of one pattern.
+    steps, and yet a batch is not made of one pattern. Groups of `size` sequences stay together
+    and are sorted by their mean key.
     """
-    ranks = np.empty(len(order), np.int64)
-    ranks[np.argsort(keys[order], kind="stable")] = np.arange(len(order))
-    return order[np.argsort(ranks * bands // max(len(order), 1), kind="stable")]
+    groups = order[: len(order) // size * size].reshape(-1, size)
+    ranks = np.empty(len(groups), np.int64)
+    ranks[np.argsort(keys[groups].mean(axis=1), kind="stable")] = np.arange(len(groups))
+    band_of = ranks * min(bands, len(groups)) // max(len(groups), 1)
+    sorted_groups = groups[np.argsort(band_of, kind="stable")]
+    return np.concatenate([sorted_groups.reshape(-1), order[groups.size :]])
 
 
 def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> FloatArray:
@@ -60,8 +77,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
     if dataset is None:
         raise UserError(f"a curriculum by the column {key!r} needs the dataset")
     values = _column(dataset, key)[plan.documents]
-    totals = np.concatenate([[0.0], np.cumsum(values)])
-    means: FloatArray = (totals[plan.offsets[1:]] - totals[plan.offsets[:-1]]) / counts
+    means: FloatArray = np.add.reduceat(values, plan.offsets[:-1]) / counts
     return means
 
 
@@ -86,9 +102,10 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
         except pa.ArrowInvalid as error:
             why = str(error)
             raise UserError(f"the column {name!r} does not hold numbers", why=why) from error
-        if numbers.null_count:
-            why = f"{numbers.null_count} documents have no value"
+        values = numbers.to_numpy()  # what is missing becomes NaN
+        if gaps := int((~np.isfinite(values)).sum()):
+            why = f"{gaps} documents of a shard have no finite value"
             raise UserError(f"the column {name!r} has gaps", why=why)
-        parts.append(numbers.to_numpy())
+        parts.append(values)
     result: FloatArray = np.concatenate(parts)
     return result

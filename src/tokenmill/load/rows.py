@@ -134,37 +134,45 @@ class RowReader:
             segments = (layout.starts[places], layout.lengths[places], layout.kinds[places])
             shard_ids = np.asarray(shard.ids)
             _copy((ids, flags), shard_ids, sources, at, segments, (self._bos, self._eos))
-            is_next = self._labels == "next"
-            _label((labels, flags), shard_ids, sources, at, segments, is_next, self._masked_overlap)
+            _label((labels, flags), shard_ids, sources, at, segments, self._label_rules)
             self._mask_no_loss(rows, layout, places, shard, local)
         _start_padding(flags)
         return rows
 
     @cached_property
-    def _masked_overlap(self) -> int:
+    def _label_rules(self) -> tuple[bool, bool, int]:
+        """Labels are the next tokens; what follows a BOS is a target; tokens of overlap masked."""
         options = self.options
-        repeats = options.long_documents == "sliding-window" and not options.overlap_in_loss
-        return options.overlap if repeats else 0
+        is_next = self._labels == "next"
+        # What a BOS precedes is the target of the segment before, if there is one.
+        after_bos = not is_next or options.long_documents == "keep-end"
+        masks = options.long_documents == "sliding-window" and not options.overlap_in_loss
+        return is_next, after_bos, options.overlap if masks else 0
 
     def _layout(self, sequences: Int64Array, row_length: int) -> _Layout:
         plan, options = self.plan, self.options
         first, last = plan.offsets[sequences], plan.offsets[sequences + 1]
         counts = last - first
+        if (first < 0).any() or (counts < 1).any() or (last > len(plan.documents)).any():
+            raise self._damaged("its offsets are out of order")
         rows = np.repeat(np.arange(len(sequences)), counts)
         within = np.arange(len(rows)) - np.repeat(offsets_from_lengths(counts)[:-1], counts)
         index = np.repeat(first, counts) + within
         documents = plan.documents[index].astype(np.int64)
         starts = plan.starts[index].astype(np.int64)
         lengths = plan.lengths[index].astype(np.int64)
-        if len(documents) and int(documents.max()) >= self.dataset.num_documents:
+        if ((documents < 0) | (documents >= self.dataset.num_documents)).any():
             raise self._damaged("it names documents that do not exist")
+        if (lengths < 1).any():
+            raise self._damaged("a segment has no token")
         shards = np.searchsorted(self._first_documents, documents, side="right") - 1
         goes_on = starts + lengths < self._document_lengths(documents, shards)
         has_bos, has_eos = set_at_cuts(options)
         bos, eos = has_bos & (starts > 0), has_eos & goes_on
         joined = np.zeros(len(rows), np.bool_)
         if options.long_documents == "keep-both-ends":
-            joined[1:] = (documents[1:] == documents[:-1]) & (within[1:] > 0)
+            same_document = (documents[1:] == documents[:-1]) & (within[1:] > 0)
+            joined[1:] = same_document & (starts[1:] > starts[:-1])
         multiple = options.segment_multiple
         sizes = (lengths + bos + eos + multiple - 1) // multiple * multiple
         places = offsets_from_lengths(sizes)
@@ -184,6 +192,8 @@ class RowReader:
 
     def _by_shard(self, layout: _Layout) -> Iterator[tuple[int, Int64Array]]:
         """Shards, and the indices of their segments in the order of the shard."""
+        if not len(layout.shards):
+            return
         order = np.lexsort((layout.documents, layout.shards))
         numbers, firsts = np.unique(layout.shards[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
@@ -199,15 +209,15 @@ class RowReader:
         spans = self._no_loss(shard)
         if spans is None:
             return
-        shift = 0 if self._labels == "aligned" else 1
+        shift = 0 if self._labels == "aligned" else 1  # a label stands so far before its token
         for place, document in zip(places.tolist(), local.tolist(), strict=True):
             start, length = int(layout.starts[place]), int(layout.lengths[place])
             row = rows.flags[layout.rows[place]]
             column = int(layout.columns[place]) + bool(layout.kinds[place] & BOS)
             for span in spans[document] or ():
-                first = max(span["start"] - start, 0) - shift
-                last = min(span["stop"] - start, length + shift) - shift
-                row[max(column + first, 0) : max(column + last, 0)] &= ~TARGET
+                first = max(span["start"] - start, shift)
+                stop = min(span["stop"] - start, length + shift)
+                row[column + first - shift : column + max(stop, first) - shift] &= ~TARGET
 
     def _no_loss(self, shard: Shard) -> list[Any] | None:
         """Token ranges without loss of each document, or None; those of one shard are kept."""
@@ -269,17 +279,16 @@ def _label(
     sources: Int64Array,
     places: tuple[Int64Array, Int64Array],
     segments: tuple[Int64Array, Int64Array, Int64Array],
-    is_next: bool,
-    overlap: int,
+    rules: tuple[bool, bool, int],
 ) -> None:
     """Mark the targets of segments; where they are the next tokens, store them as well."""
+    is_next, after_bos, overlap = rules
     for i in range(len(sources)):
         row_labels, row_flags = rows[0][places[0][i]], rows[1][places[0][i]]
         start, length, kind = segments[0][i], segments[1][i], segments[2][i]
         column = places[1][i] + (1 if kind & BOS else 0)
-        # Token j of the segment is a target unless nothing precedes it, or it is overlap. What a
-        # BOS precedes is the target of the segment before where labels are the next token.
-        first = 0 if kind & BOS and not is_next else 1
+        # Token j of the segment is a target unless nothing precedes it, or it is overlap.
+        first = 0 if kind & BOS and after_bos else 1
         if start > 0:
             first = max(first, overlap)
         # A document that goes on has one more target: that of the last token.

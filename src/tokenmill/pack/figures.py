@@ -69,7 +69,7 @@ class Figures(Totals, kw_only=True):
     lower_bound: int
     """No packing of these pieces has fewer sequences."""
     planned_globally: int | None
-    """Sequences of best-fit if all shards were one window."""
+    """Sequences of best-fit if all shards were one window; None where kinds are kept apart."""
 
     @property
     def fill(self) -> float:
@@ -129,7 +129,7 @@ class Ledger:
         """The sums, with the bounds that they are to be compared with."""
         options, order = self.options, self.order
         globally = None
-        if options.packing == "best-fit":
+        if options.packing == "best-fit" and options.separate_by is None:
             placements = best_fit(self.piece_sizes, options.length, options.segment_limit)
             globally = placements.num_sequences
         return Figures(

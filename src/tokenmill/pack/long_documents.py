@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,10 @@ class Boundaries:
     ids_of: Callable[[int], npt.NDArray[np.integer]]
     """The token ids of a document of the window."""
     ends: npt.NDArray[np.bool_]
-    """Shape (largest id + 1,): whether a boundary may follow a token."""
+    """Shape (largest id + 1,): whether a boundary follows a token."""
+    opens: npt.NDArray[np.bool_]
+    """Shape (largest id + 1,): whether one follows it and a token that `closes` together."""
+    closes: npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -160,7 +164,8 @@ def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Arr
     """Turn each document of which both ends are kept into the two segments that it stands for."""
     whole = sequences.segments
     parted = whole.lengths < lengths[whole.documents]
-    head = math.ceil(options.start_share * options.length)
+    share = Fraction(str(options.start_share))  # 0.55 of 100 is 55, not 56
+    head = math.ceil(share * options.length)
     both = np.repeat(parted, 1 + parted)
     segments = whole.take(np.repeat(np.arange(len(whole)), 1 + parted))
     is_tail = np.zeros(len(segments), np.bool_)
@@ -243,12 +248,13 @@ def _split_at_boundaries(
     all_starts: list[npt.NDArray[np.int32]] = []
     counts = np.ones(len(taken), np.int64)
     whole = np.zeros(1, np.int32)
+    tables = (boundaries.ends, boundaries.opens, boundaries.closes)
     for i, document in enumerate(documents.tolist()):
         if taken[i] <= room[0]:
             all_starts.append(whole)
             continue
         ids = np.asarray(boundaries.ids_of(document))
-        all_starts.append(_boundary_starts(ids, boundaries.ends, *room, slack))
+        all_starts.append(_boundary_starts(ids, tables, *room, slack))
         counts[i] = len(all_starts[-1])
     starts = np.concatenate(all_starts)
     ends = np.empty_like(starts)
@@ -261,20 +267,22 @@ def _split_at_boundaries(
 @compiled
 def _boundary_starts(
     ids: npt.NDArray[np.integer],
-    ends: npt.NDArray[np.bool_],
+    tables: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
     room: int,
     bos: int,
     eos: int,
     slack: int,
 ) -> Int32Array:
     """Where the segments of one document start: after the last boundary that is near enough."""
+    ends, opens, closes = tables
     starts = [0]
     before = 0
     while len(ids) - starts[-1] > room - before:
         full = starts[-1] + room - before - eos
         stop = full
         for place in range(full, max(full - slack, starts[-1]), -1):
-            if ends[ids[place - 1]]:
+            last, second_last = ids[place - 1], ids[place - 2]  # place is at least 1 there
+            if ends[last] or (place > 1 and opens[second_last] and closes[last]):
                 stop = place
                 break
         starts.append(stop)

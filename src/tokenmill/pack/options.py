@@ -91,11 +91,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
         Positive, Meta(description="length-buckets: the shortest sequence, a power of two")
     ] = 256
     cut_cost: Annotated[
-        NonNegative | None,
+        Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)] | None,
         Meta(description="order-preserving: padding that one cut is worth (default: a quarter)"),
     ] = None
     open_sequences: Annotated[
-        Positive, Meta(description="streaming: sequences that are kept open")
+        int, Meta(ge=1, le=1 << 20, description="streaming: sequences that are kept open")
     ] = 1024
     ranks: Annotated[
         Positive,
@@ -136,6 +136,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.max_segments or self.length, self.length)
 
     @property
+    def weights(self) -> dict[str, float]:
+        """How often documents of each value appear."""
+        return dict(filter(None, map(_weight, self.weight)))
+
+    @property
     def slack_tokens(self) -> int:
         """Tokens that are searched for a boundary before a cut."""
         return self.slack or max(self.length // 8, 1)
@@ -156,8 +161,13 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
             yield from self._bucket_problems()
         if self.packing == "order-preserving" and self.max_segments is not None:
             yield "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+        if self.packing == "balanced" and self.separate_by is not None:
+            yield "pack.separate_by: balanced evens out steps over all kinds"
         if bool(self.weight) != (self.weight_by is not None):
             yield "pack: weight and weight_by belong together"
+        for assignment in self.weight:
+            if _weight(assignment) is None:
+                yield f"pack.weight: got {assignment!r}; must be VALUE=WEIGHT, at least 0"
 
     def _room_problems(self) -> Iterator[str]:
         room = self.length - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
@@ -167,6 +177,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
             yield f"pack.overlap: got {self.overlap}; must be less than {room}"
         if self.overlap and self.long_documents != "sliding-window":
             yield "pack.overlap: is for long_documents sliding-window only"
+        if self.long_documents == "keep-both-ends":
+            if self.segment_multiple > 1:
+                yield "pack.segment_multiple: keep-both-ends makes two segments of one text"
+            if self.max_segments == 1:
+                yield "pack.max_segments: keep-both-ends needs two"
         if self.length % self.segment_multiple:
             yield (
                 f"pack.segment_multiple: got {self.segment_multiple}; must divide the sequence "
@@ -187,3 +202,12 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
             yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
         elif smallest > self.length:
             yield "pack.smallest_bucket: is longer than a sequence"
+
+
+def _weight(assignment: str) -> tuple[str, float] | None:
+    value, _, number = assignment.rpartition("=")
+    try:
+        weight = float(number)
+    except ValueError:
+        return None
+    return (value, weight) if value and 0 <= weight < 1e6 else None

@@ -105,11 +105,11 @@ class StreamPacker:
 
     def _give_out(self, closed: Int64Array) -> Sequences:
         """The segments of closed sequences, which leave the packer."""
-        place = np.full(self._num_opened + 1, len(closed), np.int64)
-        oldest = int(self._sequence_of.min()) if len(self._sequence_of) else 0
-        place = place[oldest:]
-        place[closed - oldest] = np.arange(len(closed))
-        places = place[self._sequence_of - oldest]
+        by_number = np.argsort(closed)
+        found = np.searchsorted(closed, self._sequence_of, sorter=by_number)
+        place = np.append(by_number, len(closed))[found]
+        is_closed = np.append(closed, -1)[place] == self._sequence_of
+        places = np.where(is_closed, place, len(closed))
         order = np.argsort(places, kind="stable")
         counts = np.bincount(places, minlength=len(closed) + 1)[: len(closed)]
         offsets = offsets_from_lengths(counts)

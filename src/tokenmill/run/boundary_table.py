@@ -1,4 +1,4 @@
-"""After which tokens a text may be cut: a table over the vocabulary, from the tokenizer itself."""
+"""After which tokens a text may be cut: tables over the vocabulary, from the tokenizer itself."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ _ENDS = {
     "line": re.compile(r"\n\s*$"),
     "paragraph": re.compile(r"\n[^\S\n]*\n\s*$"),
 }
+_BLANK_LINE = re.compile(r"[^\S\n]*\n\s*")
+
+Table = npt.NDArray[np.bool_]
 
 
-def boundary_table(dataset: Dataset, kind: str) -> npt.NDArray[np.bool_]:
-    """Shape (largest id + 1,): whether the text of a token ends a sentence, line or paragraph.
+def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
+    """Three tables of shape (largest id + 1,): a boundary follows a token, or two tokens.
 
-    The end of a line also ends a sentence, that of a paragraph a line. Boundaries that only two
-    tokens make together are not seen.
+    The first is true of tokens whose text ends a sentence, line or paragraph. Many tokenizers
+    part the two line ends of a paragraph: a token that ends a line (the second table) and a blank
+    one (the third) end a paragraph together. The end of a line also ends a sentence, that of a
+    paragraph a line.
     """
     reference = open_reference(dataset)
-    pattern = _ENDS[kind]
-    texts = (reference.decode([token]) for token in range(reference.largest_id + 1))
-    return np.fromiter((pattern.search(text) is not None for text in texts), np.bool_)
+    texts = [reference.decode([token]) for token in range(reference.largest_id + 1)]
+    ends = np.array([_ENDS[kind].search(text) is not None for text in texts], np.bool_)
+    opens, closes = np.zeros_like(ends), np.zeros_like(ends)
+    if kind == "paragraph":
+        opens = np.array([_ENDS["line"].search(text) is not None for text in texts], np.bool_)
+        closes = np.array([_BLANK_LINE.fullmatch(text) is not None for text in texts], np.bool_)
+    return ends, opens, closes

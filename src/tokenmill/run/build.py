@@ -16,7 +16,7 @@ from tokenmill.encode.calibration import Exam, adversarial_texts
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.local import Fleet, run_tasks
-from tokenmill.run.packing import PlanReport, pack
+from tokenmill.run.packing import PlanReport, any_documents, pack
 from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import (
@@ -61,7 +61,6 @@ class BuildEvents:
     on_prepared: Callable[[Preparation], None] = lambda prepared: None
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
-    on_packing: Callable[[str, int, int], None] = lambda stage, done, total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +85,19 @@ def build(
     """
     events = events or BuildEvents()
     report = _build_dataset(recipe, overwrite, events)
-    plans = tuple(_plans(report.dataset, recipe, events))
+    plans = tuple(_plans(report.dataset, recipe))
     return replace(report, plans=plans)
 
 
-def _plans(dataset: Dataset, recipe: Recipe, events: BuildEvents) -> Iterator[PlanReport]:
+def _plans(dataset: Dataset, recipe: Recipe) -> Iterator[PlanReport]:
     """Plan sequences, if the recipe says how long they are to be."""
     if recipe.pack.sequence_length is None:
         return
     both = recipe.pack.subset is None and recipe.read.validation > 0
     for subset in ("train", "validation") if both else (recipe.pack.subset,):
         options = msgspec.structs.replace(recipe.pack, subset=subset)
-        yield pack(dataset, options, advance=events.on_packing)
+        if not both or any_documents(dataset, options):
+            yield pack(dataset, options)
 
 
 def _build_dataset(recipe: Recipe, overwrite: bool, events: BuildEvents) -> BuildReport:

@@ -16,7 +16,7 @@ from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
-from tokenmill.run.boundary_table import boundary_table
+from tokenmill.run.boundary_table import Table, boundary_tables
 from tokenmill.run.selection import Chosen, Selection
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
@@ -67,11 +67,10 @@ def pack(
         UserError: an option cannot be met.
         OutputConflictError: another plan stands there.
     """
-    folder = folder or plan_folder(dataset, options)
+    folder = Path.cwd() / (folder or plan_folder(dataset, options))
     if not overwrite and (folder / PLAN_NAME).is_file():
         return _already_there(dataset, options, folder)
-    if not overwrite:
-        check_plan_folder(folder)
+    check_plan_folder(folder, overwrite=overwrite)
     ledger = Ledger(options)
     with PlanWriter(folder, dataset.num_documents) as writer:
         for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
@@ -108,7 +107,30 @@ def compare(
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
     """Where a plan goes by default."""
     subset = f"-{options.subset}" if options.subset else ""
-    return dataset.folder / "plans" / f"{options.packing}-{options.length}{subset}"
+    return named_plan_folder(dataset, f"{options.packing}-{options.length}{subset}")
+
+
+def named_plan_folder(dataset: Dataset, name: str) -> Path:
+    """The folder of a plan in its dataset.
+
+    Raises:
+        UserError: the name is not a plain one.
+    """
+    if Path(name).name != name or name.startswith("."):
+        why = f"got {name!r}"
+        raise UserError("a plan's name is one plain word, without slashes", why=why)
+    return dataset.folder / "plans" / name
+
+
+def any_documents(dataset: Dataset, options: PackOptions) -> bool:
+    """Whether there is anything to pack."""
+    selection = Selection(dataset, options)
+    first = 0
+    for shard in dataset.shards:
+        if len(selection.choose(shard, first).documents):
+            return True
+        first += shard.entry.documents
+    return False
 
 
 def plan_names(dataset: Dataset) -> list[str]:
@@ -147,12 +169,12 @@ def packed_windows(
         raise UserError(
             "the options of the plan do not fit together", why="\n       ".join(problems)
         )
-    ends = None
+    tables = None
     if options.long_documents == "split-at-boundary":
-        ends = boundary_table(dataset, options.split_at)
+        tables = boundary_tables(dataset, options.split_at)
     done = 0
     for parts in _windows(dataset, options, ledger):
-        window = _window_of(parts, ends)
+        window = _window_of(parts, tables)
         packed = pack_window(window, options)
         ledger.add(packed)
         yield parts[0].first_document, len(parts), packed
@@ -163,6 +185,7 @@ def packed_windows(
         if not ledger.totals.documents:
             reasons = ledger.left_out.lost_documents.items()
             why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
+            why += f"; the subset asked for is {options.subset!r}" if options.subset else ""
         raise UserError("there is nothing to pack", where=str(dataset.folder), why=why)
 
 
@@ -206,7 +229,7 @@ def _windows(dataset: Dataset, options: PackOptions, ledger: Ledger) -> Iterator
         yield complete + current
 
 
-def _window_of(parts: list[_Part], ends: np.ndarray | None) -> Window:
+def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
     counts = [part.shard.entry.documents for part in parts]
     firsts = np.concatenate([[0], np.cumsum(counts)])
     lengths = np.concatenate([part.shard.lengths for part in parts]).astype(np.int32)
@@ -224,5 +247,5 @@ def _window_of(parts: list[_Part], ends: np.ndarray | None) -> Window:
         chosen=chosen.astype(np.int32),
         kinds=np.concatenate(kinds) if kinds else None,
         sources=np.concatenate([part.chosen.sources for part in parts]),
-        boundaries=None if ends is None else Boundaries(ids_of, ends),
+        boundaries=None if tables is None else Boundaries(ids_of, *tables),
     )

@@ -317,6 +317,12 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     yield from recipe.pack.problems()
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
         yield "pack.sequence_length: is missing, and the other options of a plan need it"
+    columns = {"source", "position", "id", "subset"}
+    kept = {name for field in recipe.read.keep for name in (field, f"column.{field}")}
+    for option in ("separate_by", "weight_by"):
+        name = getattr(recipe.pack, option)
+        if name is not None and name not in columns | kept:
+            yield f"pack.{option}: {name!r} is not kept; add it to read.keep"
     memory = recipe.resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,14 +41,12 @@ class Selection:
     dataset: Dataset
     options: PackOptions
     subset: str | None = field(init=False)
-    weights: dict[str, float] = field(init=False)
-    kind_numbers: dict[str | None, int] = field(default_factory=dict)
+    kind_numbers: dict[Any, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         policies = self.dataset.manifest.policies.get("read", {})
         default = "train" if policies.get("validation") else None
         self.subset = self.options.subset or default
-        self.weights = parse_weights(self.options.weight)
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """The documents of a shard that are packed; `first_document` is its first one's number."""
@@ -59,87 +57,73 @@ class Selection:
             wanted.add("subset")
         if len(set(sources)) > 1:
             wanted.add("source")
-        table = _columns(shard, sorted(str(name) for name in wanted))
+        columns = _columns(shard, {str(name) for name in wanted})
         repeats = np.ones(count, np.int64)
         left_out: dict[str, npt.NDArray[np.bool_]] = {}
         if self.subset is not None:
-            other = np.array([value != self.subset for value in _values(table, "subset")], np.bool_)
+            subsets = columns["subset"].to_pylist()
+            other = np.array([value != self.subset for value in subsets], np.bool_)
             left_out["other subset"] = other
             repeats[other] = 0
         if self.options.weight_by is not None:
-            copies = self._copies(_values(table, self.options.weight_by), first_document)
+            values = columns[self.options.weight_by].to_pylist()
+            copies = self._copies(values, first_document)
             left_out["weight"] = (copies == 0) & (repeats > 0)
             repeats *= copies
         kinds = None
         if self.options.separate_by is not None:
-            kinds = self._numbered(_values(table, self.options.separate_by))
+            kinds = self._numbered(columns[self.options.separate_by].to_pylist())
         return Chosen(
             documents=np.repeat(np.arange(count, dtype=np.int32), repeats),
             kinds=kinds,
-            sources=_source_numbers(table, sources, count),
+            sources=_source_numbers(columns, sources, count),
             left_out=left_out,
         )
 
-    def _copies(self, values: list[str | None], first_document: int) -> Int64Array:
+    def _copies(self, values: list[Any], first_document: int) -> Int64Array:
         """How often each document appears: its weight, rounded up or down by its number."""
-        weights = np.array([self.weights.get(str(value), 1.0) for value in values])
+        by_value = self.options.weights
+        weights = np.array(
+            [1.0 if value is None else by_value.get(str(value), 1.0) for value in values]
+        )
         numbers = np.arange(first_document, first_document + len(values), dtype=np.uint64)
         chance = keyed_hash(numbers, WEIGHT_SEED) / 2.0**64
         whole = np.floor(weights)
         copies: Int64Array = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
 
-    def _numbered(self, values: list[str | None]) -> Int32Array:
+    def _numbered(self, values: list[Any]) -> Int32Array:
         numbers = self.kind_numbers
         return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int32)
 
 
-def parse_weights(assignments: list[str]) -> dict[str, float]:
-    """Weights by value, from "value=weight".
-
-    Raises:
-        UserError: one is something else.
-    """
-    weights: dict[str, float] = {}
-    for assignment in assignments:
-        value, _, weight = assignment.rpartition("=")
-        try:
-            weights[value] = float(weight)
-        except ValueError:
-            weights[value] = -1.0
-        if not (value and 0 <= weights[value] < 1e6):
-            raise UserError("a weight is VALUE=WEIGHT, at least 0", why=f"got {assignment!r}")
-    return weights
-
-
-def _columns(shard: Shard, names: list[str]) -> pa.Table | None:
+def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
+    """Columns of the documents table by the names that a user gives them."""
     if not names:
-        return None
+        return {}
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = shard.path("parquet")
-    known = pq.read_schema(path).names
-    found = {name: f"column.{name}" if name not in known else name for name in names}
+    schema = pq.read_schema(path)
+    found = {name: name if name in schema.names else f"column.{name}" for name in names}
+    usable = [field.name for field in schema if not pa.types.is_nested(field.type)]
     for name, column in found.items():
-        if column not in known:
+        if column not in usable:
             raise UserError(
-                f"the documents table has no column {name!r}",
+                f"the documents table has no column {name!r} to choose by",
                 where=str(path),
-                why=f"it has {', '.join(known)}",
+                why=f"it has {', '.join(usable)}",
                 hint="build the dataset with --keep to have further columns",
             )
-    table = pq.read_table(path, columns=list(found.values()))
-    return table.rename_columns({column: name for name, column in found.items()})
+    table = pq.read_table(path, columns=sorted(set(found.values())))
+    return {name: table.column(column) for name, column in found.items()}
 
 
-def _values(table: pa.Table | None, name: str) -> list[str | None]:
-    values: list[str | None] = [] if table is None else table.column(name).to_pylist()
-    return values
-
-
-def _source_numbers(table: pa.Table | None, sources: list[int], count: int) -> Int32Array:
-    if len(set(sources)) <= 1 or table is None:
+def _source_numbers(
+    columns: dict[str, pa.ChunkedArray], sources: list[int], count: int
+) -> Int32Array:
+    if "source" not in columns:
         return np.full(count, sources[0] if sources else 0, np.int32)
-    column = table.column("source").combine_chunks()
-    numbers: Int32Array = column.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    return numbers
+    indices = columns["source"].combine_chunks().indices
+    return indices.to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]

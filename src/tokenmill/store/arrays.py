@@ -6,6 +6,7 @@ what does not begin with exactly the header expected is refused instead of being
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -40,8 +41,9 @@ class ArrayFile:
         self._file.close()
 
     def close(self) -> None:
-        """Close the file as it is."""
-        self._file.close()
+        """Close the file as it is; it is not wanted any more."""
+        with contextlib.suppress(OSError):  # a full disk has been reported already
+            self._file.close()
 
 
 def open_array(path: Path, dtypes: tuple[str, ...], length: int) -> npt.NDArray[Any] | None:

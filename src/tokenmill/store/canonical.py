@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from tokenmill.errors import VerificationError
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.store.files import write_atomically
 
 MAX_JSON_BYTES = 1 << 30
@@ -39,6 +39,30 @@ def read_limited(path: Path) -> bytes:
         why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
         raise VerificationError("the file is too large to be opened", where=str(path), why=why)
     return path.read_bytes()
+
+
+class _Version(msgspec.Struct):
+    format: str
+    format_version: int
+
+
+def refuse_newer(path: Path, name: str, version: int) -> None:
+    """Raise a UserError where a JSON file is of a later version of a format than is known.
+
+    What is damaged passes: `read_sealed` says how.
+    """
+    try:
+        found = msgspec.json.decode(read_limited(path), type=_Version)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    if found.format == name and found.format_version > version:
+        what = "dataset" if name == "tokenmill" else "file"
+        raise UserError(
+            f"the {what} has format version {found.format_version}",
+            where=str(path.parent),
+            why=f"this tokenmill reads up to version {version}",
+            hint="pip install --upgrade tokenmill",
+        )
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:

@@ -9,7 +9,7 @@ import msgspec
 import xxhash
 
 from tokenmill.errors import InternalError, UserError, VerificationError
-from tokenmill.store.canonical import canonical_json, read_limited, read_sealed, write_sealed
+from tokenmill.store.canonical import canonical_json, read_sealed, refuse_newer, write_sealed
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -154,11 +154,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     digest: str = ""
 
 
-class _Version(msgspec.Struct):
-    format: str
-    format_version: int
-
-
 def dataset_id(
     shards: list[ShardEntry], tokenizer: TokenizerEntry, policies: dict[str, Any]
 ) -> str:
@@ -191,17 +186,7 @@ def read_manifest(folder: Path) -> Manifest:
         hint = "run the build again: it resumes" if unfinished else "check the path"
         why = "the build has not finished" if unfinished else "it has no manifest.json"
         raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
-    try:
-        version = msgspec.json.decode(read_limited(path), type=_Version)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        version = _Version("tokenmill", FORMAT_VERSION)  # damaged: read_sealed says how
-    if version.format == "tokenmill" and version.format_version > FORMAT_VERSION:
-        raise UserError(
-            f"the dataset has format version {version.format_version}",
-            where=str(folder),
-            why=f"this tokenmill reads up to version {FORMAT_VERSION}",
-            hint="pip install --upgrade tokenmill",
-        )
+    refuse_newer(path, "tokenmill", FORMAT_VERSION)
     manifest = read_sealed(path, Manifest)
     if manifest.format != "tokenmill" or manifest.format_version < 1:
         why = f"format {manifest.format!r}, version {manifest.format_version}"

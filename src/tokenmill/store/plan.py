@@ -28,7 +28,12 @@ import xxhash
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.records import Int64Array, Sequences
 from tokenmill.store.arrays import ArrayFile, open_array
-from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.canonical import (
+    canonical_json,
+    read_sealed,
+    refuse_newer,
+    write_sealed,
+)
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import fsync_path, path_inside, storage_errors
@@ -72,15 +77,19 @@ class PlanWriter:
         self._temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         wide = num_documents >= 2**32
         dtypes = {"offsets": "<i8", "documents": "<u8" if wide else "<u4"}
-        with storage_errors("write the plan", folder):
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary.mkdir(parents=True)
-            self._files = {
-                name: ArrayFile(self._temporary / f"{name}.npy", dtypes.get(name, "<u4"))
-                for name in ARRAYS
-            }
-        self._files["offsets"].append(np.zeros(1, np.int64))
+        self._files: dict[str, ArrayFile] = {}
         self._windows: list[WindowEntry] = []
+        try:
+            with storage_errors("write the plan", folder):
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                self._temporary.mkdir(parents=True)
+                for name in ARRAYS:
+                    path = self._temporary / f"{name}.npy"
+                    self._files[name] = ArrayFile(path, dtypes.get(name, "<u4"))
+        except BaseException:
+            self._abandon()
+            raise
+        self._files["offsets"].append(np.zeros(1, np.int64))
 
     def __enter__(self) -> PlanWriter:
         return self
@@ -91,6 +100,9 @@ class PlanWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._abandon()
+
+    def _abandon(self) -> None:
         for file in self._files.values():
             file.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -137,11 +149,13 @@ class PlanWriter:
                 files=entries,
             )
             write_sealed(self._temporary / PLAN_NAME, plan)
-            if overwrite:
-                remove_plan(self.folder)
-            check_plan_folder(self.folder)
+            check_plan_folder(self.folder, overwrite=overwrite)
+            replaced = self._temporary.with_suffix(".old")
+            if self.folder.exists():
+                os.replace(self.folder, replaced)
             os.replace(self._temporary, self.folder)
             fsync_path(self.folder.parent)
+            shutil.rmtree(replaced, ignore_errors=True)
 
 
 class Plan:
@@ -153,13 +167,11 @@ class Plan:
         if not path.is_file():
             hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
             raise UserError("there is no plan", where=str(folder), why="no plan.json", hint=hint)
+        refuse_newer(path, PLAN_FORMAT, PLAN_VERSION)
         self.manifest = read_sealed(path, PlanManifest)
-        if self.manifest.format != PLAN_FORMAT or not (
-            1 <= self.manifest.format_version <= PLAN_VERSION
-        ):
-            why = f"{self.manifest.format!r}, version {self.manifest.format_version}"
-            hint = "a newer tokenmill may read it: pip install --upgrade tokenmill"
-            raise UserError("unknown plan format", where=str(path), why=why, hint=hint)
+        if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
+            why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
+            raise VerificationError("not a plan of tokenmill", where=str(path), why=why)
         self.offsets: Int64Array = self._array("offsets", self.manifest.num_sequences + 1)
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
@@ -200,9 +212,10 @@ class Plan:
 
     def iter_damage(self) -> Iterator[str]:
         """Names of arrays whose bytes are not those that were written."""
-        for entry in self.manifest.files:
-            if file_digest(self.folder / entry.name) != entry.xxh3_128:
-                yield entry.name
+        digests = {entry.name: entry.xxh3_128 for entry in self.manifest.files}
+        for name in (f"{array}.npy" for array in ARRAYS):
+            if file_digest(self.folder / name) != digests[name]:
+                yield name
 
     def _array(self, name: str, length: int) -> npt.NDArray[Any]:
         path = path_inside(self.folder, f"{name}.npy")
@@ -215,25 +228,21 @@ class Plan:
             problem = f"it is no array of {length} numbers of type {kinds[0]}"
         else:
             problem = "it is missing, or has another size than plan.json says"
-        hint = "make the plan again: tokenmill pack"
+        hint = "make the plan again: tokenmill pack --overwrite"
         raise VerificationError("a plan is damaged", where=str(path), why=problem, hint=hint)
 
 
-def check_plan_folder(folder: Path) -> None:
-    """Raise an OutputConflictError where a plan or anything else stands in `folder`."""
-    if folder.exists() or folder.is_symlink():
+def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
+    """Raise an OutputConflictError where something stands that may not be replaced."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    names = {path.name for path in folder.iterdir()} if is_folder else set()
+    is_plan = PLAN_NAME in names and names <= {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
+    if not (overwrite and is_plan):
         raise OutputConflictError(
             "the plan's folder is taken",
             where=str(folder),
-            why="there is a plan" if (folder / PLAN_NAME).is_file() else "it is no plan",
+            why="there is a plan" if is_plan else "it is no plan, or holds more than one",
             hint="choose another --name or --plan-out, or replace a plan with --overwrite",
         )
-
-
-def remove_plan(folder: Path) -> None:
-    """Remove a plan, and nothing else."""
-    if (folder / PLAN_NAME).is_file():
-        (folder / PLAN_NAME).unlink()
-        for name in ARRAYS:
-            (folder / f"{name}.npy").unlink(missing_ok=True)
-        folder.rmdir()

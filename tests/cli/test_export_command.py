@@ -1,0 +1,249 @@
+"""tokenmill export: what a user types, sees and gets back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+from tokenmill.pack.options import PackOptions
+from tokenmill.run.packing import pack
+
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_waiting_for_disks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """Ten documents of four tokens, planned as ten rows of 4 and as five of 8."""
+    folder = tmp_path_factory.mktemp("built")
+    texts = [f"{number}" * 3 for number in range(10)]
+    path = write_jsonl(folder / "a.jsonl", texts, score=range(10), name=["x"] * 10)
+    out = folder / "corpus"
+    report = tokenmill.build(path, tokenizer_path, out, workers=1, keep=["score", "name"])
+    for length in (4, 8):
+        pack(report.dataset, PackOptions(sequence_length=length))
+    return out
+
+
+def ids_of(folder: Path) -> list[list[int]]:
+    return [
+        row
+        for path in sorted(folder.glob("*.parquet"))
+        for row in pq.read_table(path).column("input_ids").to_pylist()
+    ]
+
+
+def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: Printed) -> None:
+    out = tmp_path / "rows"
+    assert main(["export", str(built), "--plan", "best-fit-4", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    size = sum(path.stat().st_size for path in out.glob("*.parquet"))
+    assert printed.out == (
+        f"10 rows in 1 files, {size:,} bytes\n"
+        "columns: input_ids int32, labels int32, position_ids int32, attention_mask int8; "
+        "labels aligned; padding is id 0\n"
+    )
+    assert printed.err == ""
+    assert sorted(ids_of(out)) == [[16 + number] * 3 + [0] for number in range(10)]
+
+
+def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> None:
+    out = tmp_path / "rows"
+    given = "--format npy --labels next --sequences-per-file 3 --max-sequences 7 --seed 9"
+    given += " --order-by score --bands 10 --json"
+    command = ["export", str(built), "--plan", "best-fit-4", "--out", str(out), *given.split()]
+    assert main(command) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["options"] == {
+        "format": "npy",
+        "labels": "next",
+        "sequences_per_file": 3,
+        "max_sequences": 7,
+        "seed": 9,
+        "order_by": "score",
+        "bands": 10,
+    }
+    assert printed["num_sequences"] == 7
+    names = [f"rows-4-{number:05d}.input_ids.npy" for number in range(3)]
+    assert [file["name"] for file in printed["files"]][::4] == names
+    rows = np.concatenate([np.load(out / name) for name in names])
+    assert rows.tolist() == [[16 + number] * 3 + [0] for number in range(7)]
+
+
+def test_json_is_what_the_folder_holds(built: Path, tmp_path: Path, capsys: Printed) -> None:
+    out = tmp_path / "rows"
+    assert main(["export", str(built), "--plan", "best-fit-8", "--out", str(out), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    stored = json.loads((out / "export.json").read_text())
+    assert printed == stored
+    assert (printed["format"], printed["format_version"]) == ("tokenmill-rows", 1)
+    assert printed["num_sequences"] == 5
+
+
+def test_a_plan_is_found_by_its_folder_too(built: Path, tmp_path: Path) -> None:
+    folder = built / "plans" / "best-fit-8"
+    out = tmp_path / "rows"
+    assert main(["export", str(built), "--plan", str(folder), "--out", str(out)]) == 0
+    assert len(ids_of(out)) == 5
+
+
+def test_the_help_has_examples_and_every_option(capsys: Printed) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["export", "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "  tokenmill export corpus/ --plan best-fit-4096 --out rows/\n",
+        "--format {npy,pt,parquet,datasets}",
+        "--labels {aligned,next}",
+        "--sequences-per-file N",
+        "--max-sequences N",
+        "--seed N",
+        "--order-by NAME",
+        "--bands N",
+    ):
+        assert part in shown
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("option", "parts"),
+    [
+        ("--sequences-per-file 0", ["an option is wrong", "sequences_per_file", ">= 1"]),
+        ("--max-sequences 0", ["an option is wrong", "max_sequences", ">= 1"]),
+        ("--seed -1", ["an option is wrong", "seed", ">= 0"]),
+        ("--bands 0", ["an option is wrong", "bands", ">= 1"]),
+        ("--order-by quality", ["no column 'quality'", "score", "--keep"]),
+        ("--order-by name", ["the column 'name' does not hold numbers"]),
+    ],
+)
+def test_a_wrong_value_is_named(
+    option: str, parts: list[str], built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    command = ["export", str(built), "--plan", "best-fit-4", "--out", str(tmp_path / "rows")]
+    assert main([*command, *option.split()]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("tokenmill: ")
+    assert all(part in printed.err for part in parts), printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "part"),
+    [
+        ("--format csv", "invalid choice: 'csv'"),
+        ("--labels both", "invalid choice: 'both'"),
+        ("--seed x", "invalid int value: 'x'"),
+        ("--colour red", "unrecognized arguments: --colour red"),
+    ],
+)
+def test_what_is_no_option_is_named(
+    option: str, part: str, built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    command = ["export", str(built), "--plan", "best-fit-4", "--out", str(tmp_path / "rows")]
+    with pytest.raises(SystemExit) as caught:
+        main([*command, *option.split()])
+    assert caught.value.code == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--seed", "--bands", "--max-sequences", "--sequences-per-file"])
+@pytest.mark.parametrize("value", [2**62, 2**64, 10**30])
+def test_a_number_of_any_size_is_taken_or_refused(
+    value: int, option: str, built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    out = tmp_path / "rows"
+    command = ["export", str(built), "--plan", "best-fit-4", "--out", str(out)]
+    code = main([*command, "--order-by", "score", option, str(value)])
+    assert "a bug" not in capsys.readouterr().err
+    assert code in (0, 2)
+    if code == 0:
+        expected = [[16 + number] * 3 + [0] for number in range(10)]
+        assert ids_of(out) == expected
+
+
+@pytest.mark.parametrize("missing", ["--plan", "--out"])
+def test_a_plan_and_an_output_are_required(
+    missing: str, built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    given = {"--plan": "best-fit-4", "--out": str(tmp_path / "rows")}
+    del given[missing]
+    with pytest.raises(SystemExit) as caught:
+        main(["export", str(built), *(part for pair in given.items() for part in pair)])
+    assert caught.value.code == 2
+    assert f"the following arguments are required: {missing}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["best-fit-16", "..", "", "best-fit-4/plan.json", ".hidden"])
+def test_an_unknown_plan_names_the_plans_there_are(
+    name: str, built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    command = ["export", str(built), "--plan", name, "--out", str(tmp_path / "rows")]
+    assert main(command) == 2
+    assert capsys.readouterr().err == (
+        f"tokenmill: there is no plan {name!r}\n"
+        f"  where: {built / 'plans'}\n"
+        "  why: there are best-fit-4, best-fit-8\n"
+        "  next: tokenmill pack makes plans\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_without_plans_says_so(
+    tmp_path: Path, tokenizer_path: Path, capsys: Printed
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    tokenmill.build(path, tokenizer_path, tmp_path / "corpus", workers=1)
+    out = str(tmp_path / "rows")
+    assert main(["export", str(tmp_path / "corpus"), "--plan", "best-fit-4", "--out", out]) == 2
+    assert "why: the dataset has none\n" in capsys.readouterr().err
+
+
+def test_no_dataset_is_said_to_be_none(tmp_path: Path, capsys: Printed) -> None:
+    out = str(tmp_path / "rows")
+    assert main(["export", str(tmp_path / "nothing"), "--plan", "a", "--out", out]) == 2
+    assert capsys.readouterr().err.startswith("tokenmill: there is no dataset\n")
+
+
+def test_an_output_that_exists_is_a_conflict(built: Path, tmp_path: Path, capsys: Printed) -> None:
+    command = ["export", str(built), "--plan", "best-fit-4", "--out", str(tmp_path)]
+    assert main(command) == 4
+    assert capsys.readouterr().err == (
+        f"tokenmill: the output exists\n  where: {tmp_path}\n"
+        "  next: choose another folder, or remove this one\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_plan_is_damage(tmp_path: Path, tokenizer_path: Path, capsys: Printed) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["123", "456"])
+    dataset = tokenmill.build(path, tokenizer_path, tmp_path / "corpus", workers=1).dataset
+    plan = pack(dataset, PackOptions(sequence_length=4)).plan
+    documents = plan.folder / "documents.npy"
+    documents.write_bytes(documents.read_bytes()[:-4] + np.uint32(7).tobytes())
+    out = tmp_path / "rows"
+    command = ["export", str(tmp_path / "corpus"), "--plan", "best-fit-4", "--out", str(out)]
+    assert main(command) == 5
+    printed = capsys.readouterr().err
+    assert printed.startswith("tokenmill: a plan does not fit its dataset\n")
+    assert "why: it names documents that do not exist\n" in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "corpus"]

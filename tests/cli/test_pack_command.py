@@ -1,0 +1,609 @@
+"""Plans from the command line and from recipes: what a user types, sees and gets back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from corpora import contents
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+from tokenmill.errors import UserError
+from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.read import units
+from tokenmill.run.packing import open_plan
+from tokenmill.run.recipe import (
+    load_recipe,
+    make_pack_options,
+    make_recipe,
+    override,
+    section_of,
+)
+from tokenmill.store.dataset import Dataset
+
+STRATEGIES = get_args(Packing)
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of 3,000 bytes become a shard each: no two of them go into a unit."""
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
+
+
+def write_shards(folder: Path, *shards: list[int]) -> Path:
+    """Files with documents of so many tokens: a Z is one, and so is the end."""
+    folder.mkdir(parents=True)
+    for number, lengths in enumerate(shards):
+        path = folder / f"{number}.jsonl"
+        write_jsonl(path, ["Z" * (length - 1) for length in lengths])
+        path.write_bytes(path.read_bytes().ljust(3000, b"\n"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    data = write_shards(folder / "data", [3, 5], [2, 10])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
+        tokenmill.build(data, tokenizer_path, folder / "out", workers=1)
+    return folder
+
+
+@pytest.fixture
+def dataset(built: Path, tmp_path: Path) -> Path:
+    """Two shards of documents of 3 and 5, and of 2 and 10 tokens."""
+    for name in ("data", "out"):
+        shutil.copytree(built / name, tmp_path / name)
+    return tmp_path / "out"
+
+
+def tokenmill_pack(*arguments: object) -> int:
+    return main(["pack", *map(str, arguments)])
+
+
+def plan_names(dataset: Path) -> list[str]:
+    return sorted(path.name for path in dataset.glob("plans/*"))
+
+
+def facts(text: str) -> dict[str, str]:
+    """Lines of a name and what is said of it."""
+    return {line[:12].strip(): line[14:] for line in text.splitlines() if line[12:14] == "  "}
+
+
+# tokenmill pack
+
+
+def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Captured) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
+    out, err = capsys.readouterr()
+    found = facts(out)
+    plan = open_plan(Dataset(dataset), "best-fit-8")
+    assert found["plan"] == f"{dataset}/plans/best-fit-8 (id {plan.manifest.plan_id})"
+    assert found["strategy"] == "best-fit, long documents: split"
+    assert found["documents"] == "4 with 20 tokens"
+    assert found["sequences"] == "3 of 8 tokens"
+    assert found["segments"] == "1.67 a sequence, at most 2"
+    assert found["fill"] == "83.3333%  ████████████████▋···  4 tokens of padding"
+    assert found["cut"] == "1 documents in 1 places, 0 of them avoidable"
+    assert found["bound"] == "3 sequences at least: +0.0000%"
+    assert found["locality"] == "costs 0 sequences (0.0000% padding) against one window"
+    assert "left out" not in found
+    assert "lost" not in found
+    assert "nothing to do" not in out
+    assert err == ""
+
+
+def test_packing_tells_what_is_lost_left_out_repeated_and_set(
+    tmp_path: Path, tokenizer_path: Path, capsys: Captured
+) -> None:
+    data = write_shards(tmp_path / "data", [3, 5, 20])
+    tokenmill.build(data, tokenizer_path, tmp_path / "out", workers=1)
+    common = (tmp_path / "out", "--sequence-length", 8, "--plan-out")
+    capsys.readouterr()
+    tokenmill_pack(*common, tmp_path / "a", "--long-documents", "drop")
+    assert facts(capsys.readouterr().out)["lost"] == "20 tokens of 1 documents: dropped"
+    tokenmill_pack(*common, tmp_path / "b", "--long-documents", "keep-start")
+    assert facts(capsys.readouterr().out)["lost"] == "12 tokens of 1 documents: end removed"
+    tokenmill_pack(*common, tmp_path / "c", "--long-documents", "sliding-window", "--overlap", 2)
+    repeated = facts(capsys.readouterr().out)["repeated"]
+    assert repeated == "4 tokens, by the overlap of windows"
+    tokenmill_pack(*common, tmp_path / "d", "--at-cuts", "eos")
+    assert facts(capsys.readouterr().out)["set at cuts"] == "2 tokens"
+    tokenmill_pack(*common, tmp_path / "e", "--weight-by", "source", "--weight", "0.jsonl=2")
+    assert facts(capsys.readouterr().out)["documents"] == "6 with 56 tokens"
+
+
+def test_the_same_command_again_has_nothing_to_do(dataset: Path, capsys: Captured) -> None:
+    tokenmill_pack(dataset, "--sequence-length", 8)
+    first = capsys.readouterr().out
+    before = contents(dataset)
+    assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines()[0] == "nothing to do: the plan is complete"
+    assert facts(again) == facts(first)
+    assert contents(dataset) == before
+
+
+def test_machines_get_json(dataset: Path, capsys: Captured) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    plan = open_plan(Dataset(dataset), "best-fit-8")
+    assert found["folder"] == str(dataset / "plans" / "best-fit-8")
+    assert found["plan_id"] == plan.manifest.plan_id
+    assert found["already_there"] is False
+    assert found["figures"] == plan.manifest.figures
+    tokenmill_pack(dataset, "--sequence-length", 8, "--json")
+    assert json.loads(capsys.readouterr().out) == {**found, "already_there": True}
+
+
+def test_machines_get_json_of_a_folder_with_any_name(dataset: Path, capsys: Captured) -> None:
+    odd = str(dataset.parent / "caf\udce9")
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--json", "--plan-out", odd) == 0
+    assert json.loads(capsys.readouterr().out)["already_there"] is False
+
+
+def test_flags_become_options_of_the_plan(dataset: Path) -> None:
+    flags = (
+        "--sequence-length=8 --packing=next-fit --long-documents=split-at-boundary --slack=3 "
+        "--split-at=line --at-cuts=eos --max-segments=2 --segment-multiple=2 --ranks=4 "
+        "--sequence-multiple=16 --window=global --window-sequences=7 --subset=train "
+        "--separate-by=source --weight-by=id --weight=a=2 --weight=b=0.5 --start-share=25% "
+        "--open-sequences=9 --cut-cost=1 --smallest-bucket=4 --overlap-in-loss"
+    )
+    assert tokenmill_pack(dataset, *flags.split(), "--name", "mine") == 0
+    assert open_plan(Dataset(dataset), "mine").manifest.options == {
+        "sequence_length": 8,
+        "packing": "next-fit",
+        "long_documents": "split-at-boundary",
+        "start_share": 0.25,
+        "overlap": 0,
+        "overlap_in_loss": True,
+        "split_at": "line",
+        "slack": 3,
+        "at_cuts": "eos",
+        "max_segments": 2,
+        "segment_multiple": 2,
+        "sequence_multiple": 16,
+        "smallest_bucket": 4,
+        "cut_cost": 1,
+        "open_sequences": 9,
+        "ranks": 4,
+        "window": "global",
+        "window_sequences": 7,
+        "subset": "train",
+        "separate_by": "source",
+        "weight_by": "id",
+        "weight": ["a=2", "b=0.5"],
+    }
+
+
+def test_a_plan_goes_where_it_is_told(dataset: Path, tmp_path: Path) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--name", "mine") == 0
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--plan-out", tmp_path / "far") == 0
+    assert plan_names(dataset) == ["mine"]
+    own, far = contents(dataset / "plans" / "mine"), contents(tmp_path / "far")
+    assert own == far
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "/mine", "mine/", ".mine", "..", "."])
+def test_a_name_is_no_path(name: str, dataset: Path, tmp_path: Path, capsys: Captured) -> None:
+    before = contents(tmp_path)
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--name", name) == 2
+    assert f"got {name!r}" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_a_name_and_a_folder_are_one_too_many(
+    dataset: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = ("--name", "mine", "--plan-out", tmp_path / "far")
+    assert tokenmill_pack(dataset, "--sequence-length", 8, *arguments) == 2
+    assert "--name or --plan-out" in capsys.readouterr().err
+    assert not (tmp_path / "far").exists()
+
+
+def test_another_plan_is_a_conflict_until_it_is_to_be_overwritten(
+    dataset: Path, capsys: Captured
+) -> None:
+    arguments = (dataset, "--sequence-length", 8)
+    assert tokenmill_pack(*arguments) == 0
+    assert tokenmill_pack(*arguments, "--at-cuts", "eos") == 4
+    assert "its options differ" in capsys.readouterr().err
+    assert tokenmill_pack(*arguments, "--at-cuts", "eos", "--overwrite") == 0
+    assert open_plan(Dataset(dataset), "best-fit-8").manifest.options["at_cuts"] == "eos"
+
+
+def test_a_folder_that_is_no_plan_is_a_conflict(dataset: Path, capsys: Captured) -> None:
+    for place in (dataset, dataset.parent / "data"):
+        arguments = ("--sequence-length", 8, "--plan-out", place, "--overwrite")
+        assert tokenmill_pack(dataset, *arguments) == 4
+        assert "it is no plan" in capsys.readouterr().err
+
+
+def test_a_damaged_plan_ends_with_code_5(dataset: Path, capsys: Captured) -> None:
+    tokenmill_pack(dataset, "--sequence-length", 8)
+    (dataset / "plans" / "best-fit-8" / "plan.json").write_bytes(b"{}")
+    assert tokenmill_pack(dataset, "--sequence-length", 8) == 5
+    assert "plan.json" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_ends_with_code_6(dataset: Path, capsys: Captured) -> None:
+    place = dataset / "manifest.json" / "plan"
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--plan-out", place) == 6
+    assert capsys.readouterr().err.startswith("tokenmill: cannot write the plan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere", "--sequence-length", "8"], "there is no dataset"),
+        (["out"], "pack.sequence_length: is missing"),
+        (["out", "--sequence-length", "0"], "pack.sequence_length: got 0"),
+        (["out", "--sequence-length", "8", "--subset", "test"], "other subset"),
+        (["out", "--sequence-length", "8", "--separate-by", "lang"], "no column 'lang'"),
+        (["out", "--sequence-length", "8", "--weight", "a=1"], "weight and weight_by"),
+        (["out", "--sequence-length", "8", "--weight-by", "id"], "weight and weight_by"),
+        (
+            ["out", "--sequence-length", "8", "--weight-by", "id", "--weight", "a"],
+            "must be VALUE=WEIGHT",
+        ),
+        (["out", "--compare"], "pack.sequence_length: is missing"),
+    ],
+)
+def test_user_mistakes_end_with_code_2_and_leave_no_plan(
+    arguments: list[str],
+    said: str,
+    dataset: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    monkeypatch.chdir(dataset.parent)
+    assert tokenmill_pack(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("tokenmill: "), said in err) == ("", True, True)
+    assert "Traceback" not in err
+    assert plan_names(dataset) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--packing", "worst-fit"], ["--window", "large"], ["--ranks", "few"], ["--x"]]
+)
+def test_what_the_parser_refuses_ends_with_code_2(
+    arguments: list[str], dataset: Path, capsys: Captured
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        tokenmill_pack(dataset, "--sequence-length", 8, *arguments)
+    assert caught.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_all_problems_are_told_at_once(dataset: Path, capsys: Captured) -> None:
+    arguments = ("--sequence-length", 0, "--ranks", 0, "--start-share", 2)
+    assert tokenmill_pack(dataset, *arguments) == 2
+    err = capsys.readouterr().err
+    assert "the plan has 3 problems" in err
+    assert "pack.sequence_length: got 0" in err
+    assert "pack.ranks: got 0" in err
+    assert "pack.start_share: got 2.0" in err
+
+
+def test_the_help_names_every_strategy(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        tokenmill_pack("--help")
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "  tokenmill pack corpus/ --sequence-length 4096\n" in out
+    assert [name for name in STRATEGIES if name not in out] == []
+
+
+# tokenmill pack --compare
+
+
+def test_a_comparison_has_a_line_for_every_strategy_and_writes_nothing(
+    dataset: Path, capsys: Captured
+) -> None:
+    before = contents(dataset)
+    arguments = ("--sequence-length", 8, "--compare", "--smallest-bucket", 2)
+    assert tokenmill_pack(dataset, *arguments) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    columns = "strategy sequences fill cut avoidable lost segments imbalance gap seconds"
+    assert header.split() == columns.split()
+    assert sorted(line.split()[0] for line in lines) == sorted(STRATEGIES)
+    (best_fit,) = [line.split() for line in lines if line.startswith("best-fit ")]
+    assert best_fit[1:3] == ["3", "83.3333%"]
+    assert best_fit[4:8] == ["1", "0", "0", "1.67"]
+    assert contents(dataset) == before
+    assert not (dataset / "plans").exists()
+
+
+def test_strategies_that_cannot_come_last_with_what_they_object(
+    dataset: Path, capsys: Captured
+) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--compare", "--at-cuts", "eos") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == [
+        "order-preserving",
+        "concat-and-chunk",
+        "length-buckets",
+    ]
+    assert all("pack.at_cuts" in line for line in lines[-3:])
+
+
+def test_a_comparison_as_json(dataset: Path, capsys: Captured) -> None:
+    arguments = ("--sequence-length", 8, "--compare", "--json")
+    assert tokenmill_pack(dataset, *arguments) == 0
+    found = {row["packing"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(STRATEGIES)
+    assert found["best-fit"]["figures"]["sequences"] == 3
+    assert found["length-buckets"]["figures"] is None
+    assert found["length-buckets"]["objection"] == "pack.smallest_bucket: is longer than a sequence"
+
+
+# The section `pack` of a recipe.
+
+REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}
+
+
+def problems(options: dict[str, Any]) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        make_recipe({**REQUIRED, "pack": options})
+    return [line.strip() for line in caught.value.why.splitlines()]
+
+
+def plan_problems(**options: Any) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        make_pack_options(options)
+    found = [line.strip() for line in caught.value.why.splitlines()]
+    count = f"the plan has {len(found)} problem{'s' if len(found) > 1 else ''}"
+    assert caught.value.what == count
+    assert caught.value.hint == "tokenmill pack --help lists every option"
+    return found
+
+
+def test_a_recipe_may_say_how_to_pack(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "inputs: [a.jsonl]\ntokenizer: t.json\nout: o\nread:\n  keep: lang\n"
+        "pack:\n  sequence_length: 4096\n  long_documents: split-at-boundary\n"
+        "  start_share: 25%\n  weight_by: lang\n  weight: de=2\n"
+    )
+    recipe = make_recipe(override(load_recipe(path), ["pack.ranks=4", "pack.slack=null"]))
+    assert recipe.pack == PackOptions(
+        sequence_length=4096,
+        long_documents="split-at-boundary",
+        start_share=0.25,
+        weight_by="lang",
+        weight=["de=2"],
+        ranks=4,
+    )
+
+
+def test_a_recipe_need_not_say_how_to_pack() -> None:
+    assert make_recipe(REQUIRED).pack == PackOptions()
+    assert make_recipe({**REQUIRED, "pack": None}).pack == PackOptions()
+    assert make_recipe({**REQUIRED, "pack": {}}).pack == PackOptions()
+
+
+def test_every_option_belongs_to_its_section() -> None:
+    assert {section_of(name) for name in PackOptions.__struct_fields__} == {"pack"}
+
+
+def test_options_of_a_plan_need_a_length_in_a_recipe() -> None:
+    missing = "pack.sequence_length: is missing, and the other options of a plan need it"
+    assert problems({"packing": "next-fit"}) == [missing]
+    assert problems({"weight_by": "id"}) == [missing]
+
+
+def test_all_problems_of_the_section_are_told_at_once() -> None:
+    options = {
+        "sequence_length": "long",
+        "packing": "worst-fit",
+        "sequence_lenght": 8,
+        "overlap": -1,
+        "start_share": "120%",
+        "weight": {"de": 2},
+    }
+    found = problems(options)
+    assert [problem.partition(":")[0] for problem in found] == [
+        "pack.sequence_lenght",
+        "pack.sequence_length",
+        "pack.packing",
+        "pack.overlap",
+        "pack.start_share",
+        "pack.weight",
+    ]
+    assert "did you mean pack.sequence_length?" in found[0]
+
+
+def test_a_section_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="pack: must be a section with options of its own"):
+        make_recipe({**REQUIRED, "pack": [4096]})
+
+
+def test_options_are_made_of_what_a_caller_gives() -> None:
+    assert make_pack_options({"sequence_length": 8}) == PackOptions(sequence_length=8)
+    assert make_pack_options(
+        {"sequence_length": 8, "start_share": "50%", "weight": "a=1", "weight_by": "id"}
+    ) == PackOptions(sequence_length=8, start_share=0.5, weight=["a=1"], weight_by="id")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["pack.sequence_length: is missing"]),
+        ({"packing": "next-fit"}, ["pack.sequence_length: is missing"]),
+        (
+            {"sequence_length": 2, "at_cuts": "bos-and-eos"},
+            ["pack.sequence_length: leaves no room beside the tokens set at cuts"],
+        ),
+        (
+            {"sequence_length": 8, "long_documents": "sliding-window", "overlap": 8},
+            ["pack.overlap: got 8; must be less than 8"],
+        ),
+        (
+            {"sequence_length": 8, "overlap": 2},
+            ["pack.overlap: is for long_documents sliding-window only"],
+        ),
+        (
+            {"sequence_length": 8, "segment_multiple": 3},
+            ["pack.segment_multiple: got 3; must divide the sequence length 8"],
+        ),
+        (
+            {"sequence_length": 8, "packing": "order-preserving", "max_segments": 2},
+            ["pack.max_segments: order-preserving has no bound; next-fit keeps order with one"],
+        ),
+        (
+            {
+                "sequence_length": 8,
+                "packing": "concat-and-chunk",
+                "at_cuts": "eos",
+                "long_documents": "split-at-boundary",
+                "segment_multiple": 2,
+            },
+            [
+                "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
+                "pack.long_documents: concat-and-chunk cuts documents where a sequence is full",
+                "pack.segment_multiple: concat-and-chunk cannot pad single segments",
+            ],
+        ),
+        (
+            {"sequence_length": 24, "packing": "length-buckets"},
+            ["pack: length-buckets needs powers of two: sequence_length, smallest_bucket"],
+        ),
+        (
+            {"sequence_length": 128, "packing": "length-buckets"},
+            ["pack.smallest_bucket: is longer than a sequence"],
+        ),
+        (
+            {"sequence_length": 8, "weight": ["a=1"]},
+            ["pack: weight and weight_by belong together"],
+        ),
+        (
+            {"sequence_length": 8, "weight_by": "id"},
+            ["pack: weight and weight_by belong together"],
+        ),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(
+    options: dict[str, Any], expected: list[str]
+) -> None:
+    assert plan_problems(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sequence_length", (1 << 24) + 1),
+        ("sequence_length", 8.5),
+        ("sequence_length", None),
+        ("start_share", 1.01),
+        ("start_share", float("nan")),
+        ("slack", 0),
+        ("max_segments", 0),
+        ("segment_multiple", 0),
+        ("sequence_multiple", 0),
+        ("smallest_bucket", 0),
+        ("cut_cost", -1),
+        ("open_sequences", 0),
+        ("ranks", 0),
+        ("window_sequences", 0),
+        ("split_at", "word"),
+        ("at_cuts", "both"),
+        ("window", "wide"),
+        ("overlap_in_loss", "perhaps"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_by_name(name: str, value: object) -> None:
+    (found,) = plan_problems(**{"sequence_length": 8, name: value})
+    assert found.startswith(f"pack.{name}: ")
+
+
+def test_misspelt_options_are_recognised() -> None:
+    assert plan_problems(sequence_length=8, long_document="drop") == [
+        "pack.long_document: there is no such option; did you mean pack.long_documents?"
+    ]
+
+
+# tokenmill build --sequence-length
+
+
+@pytest.fixture
+def build_arguments(tmp_path: Path, tokenizer_path: Path) -> list[str]:
+    data = write_shards(tmp_path / "data", [3, 5], [2, 10])
+    out = tmp_path / "out"
+    return ["build", str(data), "--tokenizer", str(tokenizer_path), "--out", str(out)]
+
+
+def test_a_build_with_a_length_makes_dataset_and_plan(
+    build_arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
+    assert plan_names(tmp_path / "out") == ["best-fit-8"]
+    before = contents(tmp_path / "out")
+    capsys.readouterr()
+    assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_build_with_validation_makes_two_plans(
+    build_arguments: list[str], tmp_path: Path
+) -> None:
+    flags = ["--workers", "1", "--sequence-length", "8", "--validation", "0.5"]
+    assert main([*build_arguments, *flags]) == 0
+    assert plan_names(tmp_path / "out") == ["best-fit-8-train", "best-fit-8-validation"]
+
+
+def test_a_recipe_on_disk_and_flags_make_the_same_plan(
+    build_arguments: list[str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("pack: {sequence_length: 4, packing: next-fit}\nresources: {workers: 1}\n")
+    more = ["--config", str(recipe), "--set", "pack.at_cuts=eos", "--sequence-length", "8"]
+    assert main([*build_arguments, *more]) == 0
+    flags = ("--sequence-length", 8, "--packing", "next-fit", "--at-cuts", "eos")
+    assert tokenmill_pack(tmp_path / "out", *flags, "--plan-out", tmp_path / "plan") == 0
+    assert contents(tmp_path / "plan") == contents(tmp_path / "out" / "plans" / "next-fit-8")
+
+
+def test_other_options_for_the_plan_of_a_build_are_a_conflict(
+    build_arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    common = [*build_arguments, "--workers", "1", "--sequence-length", "8"]
+    assert main(common) == 0
+    before = contents(tmp_path / "out")
+    assert main([*common, "--at-cuts", "eos"]) == 4
+    assert "its options differ" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_build_tells_of_its_plan(build_arguments: list[str], capsys: Captured) -> None:
+    common = [*build_arguments, "--workers", "1", "--sequence-length", "8"]
+    assert main(common) == 0
+    assert "best-fit-8" in capsys.readouterr().err
+    assert main([*common, "--json"]) == 0
+    assert "best-fit-8" in capsys.readouterr().out
+
+
+def test_options_of_a_plan_without_a_length_stop_a_build_before_it_starts(
+    build_arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main([*build_arguments, "--packing", "next-fit"]) == 2
+    assert "pack.sequence_length: is missing" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_a_build_does_not_keep_stops_it_before_it_starts(
+    build_arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = [*build_arguments, "--sequence-length", "8", "--separate-by", "lang"]
+    assert main([*arguments, "--workers", "1"]) == 2
+    assert "lang" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,606 @@
+"""Exports: every format with its official reader, the order of rows, and what failures leave."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpora import write_corpus
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.errors import (
+    Interrupted,
+    OutputConflictError,
+    StorageError,
+    TokenmillError,
+    UserError,
+    VerificationError,
+)
+from tokenmill.export import rows as export_rows
+from tokenmill.export.rows import ExportManifest, ExportOptions, export
+from tokenmill.load.order import banded, sequence_keys, shuffled
+from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
+from tokenmill.pack.options import PackOptions
+from tokenmill.read import feed, units
+from tokenmill.run.packing import pack
+from tokenmill.store.canonical import read_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import file_digest
+from tokenmill.store.plan import Plan
+
+LENGTH = 32
+COLUMNS = ["input_ids", "labels", "position_ids", "attention_mask"]
+Columns = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_waiting_for_disks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
+    """Some hundred documents in several shards, with a number each."""
+    folder = tmp_path_factory.mktemp("dataset")
+    paths = write_corpus(folder / "data", num_files=2, per_file=100)
+    for number, path in enumerate(paths):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [line | {"score": (37 * place + number) % 101} for place, line in enumerate(lines)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
+        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        report = tokenmill.build(
+            folder / "data", tokenizer_path, folder / "out", workers=1, keep=["score"]
+        )
+    assert len(report.dataset.shards) >= 3
+    return report.dataset
+
+
+@pytest.fixture(scope="module")
+def plan(dataset: Dataset) -> Plan:
+    """About a hundred rows of 32 tokens."""
+    return pack(dataset, PackOptions(sequence_length=LENGTH)).plan
+
+
+@pytest.fixture(params=["npy", "pt", "parquet", "datasets"])
+def format_name(request: pytest.FixtureRequest) -> str:
+    """Each format that can be written here."""
+    if request.param == "pt":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    return request.param
+
+
+def expected_columns(dataset: Dataset, plan: Plan, order: list[int], labels: Labels) -> Columns:
+    """Rows of the plan in this order, as they are to be exported."""
+    rows = RowReader(dataset, plan, labels).read(np.array(order), LENGTH)
+    return columns_of(rows)
+
+
+def columns_of(rows: Any) -> Columns:
+    positions = []
+    for row in rows.restarts.tolist():
+        begin = 0
+        for place, restarts in enumerate(row):
+            begin = place if restarts else begin
+            positions.append(place - begin)
+    return {
+        "input_ids": rows.ids.astype(np.int64),
+        "labels": np.where(rows.has_label, rows.labels.astype(np.int64), -100),
+        "position_ids": np.array(positions).reshape(rows.ids.shape),
+        "attention_mask": rows.real.astype(np.int64),
+    }
+
+
+def assert_equal(found: Columns, expected: Columns) -> None:
+    assert list(found) == COLUMNS
+    for name in COLUMNS:
+        assert found[name].tolist() == expected[name].tolist(), name
+
+
+# Official readers: each gives the columns of all files, one after another.
+
+
+def read_npy(folder: Path) -> list[Columns]:
+    manifest = json.loads((folder / "export.json").read_text())
+    files: dict[str, Columns] = {}
+    for entry in manifest["files"]:
+        stem, column, ending = entry["name"].rsplit(".", 2)
+        assert ending == "npy"
+        array = np.load(folder / entry["name"], mmap_mode="r")
+        assert isinstance(array, np.memmap)
+        files.setdefault(stem, {})[column] = array
+    return list(files.values())
+
+
+def read_pt(folder: Path) -> list[Columns]:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    manifest = json.loads((folder / "export.json").read_text())
+    parts = [torch.load(folder / file["name"], weights_only=True) for file in manifest["files"]]
+    assert all(tensor.is_contiguous() for part in parts for tensor in part.values())
+    return [{name: tensor.numpy() for name, tensor in part.items()} for part in parts]
+
+
+def as_arrays(table: pa.Table) -> Columns:
+    """Of list columns of rows of one length."""
+    return {
+        name: np.stack(table.column(name).combine_chunks().to_numpy(zero_copy_only=False))
+        for name in table.column_names
+    }
+
+
+def read_parquet(folder: Path) -> list[Columns]:
+    manifest = json.loads((folder / "export.json").read_text())
+    return [as_arrays(pq.read_table(folder / file["name"])) for file in manifest["files"]]
+
+
+def read_datasets(folder: Path) -> list[Columns]:
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    loaded = datasets.load_from_disk(str(folder))
+    assert loaded.column_names == COLUMNS
+    table = loaded.with_format("arrow")[:]
+    return [as_arrays(table)]
+
+
+READERS: dict[str, Callable[[Path], list[Columns]]] = {
+    "npy": read_npy,
+    "pt": read_pt,
+    "parquet": read_parquet,
+    "datasets": read_datasets,
+}
+
+
+def read(folder: Path, format_name: str) -> Columns:
+    parts = READERS[format_name](folder)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def file_lengths(folder: Path) -> list[int]:
+    return [len(part["input_ids"]) for part in read_parquet(folder)]
+
+
+@pytest.mark.parametrize("labels", ["aligned", "next"])
+def test_the_official_reader_of_each_format_gives_the_rows_in_training_order(
+    format_name: Any, labels: Labels, tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(format=format_name, labels=labels, sequences_per_file=40, seed=5)
+    manifest = export(dataset, plan, tmp_path / "rows", options)
+    assert manifest.num_sequences == len(plan) > 80
+    found = read(tmp_path / "rows", format_name)
+    expected = expected_columns(dataset, plan, shuffled(plan, 5).tolist(), labels)
+    assert_equal(found, expected)
+    assert {name: str(values.dtype) for name, values in found.items()} == manifest.dtypes
+    assert manifest.dtypes == {
+        "input_ids": "int32",
+        "labels": "int64" if format_name == "pt" else "int32",
+        "position_ids": "int32",
+        "attention_mask": "int8",
+    }
+
+
+def test_datasets_loads_the_parquet_files_too(
+    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True, raising=False)
+    manifest = export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40))
+    files = [str(tmp_path / "rows" / file.name) for file in manifest.files]
+    loaded = datasets.load_dataset(
+        "parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert loaded.column_names == COLUMNS
+    expected = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
+    assert_equal(as_arrays(loaded.with_format("arrow")[:]), expected)
+
+
+def test_datasets_gives_tensors_that_a_loss_takes(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    export(dataset, plan, tmp_path / "rows", ExportOptions(format="datasets", labels="next"))
+    batch = datasets.load_from_disk(str(tmp_path / "rows")).with_format("torch")[:4]
+    assert batch["labels"].shape == batch["input_ids"].shape == (4, LENGTH)
+    logits = torch.zeros(4 * LENGTH, 400)
+    loss = torch.nn.functional.cross_entropy(logits, batch["labels"].reshape(-1))
+    assert loss.item() == pytest.approx(np.log(400), rel=1e-5)
+
+
+def test_a_different_export_has_a_different_fingerprint(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    """`datasets` takes results out of its cache by the fingerprint of what they were made of."""
+    fingerprints = set()
+    for seed in (0, 1):
+        out = tmp_path / f"rows-{seed}"
+        export(dataset, plan, out, ExportOptions(format="datasets", seed=seed))
+        fingerprints.add(json.loads((out / "state.json").read_text())["_fingerprint"])
+    assert len(fingerprints) == 2
+
+
+# What is written, and in how many files.
+
+
+def test_the_manifest_seals_every_file(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
+    out = tmp_path / "rows"
+    options = ExportOptions(sequences_per_file=30, max_sequences=70, seed=2, labels="next")
+    manifest = export(dataset, plan, out, options)
+    stored = read_sealed(out / "export.json", ExportManifest)
+    assert stored.digest
+    assert (stored.dataset_id, stored.plan_id, stored.options, stored.files) == (
+        dataset.manifest.dataset_id,
+        plan.manifest.plan_id,
+        options,
+        manifest.files,
+    )
+    assert (stored.num_sequences, stored.pad_id) == (70, 0)
+    assert [file.name for file in stored.files] == [
+        "rows-32-00000.parquet",
+        "rows-32-00001.parquet",
+        "rows-32-00002.parquet",
+    ]
+    for file in stored.files:
+        path = out / file.name
+        assert (path.stat().st_size, file_digest(path)) == (file.bytes, file.xxh3_128)
+    assert {path.name for path in out.iterdir()} == {
+        "export.json",
+        *(file.name for file in stored.files),
+    }
+
+
+def test_every_file_of_a_format_is_named_in_the_manifest(
+    format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    out = tmp_path / "rows"
+    options = ExportOptions(format=format_name, sequences_per_file=50, max_sequences=60)
+    manifest = export(dataset, plan, out, options)
+    named = [file.name for file in manifest.files]
+    assert {path.name for path in out.iterdir()} == {"export.json", *named}
+    assert len(named) == {"npy": 8, "pt": 2, "parquet": 2, "datasets": 4}[format_name]
+
+
+@pytest.mark.parametrize(
+    ("per_file", "rows", "lengths"),
+    [
+        (30, 70, [30, 30, 10]),
+        (35, 70, [35, 35]),
+        (69, 70, [69, 1]),
+        (70, 70, [70]),
+        (71, 70, [70]),
+        (1, 3, [1, 1, 1]),
+        (2**63, 5, [5]),
+    ],
+)
+def test_files_hold_as_many_rows_as_asked_for_and_the_last_the_rest(
+    per_file: int, rows: int, lengths: list[int], tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(sequences_per_file=per_file, max_sequences=rows)
+    export(dataset, plan, tmp_path / "rows", options)
+    assert file_lengths(tmp_path / "rows") == lengths
+    order = shuffled(plan, 0).tolist()[:rows]
+    found = read(tmp_path / "rows", "parquet")
+    assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
+
+
+def test_fewer_rows_than_asked_for_are_all_rows(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(max_sequences=10**6)
+    assert export(dataset, plan, tmp_path / "rows", options).num_sequences == len(plan)
+    assert file_lengths(tmp_path / "rows") == [len(plan)]
+
+
+def test_a_file_takes_no_more_memory_than_it_may(
+    format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 5000
+    monkeypatch.setattr(export_rows, "FILE_BYTES", limit)
+    options = ExportOptions(format=format_name)
+    export(dataset, plan, tmp_path / "rows", options)
+    found = read(tmp_path / "rows", format_name)
+    assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
+    row_bytes = (17 if format_name == "pt" else 13) * LENGTH
+    per_file = limit // row_bytes
+    number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
+    assert number == -(-len(plan) // per_file) > 5
+
+
+def test_a_row_that_takes_more_memory_than_a_file_may_is_a_file(
+    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_rows, "FILE_BYTES", 1)
+    export(dataset, plan, tmp_path / "rows", ExportOptions(max_sequences=3))
+    assert file_lengths(tmp_path / "rows") == [1, 1, 1]
+
+
+@pytest.mark.parametrize("labels", ["aligned", "next"])
+@pytest.mark.parametrize("tokens_at_once", [1, 7 * LENGTH, 1 << 20])
+def test_how_many_tokens_are_assembled_at_once_changes_no_row(
+    format_name: Any,
+    tokens_at_once: int,
+    labels: Labels,
+    tmp_path: Path,
+    dataset: Dataset,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(export_rows, "CHUNK_TOKENS", tokens_at_once)
+    options = ExportOptions(
+        format=format_name, sequences_per_file=20, max_sequences=50, labels=labels
+    )
+    export(dataset, plan, tmp_path / "rows", options)
+    order = shuffled(plan, 0).tolist()[:50]
+    found = read(tmp_path / "rows", format_name)
+    assert_equal(found, expected_columns(dataset, plan, order, labels))
+
+
+def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: Dataset) -> None:
+    made_of = {"packing": "length-buckets", "smallest_bucket": 8}
+    options = PackOptions(sequence_length=64, **made_of)
+    plan = pack(dataset, options, tmp_path / "plan").plan
+    manifest = export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=60))
+    lengths = plan_row_lengths(plan, options)
+    order = shuffled(plan, 0)
+    reader = RowReader(dataset, plan)
+    expected_names = []
+    for row_length in (8, 16, 32, 64):
+        sequences = order[lengths[order] == row_length]
+        expected = columns_of(reader.read(sequences, row_length))
+        for number, first in enumerate(range(0, len(sequences), 60)):
+            name = f"rows-{row_length}-{number:05d}.parquet"
+            expected_names.append(name)
+            part = {key: values[first : first + 60] for key, values in expected.items()}
+            assert_equal(as_arrays(pq.read_table(tmp_path / "rows" / name)), part)
+    assert [file.name for file in manifest.files] == expected_names
+    assert manifest.num_sequences == len(plan)
+
+
+def test_datasets_opens_rows_of_several_lengths(tmp_path: Path, dataset: Dataset) -> None:
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    made_of = {"packing": "length-buckets", "smallest_bucket": 8}
+    plan = pack(dataset, PackOptions(sequence_length=64, **made_of), tmp_path / "plan").plan
+    export(dataset, plan, tmp_path / "rows", ExportOptions(format="datasets"))
+    loaded = datasets.load_from_disk(str(tmp_path / "rows"))
+    lengths = [len(row) for row in loaded["input_ids"]]
+    assert sorted(lengths) == lengths
+    assert set(lengths) == {8, 16, 32, 64}
+    assert len(lengths) == len(plan)
+
+
+def test_rows_of_one_token(tmp_path: Path, dataset: Dataset) -> None:
+    plan = pack(dataset, PackOptions(sequence_length=1), tmp_path / "plan").plan
+    for format_name in ("npy", "parquet"):
+        out = tmp_path / format_name
+        export(dataset, plan, out, ExportOptions(format=format_name, labels="next"))
+        found = read(out, format_name)
+        rows = RowReader(dataset, plan, "next").read(shuffled(plan, 0), 1)
+        assert_equal(found, columns_of(rows))
+
+
+def test_ids_of_four_bytes(tmp_path: Path, tokenizer_path: Path) -> None:
+    tokenizer = json.loads(tokenizer_path.read_text())
+    tokenizer["model"]["vocab"] |= {f"unused{i}": 400 + i for i in range(66_000)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    path = write_jsonl(tmp_path / "a.jsonl", ["one two", "three", "four five six"])
+    out = tmp_path / "out"
+    built = tokenmill.build(path, tmp_path / "tokenizer.json", out, workers=1).dataset
+    assert built.manifest.token_dtype == "int32"
+    plan = pack(built, PackOptions(sequence_length=LENGTH)).plan
+    for labels in ("aligned", "next"):
+        rows = tmp_path / labels
+        export(built, plan, rows, ExportOptions(format="npy", labels=labels))
+        expected = expected_columns(built, plan, shuffled(plan, 0).tolist(), labels)
+        assert_equal(read(rows, "npy"), expected)
+
+
+# Order.
+
+
+def test_the_seed_chooses_the_order_and_nothing_else(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    found = []
+    for seed in (0, 1):
+        export(dataset, plan, tmp_path / str(seed), ExportOptions(seed=seed))
+        found.append(read(tmp_path / str(seed), "parquet")["input_ids"].tolist())
+    assert found[0] != found[1]
+    assert sorted(found[0]) == sorted(found[1])
+
+
+def test_an_export_is_the_same_when_it_is_made_again(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    for name in ("one", "two"):
+        export(dataset, plan, tmp_path / name, ExportOptions(sequences_per_file=40))
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("key", ["length", "depth", "score"])
+@pytest.mark.parametrize("bands", [1, 4, 1000])
+def test_rows_are_ordered_by_a_key_in_bands(
+    bands: int, key: str, tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(order_by=key, bands=bands, seed=3, max_sequences=60)
+    export(dataset, plan, tmp_path / "rows", options)
+    keys = sequence_keys(plan, key, dataset)
+    order = banded(shuffled(plan, 3), keys, bands).tolist()[:60]
+    found = read(tmp_path / "rows", "parquet")
+    assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
+    if bands == 1000:
+        assert sorted(keys[order]) == keys[order].tolist()
+
+
+# Failures.
+
+
+def assert_nothing_but(folder: Path, *names: str) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_what_stands_at_the_output_stays(
+    kind: str, tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    out = tmp_path / "rows"
+    if kind == "folder":
+        out.mkdir()
+    elif kind == "file":
+        out.write_text("mine")
+    else:
+        out.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, out)
+    assert (caught.value.what, caught.value.where) == ("the output exists", str(out))
+    assert_nothing_but(tmp_path, "rows")
+    assert kind != "file" or out.read_text() == "mine"
+
+
+def test_a_plan_of_another_dataset_is_refused(
+    tmp_path: Path, tokenizer_path: Path, plan: Plan
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    other = tokenmill.build(path, tokenizer_path, tmp_path / "other", workers=1).dataset
+    with pytest.raises(UserError, match="the plan is of another dataset"):
+        export(other, plan, tmp_path / "rows")
+    assert_nothing_but(tmp_path, "a.jsonl", "other")
+
+
+def test_a_wrong_key_leaves_nothing_behind(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
+    with pytest.raises(UserError, match="the documents table has no column 'quality'"):
+        export(dataset, plan, tmp_path / "rows", ExportOptions(order_by="quality"))
+    assert_nothing_but(tmp_path)
+
+
+def test_without_torch_there_are_no_pt_files(
+    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError) as caught:
+        export(dataset, plan, tmp_path / "rows", ExportOptions(format="pt"))
+    assert caught.value.what == ".pt files need PyTorch"
+    assert caught.value.hint == "pip install 'tokenmill[torch]'"
+    assert_nothing_but(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(28, "No space left on device"), StorageError),
+        (Interrupted(2), Interrupted),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (VerificationError("damage"), VerificationError),
+    ],
+    ids=["disk full", "stopped", "keyboard", "damage"],
+)
+def test_an_export_that_fails_half_way_leaves_nothing_behind(
+    format_name: Any,
+    error: BaseException,
+    expected: type[BaseException],
+    tmp_path: Path,
+    dataset: Dataset,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = iter(range(1000))
+    columns_of_rows = export_rows.columns_of
+
+    def fail_later(*arguments: Any) -> Any:
+        if next(calls) == 3:
+            raise error
+        return columns_of_rows(*arguments)
+
+    monkeypatch.setattr(export_rows, "columns_of", fail_later)
+    monkeypatch.setattr(export_rows, "CHUNK_TOKENS", 20 * LENGTH)
+    options = ExportOptions(format=format_name, sequences_per_file=40)
+    with pytest.raises(expected):
+        export(dataset, plan, tmp_path / "rows", options)
+    assert_nothing_but(tmp_path)
+    monkeypatch.undo()
+    export(dataset, plan, tmp_path / "rows", options)
+    expected_rows = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
+    assert_equal(read(tmp_path / "rows", format_name), expected_rows)
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Files end inside a write, as on a disk or with a quota that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [1000, 3000, 4000, 6000])
+def test_a_file_that_is_cut_short_fails_the_export(
+    size: int, format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(format=format_name, max_sequences=50)  # columns of 6,400 bytes
+    try:
+        with files_limited_to(size):
+            export(dataset, plan, tmp_path / "rows", options)
+    except StorageError:
+        assert_nothing_but(tmp_path)
+    else:
+        order = shuffled(plan, 0).tolist()[:50]
+        found = read(tmp_path / "rows", format_name)
+        assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TokenmillError) as caught:
+        export(dataset, plan, tmp_path / "file" / "rows")
+    assert isinstance(caught.value, StorageError)
+
+
+def test_missing_parents_are_made(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
+    export(dataset, plan, tmp_path / "a" / "b" / "rows", ExportOptions(max_sequences=1))
+    assert_nothing_but(tmp_path / "a" / "b", "rows")
+
+
+def test_progress_comes_to_its_end(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
+    seen: dict[str, list[tuple[int, int]]] = {}
+
+    def advance(stage: str, done: int, total: int) -> None:
+        seen.setdefault(stage, []).append((done, total))
+
+    export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40), advance=advance)
+    assert list(seen) == ["assembling", "writing"]
+    for steps in seen.values():
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1]
+
+
+def test_no_file_stays_open(
+    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    really_open = builtins.open
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        opened.append(really_open(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(builtins, "open", noted)
+    export(dataset, plan, tmp_path / "rows", ExportOptions(format="npy", sequences_per_file=40))
+    assert opened
+    assert all(file.closed for file in opened)
