@@ -129,10 +129,12 @@ class RowReader:
         for number, places in self._by_shard(layout):
             shard = self.dataset.shards[number]
             local = layout.documents[places] - self._first_documents[number]
-            sources = shard.offsets[local] + layout.starts[places]
+            shard_ids = np.asarray(shard.ids)
+            firsts = shard.index[1][local] // shard_ids.itemsize
+            self._check_inside(shard, shard_ids, firsts, local)
+            sources = firsts + layout.starts[places]
             at = (layout.rows[places], layout.columns[places])
             segments = (layout.starts[places], layout.lengths[places], layout.kinds[places])
-            shard_ids = np.asarray(shard.ids)
             _copy((ids, flags), shard_ids, sources, at, segments, (self._bos, self._eos))
             _label((labels, flags), shard_ids, sources, at, segments, self._label_rules)
             self._mask_no_loss(rows, layout, places, shard, local)
@@ -187,7 +189,7 @@ class RowReader:
         for number in np.unique(shards).tolist():
             inside = shards == number
             local = documents[inside] - self._first_documents[number]
-            lengths[inside] = self.dataset.shards[number].lengths[local]
+            lengths[inside] = self.dataset.shards[number].index[0][local]
         return lengths
 
     def _by_shard(self, layout: _Layout) -> Iterator[tuple[int, Int64Array]]:
@@ -201,6 +203,17 @@ class RowReader:
             if (layout.starts[places] + layout.lengths[places] > lengths).any():
                 raise self._damaged("a segment leads out of its document")
             yield number, places
+
+    def _check_inside(
+        self, shard: Shard, ids: npt.NDArray[np.integer], firsts: Int64Array, local: Int64Array
+    ) -> None:
+        stops = firsts + shard.index[0][local]
+        if (firsts < 0).any() or (stops > len(ids)).any():
+            raise VerificationError(
+                "a token index leads out of its tokens",
+                where=str(shard.path("idx")),
+                hint="tokenmill verify says what else is damaged",
+            )
 
     def _mask_no_loss(
         self, rows: Rows, layout: _Layout, places: Int64Array, shard: Shard, local: Int64Array

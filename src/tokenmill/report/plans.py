@@ -61,7 +61,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     first_shard = first_document = num_tokens = 0
     for number, window in enumerate(plan.manifest.windows):
         shards = dataset.shards[first_shard : first_shard + window.shards]
-        lengths = np.concatenate([shard.lengths for shard in shards]).astype(np.int32)
+        lengths = np.concatenate([shard.read_lengths() for shard in shards]).astype(np.int32)
         sequences = slice(*plan.window_starts[number : number + 2].tolist())
         num_tokens += _check_window(plan, options, sequences, (first_document, lengths))
         first_shard += window.shards

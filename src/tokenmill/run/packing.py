@@ -16,6 +16,7 @@ from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
+from tokenmill.records import Int64Array
 from tokenmill.run.boundary_table import Table, boundary_tables
 from tokenmill.run.selection import Chosen, Selection
 from tokenmill.store.dataset import Dataset, Shard
@@ -50,6 +51,7 @@ class _Part:
 
     shard: Shard
     first_document: int
+    lengths: Int64Array
     chosen: Chosen
 
 
@@ -216,10 +218,11 @@ def _windows(dataset: Dataset, options: PackOptions, ledger: Ledger) -> Iterator
     current: list[_Part] = []
     for shard in dataset.shards:
         chosen = selection.choose(shard, first_document)
+        lengths = shard.read_lengths()
         for reason, left_out in chosen.left_out.items():
-            ledger.left_out.lose(reason, shard.lengths[left_out])
-        current.append(_Part(shard, first_document, chosen))
-        tokens += int(shard.lengths[chosen.documents].sum())
+            ledger.left_out.lose(reason, lengths[left_out])
+        current.append(_Part(shard, first_document, lengths, chosen))
+        tokens += int(lengths[chosen.documents].sum())
         first_document += shard.entry.documents
         if options.window == "local" and tokens >= enough:
             if complete:
@@ -232,7 +235,7 @@ def _windows(dataset: Dataset, options: PackOptions, ledger: Ledger) -> Iterator
 def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
     counts = [part.shard.entry.documents for part in parts]
     firsts = np.concatenate([[0], np.cumsum(counts)])
-    lengths = np.concatenate([part.shard.lengths for part in parts]).astype(np.int32)
+    lengths = np.concatenate([part.lengths for part in parts]).astype(np.int32)
     chosen = np.concatenate(
         [part.chosen.documents + first for part, first in zip(parts, firsts, strict=False)]
     )
@@ -240,7 +243,9 @@ def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) ->
 
     def ids_of(document: int) -> np.ndarray:
         part = int(np.searchsorted(firsts, document, side="right")) - 1
-        return parts[part].shard.document(document - int(firsts[part]))
+        shard, local = parts[part].shard, document - int(firsts[part])
+        start = int(shard.index[1][local]) // shard.ids.itemsize
+        return shard.ids[start : start + int(lengths[document])]
 
     return Window(
         lengths=lengths,

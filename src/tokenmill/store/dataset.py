@@ -13,7 +13,7 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.files import path_inside
-from tokenmill.store.layout import unpack_index
+from tokenmill.store.layout import map_index, unpack_index
 from tokenmill.store.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class Shard:
     @cached_property
     def lengths(self) -> Int64Array:
         """Shape (num_documents,): tokens of each document, boundary tokens included."""
+        return self.read_lengths()
+
+    def read_lengths(self) -> Int64Array:
+        """`lengths`, checked and read again: for passes over all shards, which keep none."""
         path = self.path("idx")
         dtype, lengths = unpack_index(path.read_bytes(), str(path))
         right = dtype == self._dtype and len(lengths) == self.entry.documents
@@ -49,6 +53,11 @@ class Shard:
             why = "its documents, tokens or dtype are not those of the manifest"
             raise VerificationError("a token index is of another shard", where=str(path), why=why)
         return lengths
+
+    @cached_property
+    def index(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Lengths in tokens and byte offsets of documents, mapped for access here and there."""
+        return map_index(self.path("idx"))
 
     @cached_property
     def offsets(self) -> Int64Array:

@@ -15,6 +15,7 @@ All little-endian. Read by `megatron.core.datasets.indexed_dataset.IndexedDatase
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -50,26 +51,49 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
     Raises:
         VerificationError: the bytes are not an index as `pack_index` writes it.
     """
-    problem = ""
-    if len(data) < HEADER.size:
-        problem = f"{len(data)} bytes are fewer than the header's {HEADER.size}"
-    else:
-        magic, version, code, num_sequences, num_indices = HEADER.unpack_from(data)
-        dtypes = {code: dtype for dtype, code in DTYPE_CODES.items()}
-        if magic != MAGIC or version != 1 or code not in dtypes:
-            problem = f"magic {magic!r}, version {version}, dtype code {code}"
-        elif num_indices != num_sequences + 1 or len(data) != HEADER.size + 20 * num_sequences + 8:
-            problem = f"{num_sequences} sequences do not make {len(data)} bytes"
-    if problem:
-        hint = "build the dataset again, or restore the file from a copy"
-        raise VerificationError("not a token index", where=where, why=problem, hint=hint)
+    dtype, num_sequences = _read_header(bytes(data[: HEADER.size]), len(data), where)
     lengths: npt.NDArray[np.int32] = np.frombuffer(data, "<i4", num_sequences, HEADER.size)
     result = lengths.astype(np.int64)
-    if (result < 0).any() or bytes(data) != pack_index(result, dtypes[code]):
+    if (result < 0).any() or bytes(data) != pack_index(result, dtype):
         raise VerificationError(
             "a token index contradicts itself",
             where=where,
             why="its offsets do not follow from its lengths",
             hint="build the dataset again, or restore the file from a copy",
         )
-    return dtypes[code], result
+    return dtype, result
+
+
+def map_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Tokens and byte offset of each document (shape (n,) each), mapped from a `.idx`.
+
+    Only the header is read, and nothing is checked against anything else.
+
+    Raises:
+        VerificationError: the header is not that of an index of this size.
+    """
+    with open(path, "rb") as file:
+        header = file.read(HEADER.size)
+    _, count = _read_header(header, path.stat().st_size, str(path))
+    if not count:
+        return np.empty(0, np.int32), np.empty(0, np.int64)
+    lengths = np.memmap(path, "<i4", "r", HEADER.size, (count,))
+    return lengths, np.memmap(path, "<i8", "r", HEADER.size + 4 * count, (count,))
+
+
+def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:
+    """The dtype of the tokens and the number of sequences that an index of `num_bytes` has."""
+    problem = ""
+    if len(data) < HEADER.size:
+        problem = f"{len(data)} bytes are fewer than the header's {HEADER.size}"
+    else:
+        magic, version, code, num_sequences, num_indices = HEADER.unpack(data)
+        dtypes = {code: dtype for dtype, code in DTYPE_CODES.items()}
+        if magic != MAGIC or version != 1 or code not in dtypes:
+            problem = f"magic {magic!r}, version {version}, dtype code {code}"
+        elif num_indices != num_sequences + 1 or num_bytes != HEADER.size + 20 * num_sequences + 8:
+            problem = f"{num_sequences} sequences do not make {num_bytes} bytes"
+        else:
+            return dtypes[code], num_sequences
+    hint = "build the dataset again, or restore the file from a copy"
+    raise VerificationError("not a token index", where=where, why=problem, hint=hint)
