@@ -1,7 +1,8 @@
 """The main job on text that every machine has: Python's own standard library.
 
 Trains a small tokenizer on the spot, builds a dataset, verifies it against its sources, shows it,
-and says what to do next. Everything is in demo/out afterwards.
+packs it into sequences, exports some, and says what to do next. Everything is in demo/out
+afterwards.
 """
 
 from __future__ import annotations
@@ -68,6 +69,25 @@ def run(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "tokenmill", *arguments], check=True)
 
 
+def show_sequence(corpus: str, plan: str) -> None:
+    """The sequence of most segments, decoded: the first lines of each segment."""
+    import numpy as np
+
+    import tokenmill
+
+    opened = tokenmill.open_plan(tokenmill.open(corpus), plan)
+    number = str(np.diff(opened.offsets).argmax())
+    arguments = ["inspect", corpus, "--plan", plan, "--sequence", number]
+    print(f"\n$ tokenmill {shlex.join(arguments)}    # the first lines of each segment", flush=True)
+    command = [sys.executable, "-m", "tokenmill", *arguments]
+    decoded = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    shown = 0
+    for line in decoded.splitlines():
+        shown = 0 if line.startswith("⟦document ") else shown + 1
+        if shown == 0 or (line and shown <= 2):
+            print(line)
+
+
 def main() -> None:
     """The demo."""
     shutil.rmtree(OUT, ignore_errors=True)
@@ -88,10 +108,17 @@ def main() -> None:
     run("build", names[0], "--tokenizer", names[1], "--out", names[2], "--keep", "path")
     run("verify", names[2], "--against-sources")
     run("inspect", names[2])
+    run("pack", names[2], "--sequence-length", "2048", "--compare")
+    run("pack", names[2], "--sequence-length", "2048", "--packing", "optimal")
+    show_sequence(names[2], "optimal-2048")
+    rows = os.path.relpath(OUT / "rows")
+    run("export", names[2], "--plan", "optimal-2048", "--out", rows, "--max-sequences", "100")
     print(
-        "\nThat was the whole way, and every id was compared with Hugging Face tokenizers."
+        "\nThat was the whole way: every id was compared with Hugging Face tokenizers, and no"
+        "\ndocument is cut that fits into a sequence."
         "\nNow with your own data:"
         "\n  .venv/bin/tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/"
+        "\n  .venv/bin/tokenmill pack corpus/ --sequence-length 4096"
     )
 
 

@@ -11,9 +11,12 @@ import msgspec
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions
 from tokenmill.export.rows import export as _export
-from tokenmill.load.curriculum import Curriculum, Phase
+from tokenmill.load.curriculum import Curriculum, Phase, shortened
+from tokenmill.load.rows import RowReader
 from tokenmill.pack.figures import Figures
+from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
+from tokenmill.permutation import Permutation
 from tokenmill.report.estimate import Estimate
 from tokenmill.report.estimate import estimate as _estimate
 from tokenmill.report.inspect import DocumentView, view_document
@@ -143,10 +146,13 @@ __all__ = [
     "Estimate",
     "ExportManifest",
     "Figures",
+    "Permutation",
     "Phase",
+    "Pieces",
     "Plan",
     "PlanReport",
     "Recipe",
+    "RowReader",
     "StreamPacker",
     "Verification",
     "build",
@@ -159,6 +165,7 @@ __all__ = [
     "open",
     "open_plan",
     "recipe",
+    "shortened",
     "verify",
     "view_document",
 ]

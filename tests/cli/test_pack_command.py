@@ -154,7 +154,7 @@ def test_flags_become_options_of_the_plan(dataset: Path) -> None:
         "--sequence-length=8 --packing=next-fit --long-documents=split-at-boundary --slack=3 "
         "--split-at=line --at-cuts=eos --max-segments=2 --segment-multiple=2 --ranks=4 "
         "--sequence-multiple=16 --window=global --window-sequences=7 --subset=train "
-        "--separate-by=source --weight-by=id --weight=a=2 --weight=b=0.5 --start-share=25% "
+        "--separate-by=source --weight-by=subset --weight=train=1.5 --start-share=25% "
         "--open-sequences=9 --cut-cost=1 --smallest-bucket=4 --overlap-in-loss"
     )
     assert tokenmill_pack(dataset, *flags.split(), "--name", "mine") == 0
@@ -179,8 +179,8 @@ def test_flags_become_options_of_the_plan(dataset: Path) -> None:
         "window_sequences": 7,
         "subset": "train",
         "separate_by": "source",
-        "weight_by": "id",
-        "weight": ["a=2", "b=0.5"],
+        "weight_by": "subset",
+        "weight": ["train=1.5"],
     }
 
 

@@ -157,14 +157,6 @@ def test_what_is_kept_leaves_room_for_the_token_that_stands_for_the_rest() -> No
         assert figures.padding == 0
 
 
-def test_a_document_of_which_both_ends_are_kept_has_its_own_tokens_there() -> None:
-    options = {"long_documents": "keep-both-ends", "at_cuts": "bos-and-eos"}
-    packed = pack_documents(NINE, 4, **options)
-    assert shown(packed.sequences) == [[(0, 0, 2), (0, 7, 2)]]
-    figures = figures_of(packed, PackOptions(sequence_length=4, **options))
-    assert figures.tokens_set_at_cuts == figures.cuts == figures.padding == 0
-
-
 def test_which_segments_are_given_a_token_at_which_end() -> None:
     options = PackOptions(sequence_length=4, at_cuts="bos-and-eos")
     lengths = np.array([9, 4], np.int32)

@@ -187,12 +187,28 @@ def test_ranges_without_loss_are_no_kinds(tmp_path: Path, tokenizer_path: Path) 
 
 def test_a_weight_says_how_often_documents_appear(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build(tmp_path, tokenizer_path, [(3, "de"), (4, "en"), (5, "fr"), (6, None)])
-    report = made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "en=0", "it=7"])
+    report = made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "en=0"])
     assert times(report) == {0: 2, 2: 1, 3: 1}
     figures = report.figures
     assert (figures.documents, figures.tokens) == (4, 3 + 3 + 5 + 6)
     assert figures.left_out_documents == {"weight": 1}
     assert figures.left_out_tokens == {"weight": 4}
+
+
+def test_a_weight_of_a_value_that_no_document_has_is_a_mistake(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    dataset = build(tmp_path, tokenizer_path, [(3, "de"), (4, "en")])
+    with pytest.raises(UserError, match="a value that does not exist") as caught:
+        made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "it=7"])
+    assert caught.value.why == "no document has 'it' in 'lang'"
+
+
+def test_copies_of_documents_stand_apart(tmp_path: Path, tokenizer_path: Path) -> None:
+    dataset = build(tmp_path, tokenizer_path, [(7, "de"), (7, "en"), (7, "de")])
+    options = {"packing": "next-fit", "weight_by": "lang", "weight": ["de=3"]}
+    report = made(dataset, tmp_path / "plan", **options)
+    assert report.plan.documents.tolist() == [0, 1, 2, 0, 2, 0, 2]
 
 
 @pytest.mark.parametrize(("weight", "copies"), [("0", 0), ("1", 1), ("2", 2), ("3.0", 3)])

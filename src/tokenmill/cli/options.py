@@ -80,7 +80,8 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
     if typing.get_origin(kind) is Literal:
         group.add_argument(flag, choices=typing.get_args(kind), help=description)
     elif typing.get_origin(kind) is list:
-        group.add_argument(flag, action="append", metavar="NAME", help=description)
+        metavar = "VALUE=WEIGHT" if name == "weight" else "NAME"
+        group.add_argument(flag, action="append", metavar=metavar, help=description)
     elif kind is bool:
         group.add_argument(flag, action="store_const", const=True, help=description)
     elif kind is int and name != "memory":

@@ -48,7 +48,8 @@ def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str
         yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
     if figures.tokens_set_at_cuts:
         yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
-    yield "bound", f"{figures.lower_bound:,} sequences at least: {figures.gap:+.4%}"
+    if figures.lower_bound is not None:
+        yield "bound", f"{figures.lower_bound:,} sequences at least: {figures.gap:+.4%}"
     if figures.planned_globally is not None:
         more = figures.sequences - figures.planned_globally
         share = more / max(figures.sequences, 1)
@@ -78,12 +79,13 @@ def comparison_lines(rows: list[Compared]) -> list[str]:
     for row in able:
         figures = row.figures
         if figures is not None:
+            gap = "-" if figures.lower_bound is None else f"{figures.gap:+.4%}"
             lines.append(
                 f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
                 f"{_bar(figures.fill)} {figures.documents_cut:>10,} "
                 f"{max(figures.avoidable_cuts, 0):>10,} {sum(figures.lost_tokens.values()):>12,} "
                 f"{figures.segments / max(figures.sequences, 1):>8.2f} "
-                f"{figures.mean_imbalance:>9.3f} {figures.gap:>+9.4%} {row.seconds:>8.2f}"
+                f"{figures.mean_imbalance:>9.3f} {gap:>9} {row.seconds:>8.2f}"
             )
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
     return lines

@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against-sources", action="store_true", help="encode the sources with the reference"
     )
+    parser.add_argument(
+        "--plan", action="append", default=[], metavar="DIR", help="check a plan elsewhere as well"
+    )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
 
@@ -44,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
             options.dataset,
             sample=share,
             against_sources=options.against_sources,
+            plans=options.plan,
             advance=advance,
         )
     if options.json:

@@ -2,8 +2,9 @@
 
 Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
 reading the shards from front to back, and distributed to one spool file for each output file;
-then every output file is made from its spool. All reading and writing is sequential, and memory
-holds one output file at most.
+then every output file is made from its spool. Shards and spool files are read and written from
+front to back but for the rows inside one spool file, which come from the page cache. Memory holds
+some rows, one output file where the format is `pt`, and some tens of bytes a sequence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tokenmill.records import Int64Array
 from tokenmill.store.canonical import canonical_json, sealed, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import storage_errors
+from tokenmill.store.files import storage_errors, temporary_beside
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -117,7 +118,7 @@ def export(
         raise OutputConflictError(
             "the output exists", where=str(out), hint="choose another folder, or remove this one"
         )
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(out)
     with storage_errors("write the rows", out):
         temporary.mkdir(parents=True)
         try:

@@ -18,9 +18,11 @@ import msgspec
 import numpy as np
 
 from tokenmill.errors import UserError
-from tokenmill.load.order import FloatArray, banded
+from tokenmill.load.order import FloatArray, banded, sequence_keys, shuffled, step_size
 from tokenmill.load.rows import RESTART, TARGET, Rows
 from tokenmill.records import Int64Array
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
 
 STATE_VERSION = 1
 
@@ -67,6 +69,25 @@ class Curriculum:
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
         self._set_phases(phases)
+
+    @staticmethod
+    def of_plan(
+        plan: Plan,
+        dataset: Dataset,
+        batch_size: int,
+        phases: tuple[Phase, ...] = (Phase(),),
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> Curriculum:
+        """The curriculum of an epoch of a plan."""
+        return Curriculum(
+            shuffled(plan, seed, epoch),
+            lambda key: sequence_keys(plan, key, dataset),
+            batch_size,
+            phases,
+            step_size(plan),
+        )
 
     @property
     def num_steps(self) -> int:

@@ -66,8 +66,8 @@ class Figures(Totals, kw_only=True):
     """Of the mean segment lengths of sequences i and i + 1, in the order of the plan."""
     neighbour_source_share: float
     """Share of sequences that begin in the source in which the one before begins."""
-    lower_bound: int
-    """No packing of these pieces has fewer sequences."""
+    lower_bound: int | None
+    """No packing of these pieces has fewer sequences; None where rows vary in length."""
     planned_globally: int | None
     """Sequences of best-fit if all shards were one window; None where kinds are kept apart."""
 
@@ -146,17 +146,21 @@ class Ledger:
             planned_globally=globally,
         )
 
-    def _lower_bound(self) -> int:
+    def _lower_bound(self) -> int | None:
         options = self.options
-        if options.packing == "length-buckets":  # as many rows as there are buckets to fill
-            return self.totals.sequences
+        if options.packing == "length-buckets":
+            return None
         if options.packing in CUTTING:
             return -(-self.totals.tokens_in_sequences // options.length)
-        bound = least_sequences(self.piece_sizes, options.length)
+        most = options.segment_limit
+        bound = max(
+            least_sequences(self.piece_sizes, options.length),
+            -(-int(self.piece_sizes.sum()) // most),
+        )
         if options.packing == "optimal":
             from tokenmill.pack.solver.column_generation import lp_bound
 
-            bound = max(bound, lp_bound(self.piece_sizes, options.length, options.segment_limit))
+            bound = max(bound, lp_bound(self.piece_sizes, options.length, most))
         return bound
 
 

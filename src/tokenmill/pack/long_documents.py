@@ -135,9 +135,7 @@ def tokens_at_cuts(
 
 
 def set_at_cuts(options: PackOptions) -> tuple[bool, bool]:
-    """Whether a BOS, an EOS is set at cuts; a document that keeps both ends has its own."""
-    if options.long_documents == "keep-both-ends":
-        return False, False
+    """Whether a BOS, an EOS is set at cuts."""
     names = options.at_cuts.split("-and-")
     return "bos" in names, "eos" in names
 

@@ -72,7 +72,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = "sentence"
     slack: Annotated[
         Positive | None,
-        Meta(description="split-at-boundary: tokens searched before a cut (default: an eighth)"),
+        Meta(
+            description="split-at-boundary: tokens searched before a cut "
+            "(default: an eighth of the sequence length)"
+        ),
     ] = None
     at_cuts: Annotated[
         Literal["nothing", "bos", "eos", "bos-and-eos"],
@@ -92,7 +95,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256
     cut_cost: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)] | None,
-        Meta(description="order-preserving: padding that one cut is worth (default: a quarter)"),
+        Meta(
+            description="order-preserving: padding that one cut is worth "
+            "(default: a quarter of the sequence length)"
+        ),
     ] = None
     open_sequences: Annotated[
         int, Meta(ge=1, le=1 << 20, description="streaming: sequences that are kept open")
@@ -109,7 +115,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
         Positive, Meta(description="local: sequences that a window must fill at least")
     ] = 10_000
     subset: Annotated[
-        str | None, Meta(description="only documents of this subset (default: train, if it exists)")
+        str | None,
+        Meta(description="only documents of this subset, or all (default: train, if it exists)"),
     ] = None
     separate_by: Annotated[
         str | None,
@@ -120,7 +127,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     weight: Annotated[
         list[str],
-        Meta(description="VALUE=WEIGHT: how often documents of a value appear, e.g. code=2.5"),
+        Meta(description="how often documents of a value appear, e.g. code=2.5"),
     ] = []
 
     @property
@@ -182,6 +189,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
                 yield "pack.segment_multiple: keep-both-ends makes two segments of one text"
             if self.max_segments == 1:
                 yield "pack.max_segments: keep-both-ends needs two"
+            if self.at_cuts != "nothing":
+                yield "pack.at_cuts: a document that keeps both ends has its own BOS and EOS"
         if self.length % self.segment_multiple:
             yield (
                 f"pack.segment_multiple: got {self.segment_multiple}; must divide the sequence "

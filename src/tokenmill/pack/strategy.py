@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.compiled import compiled
 from tokenmill.pack.options import PackOptions
@@ -23,6 +24,13 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    @staticmethod
+    def whole(documents: npt.ArrayLike, lengths: npt.ArrayLike) -> Pieces:
+        """A piece for each document, of all its tokens."""
+        sizes = np.asarray(lengths, np.int32)
+        numbers = np.asarray(documents)  # a stream may need 64 bits
+        return Pieces(Segments(numbers, np.zeros_like(sizes), sizes), sizes)
 
 
 class Strategy(Protocol):

@@ -52,9 +52,7 @@ def pack_window(window: Window, options: PackOptions) -> PackedWindow:
     piece_sizes = np.zeros(options.length + 1, np.int64)
     for chosen in _by_kind(window):
         if options.packing in CUTTING and options.long_documents == "split":
-            taken = window.lengths[chosen]
-            whole = Segments(chosen, np.zeros(len(chosen), np.int32), taken)
-            pieces = Pieces(whole, taken)
+            pieces = Pieces.whole(chosen, window.lengths[chosen])
         else:
             pieces, books_of_kind = cut(chosen, window.lengths, options, window.boundaries)
             books.add(books_of_kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,11 +73,26 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         raise _problem(plan, "its tokens are not those of its figures")
 
 
-def check_plans(dataset: Dataset, advance: Advance) -> int:
-    """Check every plan that a dataset holds; how many there are."""
-    names = plan_names(dataset)
+def check_plans(dataset: Dataset, elsewhere: Sequence[str | Path], advance: Advance) -> int:
+    """Check every plan that a dataset holds, and others; returns how many there are.
+
+    Raises:
+        VerificationError: some are damaged; the message lists them.
+    """
+    problems: list[str] = []
+    names = [*plan_names(dataset), *elsewhere]
     for name in names:
-        check_plan(dataset, open_plan(dataset, name), advance)
+        try:
+            check_plan(dataset, open_plan(dataset, name), advance)
+        except VerificationError as error:
+            problems.append(f"{name}: {error.why}")
+    if problems:
+        raise VerificationError(
+            f"the dataset is whole, but {len(problems)} of its plans are damaged",
+            where=str(dataset.folder),
+            why="\n       ".join(problems),
+            hint="make them again: tokenmill pack --overwrite",
+        )
     return len(names)
 
 

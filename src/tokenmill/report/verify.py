@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import xxhash
 
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.report.contents import Advance
+from tokenmill.report.plans import check_plans
 from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
@@ -43,9 +44,12 @@ def verify(
     *,
     sample: float = 1.0,
     against_sources: bool = False,
+    plans: Sequence[str | Path] = (),
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
-    """Check a dataset; `sample` is the share of token blocks and of documents that is looked at.
+    """Check a dataset and its plans, with those in the folders `plans` as well.
+
+    `sample` is the share of token blocks and of documents that is looked at.
 
     Raises:
         VerificationError: something differs; the message lists what.
@@ -63,11 +67,11 @@ def verify(
         advance("shards", index + 1, len(dataset.shards))
     if not result.problems:
         _collect(result, _check_decoding, dataset)
-        _collect(result, _check_plans, result, advance)
     if against_sources and not result.problems:
         _collect(result, _compare, result, sample, advance)
     if result.problems:
         raise _all_problems(result)
+    result.plans = check_plans(dataset, plans, advance)
     return result
 
 
@@ -187,12 +191,6 @@ def _check_shard(result: Verification, shard: Shard) -> None:
         raise _problem("the documents table has another number of rows", where, f"{rows}")
     result.documents += rows
     result.tokens += len(ids)
-
-
-def _check_plans(result: Verification, advance: Advance) -> None:
-    from tokenmill.report.plans import check_plans
-
-    result.plans = check_plans(result.dataset, advance)
 
 
 def _compare(result: Verification, sample: float, advance: Advance) -> None:

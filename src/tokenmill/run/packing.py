@@ -11,7 +11,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions
@@ -69,7 +69,9 @@ def pack(
         UserError: an option cannot be met.
         OutputConflictError: another plan stands there.
     """
-    folder = Path.cwd() / (folder or plan_folder(dataset, options))
+    options = with_subset(dataset, options)
+    folder = folder or plan_folder(dataset, options)
+    folder = folder if folder.name else folder.resolve()
     if not overwrite and (folder / PLAN_NAME).is_file():
         return _already_there(dataset, options, folder)
     check_plan_folder(folder, overwrite=overwrite)
@@ -93,17 +95,35 @@ def compare(
     advance: Advance = lambda stage, done, total: None,
 ) -> Iterator[Compared]:
     """What each strategy would make of a dataset with the same options; writes nothing."""
+    options = with_subset(dataset, options)
     for name in get_args(Packing):
         each = msgspec.structs.replace(options, packing=name)
         problems = list(each.problems())
         if problems:
             yield Compared(name, None, 0.0, "; ".join(problems))
             continue
+        _warm_up(each)
         ledger = Ledger(each)
         started = time.perf_counter()
         for _ in packed_windows(dataset, each, ledger, advance):
             pass
         yield Compared(name, ledger.figures(), time.perf_counter() - started, "")
+
+
+def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
+    """The options with the subset that is meant where none is named: validation stays apart."""
+    if options.subset is None and dataset.manifest.policies.get("read", {}).get("validation"):
+        return msgspec.structs.replace(options, subset="train")
+    return options
+
+
+def _warm_up(options: PackOptions) -> None:
+    """Load and compile a strategy, so that this is on nobody's clock."""
+    one = np.ones(1, np.int32)
+    ids = lambda document: one  # noqa: E731
+    table = np.zeros(2, np.bool_)
+    window = Window(one, one - 1, boundaries=Boundaries(ids, table, table, table))
+    Ledger(options).add(pack_window(window, options))
 
 
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
@@ -175,13 +195,18 @@ def packed_windows(
     if options.long_documents == "split-at-boundary":
         tables = boundary_tables(dataset, options.split_at)
     done = 0
-    for parts in _windows(dataset, options, ledger):
+    selection = Selection(dataset, options)
+    for parts in _windows(selection, ledger):
         window = _window_of(parts, tables)
         packed = pack_window(window, options)
         ledger.add(packed)
         yield parts[0].first_document, len(parts), packed
         done += len(window.lengths)
         advance("packing", done, dataset.num_documents)
+    if selection.missing_values:
+        missing = ", ".join(map(repr, sorted(selection.missing_values)))
+        why = f"no document has {missing} in {options.weight_by!r}"
+        raise UserError("a weight is given to a value that does not exist", why=why)
     if not ledger.totals.sequences:
         why = "every document is too long, and long documents are dropped"
         if not ledger.totals.documents:
@@ -193,13 +218,20 @@ def packed_windows(
 
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
     plan = Plan(folder)
+    for name in plan.iter_damage():
+        raise VerificationError(
+            "a plan is damaged",
+            where=str(folder),
+            why=f"the digest of {name} differs",
+            hint="make the plan again: tokenmill pack --overwrite",
+        )
     same = plan.manifest.options == msgspec.to_builtins(options)
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(
             "the plan's folder holds another plan",
             where=str(folder),
             why="its dataset differs" if same else "its options differ",
-            hint="choose another --name or --plan-out, or replace it with --overwrite",
+            hint="tokenmill pack can replace it (--overwrite) or make another (--name, --plan-out)",
         )
     return PlanReport(plan, figures_of(plan), already_there=True)
 
@@ -209,9 +241,9 @@ def figures_of(plan: Plan) -> Figures:
     return msgspec.convert(plan.manifest.figures, Figures)
 
 
-def _windows(dataset: Dataset, options: PackOptions, ledger: Ledger) -> Iterator[list[_Part]]:
+def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
     """Consecutive shards that fill enough sequences; a rest that does not joins the last window."""
-    selection = Selection(dataset, options)
+    dataset, options = selection.dataset, selection.options
     enough = options.window_sequences * options.length
     first_document, tokens = 0, 0
     complete: list[_Part] = []

@@ -25,7 +25,7 @@ class Chosen:
     """The choice in one shard."""
 
     documents: Int32Array
-    """Shape (n,): indices in the shard, in order, repeated by their weight."""
+    """Shape (n,): indices in the shard, in order; then those that appear again, in order; ..."""
     kinds: Int32Array | None
     """Shape (num_documents,)."""
     sources: Int32Array
@@ -42,11 +42,12 @@ class Selection:
     options: PackOptions
     subset: str | None = field(init=False)
     kind_numbers: dict[Any, int] = field(default_factory=dict)
+    missing_values: set[str] = field(init=False)
+    """Values that have a weight, and that no document so far had."""
 
     def __post_init__(self) -> None:
-        policies = self.dataset.manifest.policies.get("read", {})
-        default = "train" if policies.get("validation") else None
-        self.subset = self.options.subset or default
+        self.subset = None if self.options.subset == "all" else self.options.subset
+        self.missing_values = set(self.options.weights)
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """The documents of a shard that are packed; `first_document` is its first one's number."""
@@ -73,8 +74,10 @@ class Selection:
         kinds = None
         if self.options.separate_by is not None:
             kinds = self._numbered(columns[self.options.separate_by].to_pylist())
+        rounds = range(int(repeats.max(initial=0)))
+        copies_apart = [np.flatnonzero(repeats > number) for number in rounds]
         return Chosen(
-            documents=np.repeat(np.arange(count, dtype=np.int32), repeats),
+            documents=np.concatenate([*copies_apart, np.empty(0)]).astype(np.int32),
             kinds=kinds,
             sources=_source_numbers(columns, sources, count),
             left_out=left_out,
@@ -83,6 +86,8 @@ class Selection:
     def _copies(self, values: list[Any], first_document: int) -> Int64Array:
         """How often each document appears: its weight, rounded up or down by its number."""
         by_value = self.options.weights
+        if self.missing_values:
+            self.missing_values -= set(map(str, set(values)))
         weights = np.array(
             [1.0 if value is None else by_value.get(str(value), 1.0) for value in values]
         )

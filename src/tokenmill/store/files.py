@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
+import re
+import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from tokenmill.errors import StorageError, VerificationError
 
@@ -58,6 +64,19 @@ def write_atomically(path: Path, data: bytes) -> None:
                 temporary.unlink(missing_ok=True)
             raise
         fsync_path(path.parent)
+
+
+def temporary_beside(path: Path) -> Path:
+    """A hidden name for a folder that is to become `path`.
+
+    What processes of this machine that are no more have left under such names is removed.
+    """
+    host = re.sub(r"\W", "_", socket.gethostname())
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*.tmp"):
+        process = left.name.rpartition("-")[2].split(".")[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    return path.with_name(f".{path.name}.{host}-{os.getpid()}.tmp")
 
 
 def path_inside(folder: Path, name: str) -> Path:

@@ -36,7 +36,7 @@ from tokenmill.store.canonical import (
 )
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import fsync_path, path_inside, storage_errors
+from tokenmill.store.files import fsync_path, path_inside, storage_errors, temporary_beside
 from tokenmill.store.manifest import FileEntry
 
 PLAN_NAME = "plan.json"
@@ -74,7 +74,7 @@ class PlanWriter:
 
     def __init__(self, folder: Path, num_documents: int) -> None:
         self.folder = folder
-        self._temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+        self._temporary = temporary_beside(folder)
         wide = num_documents >= 2**32
         dtypes = {"offsets": "<i8", "documents": "<u8" if wide else "<u4"}
         self._files: dict[str, ArrayFile] = {}
@@ -150,7 +150,7 @@ class PlanWriter:
             )
             write_sealed(self._temporary / PLAN_NAME, plan)
             check_plan_folder(self.folder, overwrite=overwrite)
-            replaced = self._temporary.with_suffix(".old")
+            replaced = self._temporary.with_suffix(".old.tmp")
             if self.folder.exists():
                 os.replace(self.folder, replaced)
             os.replace(self._temporary, self.folder)
@@ -244,5 +244,5 @@ def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
             "the plan's folder is taken",
             where=str(folder),
             why="there is a plan" if is_plan else "it is no plan, or holds more than one",
-            hint="choose another --name or --plan-out, or replace a plan with --overwrite",
+            hint="tokenmill pack can replace a plan (--overwrite) or make another (--name)",
         )
