@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tokenmill
+from conftest import write_jsonl
 from tokenmill.errors import UserError
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.order import FloatArray
@@ -360,3 +363,17 @@ def test_rows_that_cannot_be_cut_evenly_are_refused(row_length: int) -> None:
         shortened(some_rows(aligned=True), row_length)
     assert caught.value.what == "rows cannot be cut evenly"
     assert caught.value.why == f"8 is not a multiple of {row_length}"
+
+
+def test_a_curriculum_of_a_plan_keeps_the_steps_of_ranks(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    texts = ["1" * (1 + number % 7) for number in range(64)]
+    path = write_jsonl(tmp_path / "a.jsonl", texts)
+    dataset = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1).dataset
+    plan = tokenmill.make_plan(dataset, sequence_length=16, packing="balanced", ranks=4).plan
+    curriculum = Curriculum.of_plan(plan, dataset, 4, (Phase(by="depth"),), seed=3)
+    steps = [sorted(curriculum.batch(step).tolist()) for step in range(curriculum.num_steps)]
+    assert sorted(steps) == [[n, n + 1, n + 2, n + 3] for n in range(0, len(plan), 4)]
+    with pytest.raises(UserError, match="whole groups"):
+        Curriculum.of_plan(plan, dataset, 6)

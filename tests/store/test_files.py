@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import StorageError, VerificationError
-from tokenmill.store.files import path_inside, storage_errors, write_atomically
+from tokenmill.store.files import path_inside, storage_errors, temporary_beside, write_atomically
 
 
 def test_names_below_a_folder_are_its_files(tmp_path: Path) -> None:
@@ -79,3 +79,16 @@ def test_storage_errors_name_the_file_once(tmp_path: Path) -> None:
         raise OSError(errno.EACCES, "Permission denied")
     assert (caught.value.what, caught.value.where) == ("cannot do that", str(inner))
     assert caught.value.why == "Permission denied"
+
+
+def test_temporary_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    own = temporary_beside(tmp_path / "plan")
+    host = own.name.removeprefix(".plan.").rpartition("-")[0]
+    dead = tmp_path / f".plan.{host}-{2**22 + 1}.tmp"
+    replaced = tmp_path / f".plan.{host}-{2**22 + 1}.old.tmp"
+    foreign = tmp_path / f".plan.{host}elsewhere-{2**22 + 1}.tmp"
+    other = tmp_path / f".plan2.{host}-{2**22 + 1}.tmp"
+    for folder in (own, dead, replaced, foreign, other):
+        folder.mkdir()
+    assert temporary_beside(tmp_path / "plan") == own
+    assert {path.name for path in tmp_path.iterdir()} == {own.name, foreign.name, other.name}

@@ -1,0 +1,168 @@
+"""Plans are verified, and shown to people: what is in them, and how a sequence reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+from tokenmill.errors import VerificationError
+from tokenmill.report.plans import view_sequence
+from tokenmill.store.arrays import ArrayFile
+from tokenmill.store.canonical import write_sealed
+from tokenmill.store.digests import file_digest
+from tokenmill.store.plan import PLAN_NAME, PlanManifest
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """Documents of 4, 4, 8 and 2 tokens (digits and an end) in sequences of 5."""
+    folder = tmp_path_factory.mktemp("packed")
+    path = write_jsonl(folder / "a.jsonl", ["123", "456", "7890123", "4"])
+    tokenmill.build(path, tokenizer_path, folder / "out", workers=1, sequence_length=5)
+    return folder / "out"
+
+
+@pytest.fixture
+def dataset(packed: Path, tmp_path: Path) -> Path:
+    """A copy to be damaged."""
+    shutil.copytree(packed, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def rewrite(dataset: Path, name: str, values: list[int]) -> None:
+    """Change an array of the plan together with all its digests."""
+    plan = dataset / "plans" / "best-fit-5"
+    file = ArrayFile(plan / f"{name}.npy", "<i8" if name == "offsets" else "<u4")
+    file.append(np.array(values))
+    file.finish()
+    manifest = msgspec.json.decode((plan / PLAN_NAME).read_bytes(), type=PlanManifest)
+    files = [
+        msgspec.structs.replace(
+            entry,
+            bytes=(plan / entry.name).stat().st_size,
+            xxh3_128=file_digest(plan / entry.name),
+        )
+        for entry in manifest.files
+    ]
+    write_sealed(plan / PLAN_NAME, msgspec.structs.replace(manifest, files=files))
+
+
+def test_verify_counts_the_plans(dataset: Path) -> None:
+    assert tokenmill.verify(dataset).plans == 1
+    tokenmill.make_plan(dataset, sequence_length=9, name="mine")
+    assert tokenmill.verify(dataset).plans == 2
+
+
+def test_verify_looks_at_plans_elsewhere_if_it_is_told(dataset: Path, tmp_path: Path) -> None:
+    tokenmill.make_plan(dataset, sequence_length=9, folder=tmp_path / "far")
+    assert tokenmill.verify(dataset, plans=[tmp_path / "far"]).plans == 2
+    assert main(["verify", str(dataset), "--plan", str(tmp_path / "far")]) == 0
+
+
+def test_the_plan_that_the_tests_below_damage(dataset: Path) -> None:
+    plan = tokenmill.open_plan(tokenmill.open(dataset), "best-fit-5")
+    assert [plan.segments(n) for n in range(len(plan))] == [
+        [(0, 0, 4)],
+        [(1, 0, 4)],
+        [(2, 0, 5)],
+        [(2, 5, 3), (3, 0, 2)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("documents", [0, 1, 2, 2, 4], "a segment is of a document outside its window"),
+        ("starts", [0, 1, 0, 5, 0], "a segment leads out of its document"),
+        ("lengths", [4, 4, 5, 3, 0], "a segment leads out of its document"),
+        ("lengths", [4, 4, 5, 2, 2], "its tokens are not those of its figures"),
+        ("offsets", [0, 1, 1, 3, 5], "a sequence has no segment"),
+        ("offsets", [0, 1, 2, 2, 5], "a sequence has no segment"),
+    ],
+)
+def test_what_a_plan_must_not_say_is_found(
+    name: str, values: list[int], problem: str, dataset: Path
+) -> None:
+    rewrite(dataset, name, values)
+    with pytest.raises(VerificationError, match="the dataset is whole") as caught:
+        tokenmill.verify(dataset)
+    assert caught.value.why == f"best-fit-5: {problem}"
+    assert caught.value.hint == "make them again: tokenmill pack --overwrite"
+
+
+def test_a_sequence_that_is_too_long_is_found(dataset: Path) -> None:
+    rewrite(dataset, "offsets", [0, 1, 2, 5])
+    with pytest.raises(VerificationError) as caught:
+        tokenmill.verify(dataset)
+    assert "best-fit-5" in caught.value.why
+
+
+def test_all_damaged_plans_are_named(dataset: Path) -> None:
+    for name in ("a", "b"):
+        folder = tokenmill.make_plan(dataset, sequence_length=9, name=name).plan.folder
+        data = bytearray((folder / "starts.npy").read_bytes())
+        data[-1] ^= 1
+        (folder / "starts.npy").write_bytes(data)
+    with pytest.raises(VerificationError, match="2 of its plans are damaged") as caught:
+        tokenmill.verify(dataset)
+    assert caught.value.why.split() == "a: the digest of starts.npy differs".split() + (
+        "b: the digest of starts.npy differs".split()
+    )
+
+
+def test_segments_of_a_sequence_are_decoded(packed: Path) -> None:
+    opened = tokenmill.open(packed)
+    views = list(view_sequence(opened, tokenmill.open_plan(opened, "best-fit-5"), 3))
+    assert [(view.document, view.start, view.num_tokens) for view in views] == [
+        (2, 5, 3),
+        (3, 0, 2),
+    ]
+    assert [view.text for view in views] == ["23<|endoftext|>", "4<|endoftext|>"]
+
+
+def test_inspect_shows_a_plan_and_a_sequence(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(packed), "--plan", "best-fit-5"]) == 0
+    shown = capsys.readouterr().out
+    assert "4 of 5 tokens" in shown
+    assert "3  " + "█" * 38 + "▓" * 26 + "  2 segments" in shown
+    assert main(["inspect", str(packed), "--plan", "best-fit-5", "--sequence", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "⟦document 2, 5 to 8 of 8 tokens⟧"
+    assert lines[2] == "⟦document 3, all of 2 tokens⟧"
+
+
+def test_inspect_gives_plans_and_sequences_to_machines(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(packed), "--plan", "best-fit-5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["sequences"] == 4
+    arguments = ["--plan", "best-fit-5", "--sequence", "0", "--json"]
+    assert main(["inspect", str(packed), *arguments]) == 0
+    segments = json.loads(capsys.readouterr().out)["segments"]
+    assert [segment["text"] for segment in segments] == ["123<|endoftext|>"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sequence", "0"], "--sequence shows a sequence of a plan"),
+        (["--plan", "best-fit-5", "--sequence", "4"], "there is no sequence 4"),
+        (["--plan", "best-fit-5", "--document", "0"], "give one of them"),
+        (["--plan", "none"], "there are best-fit-5"),
+    ],
+)
+def test_inspect_refuses_what_it_cannot_show(
+    arguments: list[str], said: str, packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(packed), *arguments]) == 2
+    assert said in capsys.readouterr().err
