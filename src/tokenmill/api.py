@@ -98,6 +98,8 @@ def make_plan(
     Raises:
         TokenmillError: see `tokenmill.errors`.
     """
+    if name is not None and folder is not None:
+        raise UserError("a plan has a name in plans/ or a folder elsewhere: give one of them")
     opened = _opened(dataset)
     place = Path(folder) if folder else None
     if name is not None:

@@ -7,7 +7,7 @@ integers wherever its result decides what is written: equal input gives equal ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Literal, ParamSpec, TypeVar, cast
 
 import numba
 
@@ -17,9 +17,17 @@ R = TypeVar("R")
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function when it is first called."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True)(function))
+    return _compiled(function, "never")
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """As `compiled`, for small functions that compiled ones call: copied into their callers."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, inline="always")(function))
+    return _compiled(function, "always")
+
+
+def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
+    try:
+        made = numba.njit(cache=True, nogil=True, inline=inline)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        made = numba.njit(nogil=True, inline=inline)(function)
+    return cast("Callable[P, R]", made)

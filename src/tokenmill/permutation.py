@@ -30,11 +30,17 @@ class Permutation:
 
     def __call__(self, places: npt.ArrayLike) -> Int64Array:
         """What stands at `places`, shape (m,), each in [0, n)."""
-        return _walk(np.asarray(places, np.int64), self.n, self._half, self._keys, True)
+        return self._walked(places, forward=True)
 
     def places(self, values: npt.ArrayLike) -> Int64Array:
         """Where `values` stand, shape (m,): the inverse."""
-        return _walk(np.asarray(values, np.int64), self.n, self._half, self._keys, False)
+        return self._walked(values, forward=False)
+
+    def _walked(self, numbers: npt.ArrayLike, *, forward: bool) -> Int64Array:
+        array = np.asarray(numbers, np.int64)
+        if len(array) and not (array.min() >= 0 and array.max() < self.n):
+            raise ValueError(f"numbers are to be in [0, {self.n})")
+        return _walk(array, self.n, self._half, self._keys, forward)
 
 
 def keyed_hash(values: UInt64Array, key: int) -> UInt64Array:

@@ -129,12 +129,14 @@ def saved(curriculum: Curriculum) -> dict[str, Any]:
     return state
 
 
-def test_a_state_is_the_phases_and_nothing_else() -> None:
+def test_a_state_is_the_phases_and_what_they_belong_to() -> None:
     curriculum = curriculum_of(Phase(by="length", bands=3), Phase(first_step=2, row_length=64))
     first = {"by": "length", "descending": False, "bands": 3, "row_length": None}
     second = {"by": None, "descending": False, "bands": 100, "row_length": 64}
     assert saved(curriculum) == {
         "version": 1,
+        "batch_size": 2,
+        "order": "c5b85ed79c4beae2",
         "phases": [{"first_step": 0, **first}, {"first_step": 2, **second}],
     }
 
@@ -144,6 +146,8 @@ def test_a_state_is_the_phases_and_nothing_else() -> None:
     [
         {"version": 2},
         {"version": None},
+        {"batch_size": 3},
+        {"order": "0" * 16},
         {"phases": []},
         {"phases": None},
         {"phases": [{"first_step": "0"}]},
@@ -256,7 +260,7 @@ def test_a_run_that_is_resumed_at_any_step_goes_on_with_the_same_batches(
                 curriculum.change(phase)
 
     running = fresh()
-    running.load_state_dict({"version": 1, "phases": [json_of(phases[0])]})
+    running.load_state_dict({**running.state_dict(), "phases": [json_of(phases[0])]})
     expected = model_batches(order, values, phases, at)
     for step in range(running.num_steps):
         changed_at(running, step)

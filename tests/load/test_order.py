@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
-from tokenmill.load.order import banded, sequence_keys, shuffled, step_size
+from tokenmill.load.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
 from tokenmill.run.packing import pack
@@ -191,7 +191,7 @@ def test_an_order_by_key_keeps_groups_of_ranks_together(build: Build, tmp_path: 
     plan = planned(dataset, tmp_path, sequence_length=16, packing="balanced", ranks=4)
     whole = len(plan) // 4 * 4
     assert whole == len(plan)
-    order = banded(shuffled(plan, seed=0), sequence_keys(plan, "depth"), 5, step_size(plan))
+    order = banded(shuffled(plan, seed=0), sequence_keys(plan, "depth"), 5, steps_of(plan))
     assert sorted(map(sorted, order.reshape(-1, 4).tolist())) == [
         [n, n + 1, n + 2, n + 3] for n in range(0, whole, 4)
     ]

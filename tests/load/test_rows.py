@@ -626,6 +626,42 @@ def test_copies_of_a_weighted_document_are_segments_of_their_own(
     assert shown_positions(rows_of(dataset, plan, "aligned")) == ["01201201"]
 
 
+def test_a_span_over_the_first_token_that_is_kept_is_no_target_after_a_bos(
+    build: Build, folders: Iterable[Path]
+) -> None:
+    dataset = build(["123456789"], no_loss=[[[6, 8]]])
+    made_of = {"long_documents": "keep-end", "at_cuts": "bos"}
+    plan = planned(folders, dataset, sequence_length=5, **made_of)
+    assert plan.segments(0) == [(0, 6, 4)]
+    for labels in ("aligned", "next"):
+        rows = rows_of(dataset, plan, labels)
+        assert shown_ids(rows) == [".789."]
+        assert np.count_nonzero(rows.has_label) == 2
+
+
+def test_few_files_are_open_however_many_shards_are_read(
+    several_shards: Dataset, folders: Iterable[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenmill.load.rows.MAPPED_SHARDS", 1)
+    dataset = Dataset(several_shards.folder)
+    plan = planned(folders, dataset, sequence_length=32, window="global")
+    expected = RowReader(Dataset(several_shards.folder), plan).read(np.arange(len(plan)), 32)
+    reader = RowReader(dataset, plan)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for sequence in range(0, len(plan), 7):
+        rows = reader.read(np.array([sequence]), 32)
+        assert rows.ids.tolist() == expected.ids[[sequence]].tolist()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3
+
+
+def test_sequences_that_do_not_exist_are_refused(build: Build, folders: Iterable[Path]) -> None:
+    dataset = build(["123"])
+    reader = RowReader(dataset, planned(folders, dataset, sequence_length=4))
+    for sequence in (-1, 1):
+        with pytest.raises(UserError, match="there is no such sequence"):
+            reader.read(np.array([sequence]), 4)
+
+
 # Plans that do not fit.
 
 

@@ -248,8 +248,48 @@ def test_the_state_of_another_packer_is_refused(name: str, value: int, own: int)
 
 
 def test_something_that_is_no_state_is_refused() -> None:
-    with pytest.raises(UserError, match="the state is of another packer"):
+    with pytest.raises(UserError, match="not the state of a packer"):
         StreamPacker(8).load_state_dict({})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"open": [[0], [9], [1]]},
+        {"open": [[0], [0], [1]]},
+        {"open": [[0], [3], []]},
+        {"open": [[7], [3], [1]]},
+        {"open": [[0, 1, 2], [3, 3, 3], [1, 1, 1]]},
+        {"segments": [[0], [0], [5], []]},
+        {"num_opened": 0},
+        {"num_opened": -1},
+        {"num_opened": 2**63},
+        {"more": 1},
+    ],
+)
+def test_a_state_that_contradicts_itself_is_refused(change: dict[str, object]) -> None:
+    packer = StreamPacker(8, open_sequences=2)
+    pushed(packer, [5])
+    state = packer.state_dict()
+    fresh = StreamPacker(8, open_sequences=2)
+    with pytest.raises(UserError, match="not the state of a packer"):
+        fresh.load_state_dict(state | change)
+    fresh.load_state_dict(state)
+    assert fresh.state_dict() == state
+
+
+@pytest.mark.parametrize(
+    "settings", [{"sequence_length": 0}, {"open_sequences": 0}, {"max_segments": -3}]
+)
+def test_a_packer_has_room_for_something(settings: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="are 1 or more"):
+        StreamPacker(**({"sequence_length": 8} | settings))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_piece_without_tokens_is_refused(size: int) -> None:
+    with pytest.raises(UserError, match="a piece has no token"):
+        StreamPacker(8).push(portion([3, size], first=0))
 
 
 def test_a_piece_that_is_too_long_is_refused_and_changes_nothing() -> None:

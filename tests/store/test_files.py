@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import StorageError, VerificationError
-from tokenmill.store.files import path_inside, storage_errors, temporary_beside, write_atomically
+from tokenmill.store.files import path_inside, storage_errors, temporary_folder, write_atomically
 
 
 def test_names_below_a_folder_are_its_files(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_failed_write_leaves_the_old_bytes(
     with pytest.raises(StorageError, match="cannot write") as caught:
         write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
-    assert caught.value.hint == "free some space and run the same command again: it resumes"
+    assert caught.value.hint == "free some space and run the same command again"
 
 
 def test_storage_errors_name_the_file_once(tmp_path: Path) -> None:
@@ -81,14 +81,28 @@ def test_storage_errors_name_the_file_once(tmp_path: Path) -> None:
     assert caught.value.why == "Permission denied"
 
 
-def test_temporary_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    own = temporary_beside(tmp_path / "plan")
-    host = own.name.removeprefix(".plan.").rpartition("-")[0]
-    dead = tmp_path / f".plan.{host}-{2**22 + 1}.tmp"
-    replaced = tmp_path / f".plan.{host}-{2**22 + 1}.old.tmp"
-    foreign = tmp_path / f".plan.{host}elsewhere-{2**22 + 1}.tmp"
-    other = tmp_path / f".plan2.{host}-{2**22 + 1}.tmp"
-    for folder in (own, dead, replaced, foreign, other):
-        folder.mkdir()
-    assert temporary_beside(tmp_path / "plan") == own
-    assert {path.name for path in tmp_path.iterdir()} == {own.name, foreign.name, other.name}
+def test_a_temporary_folder_becomes_what_it_is_renamed_to(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path / "deep" / "plan") as folder:
+        (folder / "a").write_text("a")
+        folder.rename(tmp_path / "deep" / "plan")
+    assert (tmp_path / "deep" / "plan" / "a").read_text() == "a"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["plan"]
+
+
+def test_a_temporary_folder_that_was_not_renamed_is_removed(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path / "plan") as folder:
+        (folder / "a").write_text("a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_a_killed_process_left_are_removed_and_living_ones_stay(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".plan.0badcafe.tmp").mkdir()
+    (tmp_path / ".plan2.0badcafe.tmp").mkdir()
+    with (
+        temporary_folder(tmp_path / "plan") as first,
+        temporary_folder(tmp_path / "plan") as second,
+    ):
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names == {".plan2.0badcafe.tmp", first.name, second.name}

@@ -565,3 +565,41 @@ def test_a_disk_that_is_full_at_once_is_left_empty(
     with pytest.raises(StorageError, match="cannot write the plan"):
         write_plan(tmp_path / "plan")
     assert names(tmp_path) == []
+
+
+def test_a_plan_whose_replacement_fails_stands_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(tmp_path / "plan")
+    replace = os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        if ".tmp" in str(source):
+            raise OSError(errno.EIO, "no")
+        replace(source, target)
+
+    monkeypatch.setattr("tokenmill.store.plan.os.replace", failing)
+    with pytest.raises(StorageError):
+        write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
+    assert names(tmp_path) == ["plan"]
+    assert rows(Plan(tmp_path / "plan")) == SEQUENCES
+
+
+def test_a_plan_that_a_killed_replacement_set_aside_comes_back(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    (tmp_path / "plan").rename(tmp_path / ".plan.replaced")
+    with pytest.raises(OutputConflictError, match="taken"):
+        write_plan(tmp_path / "plan")
+    assert rows(Plan(tmp_path / "plan")) == SEQUENCES
+
+
+@pytest.mark.parametrize(
+    "windows", [[], [{"shards": 0, "sequences": 2}], [{"shards": 1, "sequences": 9}]]
+)
+def test_windows_that_do_not_cover_the_sequences_are_refused(
+    windows: list[dict[str, int]], tmp_path: Path
+) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", windows=msgspec.convert(windows, list[WindowEntry]))
+    with pytest.raises(VerificationError, match="a plan is damaged"):
+        Plan(tmp_path / "plan")

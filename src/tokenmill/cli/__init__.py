@@ -71,7 +71,8 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         return 0  # whoever read our output has gone
     except Interrupted as error:
-        _report(f"tokenmill: {error.what}; finished units are kept")
+        kept = "finished units are kept" if options.command == "build" else "nothing was changed"
+        _report(f"tokenmill: {error.what}; {kept}")
         if options.command == "build":
             _report("resume with the same command:\n  " + _command_line())
         return error.exit_code

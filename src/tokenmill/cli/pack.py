@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,8 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
     if report.already_there:
         print("nothing to do: the plan is complete")
     print("\n".join(plan_lines(report)))
-    print(
-        f"\nnext: tokenmill inspect {options.dataset} --plan {safe_text(_called(report, dataset))}"
-    )
+    command = ["tokenmill", "inspect", options.dataset, "--plan", _called(report, dataset)]
+    print(f"\nnext: {safe_text(shlex.join(command))}")
     return 0
 
 

@@ -25,13 +25,13 @@ from tokenmill.errors import OutputConflictError
 from tokenmill.export.columns import DTYPES, Format, columns_of, token_bytes
 from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
-from tokenmill.load.order import banded, sequence_keys, shuffled, step_size
+from tokenmill.load.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
 from tokenmill.records import Int64Array
 from tokenmill.store.canonical import canonical_json, sealed, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import storage_errors, temporary_beside
+from tokenmill.store.files import fsync_path, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -43,7 +43,7 @@ CHUNK_TOKENS = 1 << 20
 Advance = Callable[[str, int, int], None]
 
 
-class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which rows are written, and how."""
 
     format: Annotated[
@@ -118,26 +118,20 @@ def export(
         raise OutputConflictError(
             "the output exists", where=str(out), hint="choose another folder, or remove this one"
         )
-    temporary = temporary_beside(out)
-    with storage_errors("write the rows", out):
-        temporary.mkdir(parents=True)
-        try:
-            series = _series(reader, options)
-            files: list[Path] = []
-            for each in series:
-                spool = Spool(
-                    temporary / "spool",
-                    each.row_length,
-                    reader.dtype,
-                    aligned=options.labels == "aligned",
-                )
-                _distribute(reader, each, spool, advance)
-                files += _write(each, spool, temporary, options.format, advance)
-            shutil.rmtree(temporary / "spool", ignore_errors=True)
-            manifest = _describe(reader, options, temporary, files)
-            os.replace(temporary, out)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    with storage_errors("write the rows", out), temporary_folder(out) as temporary:
+        files: list[Path] = []
+        for each in _series(reader, options):
+            spool = Spool(
+                temporary / "spool",
+                each.row_length,
+                reader.dtype,
+                aligned=options.labels == "aligned",
+            )
+            _distribute(reader, each, spool, advance)
+            files += _write(each, spool, temporary, options.format, advance)
+        shutil.rmtree(temporary / "spool", ignore_errors=True)
+        manifest = _describe(reader, options, temporary, files)
+        os.replace(temporary, out)
     return manifest
 
 
@@ -146,7 +140,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
     order = shuffled(reader.plan, options.seed)
     if options.order_by is not None:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
-        order = banded(order, keys, options.bands, step_size(reader.plan))
+        order = banded(order, keys, options.bands, steps_of(reader.plan))
     order = order[: options.max_sequences]
     lengths = plan_row_lengths(reader.plan, reader.options)[order]
     return [
@@ -198,6 +192,8 @@ def _write(
 def _describe(
     reader: RowReader, options: ExportOptions, out: Path, files: list[Path]
 ) -> ExportManifest:
+    for path in files:
+        fsync_path(path)
     plan_id = reader.plan.manifest.plan_id
     if options.format == "datasets":
         fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([plan_id, options]))

@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import xxhash
 
 from tokenmill.errors import UserError
-from tokenmill.load.order import FloatArray, banded, sequence_keys, shuffled, step_size
+from tokenmill.load.order import FloatArray, Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.rows import RESTART, TARGET, Rows
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
@@ -42,6 +43,9 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int
+    batch_size: int
+    order: str
+    """Digest of the shuffled epoch: another plan, seed or epoch has another."""
     phases: list[Phase]
 
 
@@ -49,8 +53,8 @@ class Curriculum:
     """The batches of one epoch.
 
     `order` (shape (num_sequences,)) is the shuffled epoch, `keys` gives the values of a key for
-    every sequence, `batch_size` counts sequences of the plan in a step over all ranks. Groups of
-    `step_size` sequences stay together, as `load.order.step_size` says of a plan.
+    every sequence, `batch_size` counts sequences of the plan in a step over all ranks. Sequences
+    of one of the plan's `steps` stay together.
     """
 
     def __init__(
@@ -59,13 +63,14 @@ class Curriculum:
         keys: Callable[[str], FloatArray],
         batch_size: int,
         phases: tuple[Phase, ...] = (Phase(),),
-        step_size: int = 1,
+        steps: Steps | None = None,
     ) -> None:
-        if batch_size < 1 or batch_size % step_size:
-            why = f"got {batch_size}, and {step_size} sequences stay together"
+        size = 1 if steps is None else steps.size
+        if batch_size < 1 or batch_size % size:
+            why = f"got {batch_size}, and {size} sequences stay together"
             raise UserError("a batch has at least one sequence, and whole groups of them", why=why)
         self._order, self._keys, self.batch_size = order, keys, batch_size
-        self._step_size = step_size
+        self._steps = steps
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
         self._set_phases(phases)
@@ -86,7 +91,7 @@ class Curriculum:
             lambda key: sequence_keys(plan, key, dataset),
             batch_size,
             phases,
-            step_size(plan),
+            steps_of(plan),
         )
 
     @property
@@ -118,7 +123,7 @@ class Curriculum:
         if phase.by is not None:
             keys = self._keys(phase.by)
             keys = -keys if phase.descending else keys
-            rest = banded(rest, keys, phase.bands, self._step_size)
+            rest = banded(rest, keys, phase.bands, self._steps)
         self._phases.append(phase)
         self._orders.append(rest)
 
@@ -141,7 +146,14 @@ class Curriculum:
 
     def state_dict(self) -> dict[str, Any]:
         """The phases; with the plan, the seed and the step they give every batch."""
-        return {"version": STATE_VERSION, "phases": msgspec.to_builtins(self._phases)}
+        state = _State(
+            version=STATE_VERSION,
+            batch_size=self.batch_size,
+            order=xxhash.xxh3_64_hexdigest(self._order.astype("<i8").data),
+            phases=self._phases,
+        )
+        values: dict[str, Any] = msgspec.to_builtins(state)
+        return values
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the phases of a state.
@@ -153,8 +165,11 @@ class Curriculum:
             found = msgspec.convert(state, _State)
         except msgspec.ValidationError as error:
             raise UserError("not the state of a curriculum", why=str(error)) from error
-        if found.version != STATE_VERSION:
-            raise UserError("the state is of another version", why=f"version {found.version}")
+        own = self.state_dict()
+        for name in ("version", "batch_size", "order"):
+            if getattr(found, name) != own[name]:
+                why = f"{name} is {getattr(found, name)} there and {own[name]} here"
+                raise UserError("the state is of another curriculum", why=why)
         before = self._phases, self._orders
         try:
             self._set_phases(found.phases)

@@ -7,56 +7,72 @@ a window that make no complete group come last.
 
 from __future__ import annotations
 
-from typing import Literal
+import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import UserError
+from tokenmill.pack.options import options_of_plan
 from tokenmill.pack.window import sums
 from tokenmill.permutation import Permutation
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
-Key = Literal["length", "depth"]
 FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Sequences of a plan that belong into one step, and stay together."""
+
+    size: int
+    """As many as ranks where the plan balances them, else 1."""
+    firsts: Int64Array
+    """Shape (num_steps,): the first sequence of each complete step."""
+    rest: Int64Array
+    """Sequences at the end of a window that make no complete step."""
+
+
+def steps_of(plan: Plan) -> Steps:
+    """The steps of a plan, in its order."""
+    options = options_of_plan(plan.manifest.options, str(plan.folder))
+    size = options.ranks if options.packing == "balanced" else 1
+    windows = itertools.pairwise(plan.window_starts.tolist())
+    parts = [np.arange(first, stop - size + 1, size) for first, stop in windows]
+    firsts = np.concatenate([*parts, np.empty(0, np.int64)])
+    alone = np.ones(len(plan), np.bool_)
+    alone[(firsts[:, None] + np.arange(size)).reshape(-1)] = False
+    return Steps(size, firsts, np.flatnonzero(alone))
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:
     """Shape (num_sequences,): the sequence that stands at each place of an epoch."""
-    size = step_size(plan)
-    windows = zip(plan.window_starts[:-1].tolist(), plan.window_starts[1:].tolist(), strict=True)
-    parts = [np.arange(first, stop - size + 1, size) for first, stop in windows]
-    firsts = np.concatenate([*parts, np.empty(0, np.int64)])
-    shuffled_firsts = firsts[Permutation(len(firsts), seed, epoch)(np.arange(len(firsts)))]
-    order = (shuffled_firsts[:, None] + np.arange(size)).reshape(-1)
-    if len(order) == len(plan):
-        return order
-    rest = np.ones(len(plan), np.bool_)
-    rest[order] = False
-    return np.concatenate([order, np.flatnonzero(rest)])
+    steps = steps_of(plan)
+    places = np.arange(len(steps.firsts))
+    firsts = steps.firsts[Permutation(len(places), seed, epoch)(places)]
+    return np.concatenate([(firsts[:, None] + np.arange(steps.size)).reshape(-1), steps.rest])
 
 
-def step_size(plan: Plan) -> int:
-    """Sequences of a plan that belong into one step: as many as ranks if it balances them."""
-    options = plan.manifest.options
-    return int(options["ranks"]) if options["packing"] == "balanced" else 1
-
-
-def banded(order: Int64Array, keys: FloatArray, bands: int, size: int = 1) -> Int64Array:
+def banded(
+    order: Int64Array, keys: FloatArray, bands: int, steps: Steps | None = None
+) -> Int64Array:
     """`order` sorted by key in `bands` bands of equal size, each in the order that it had.
 
     `keys` has shape (num_sequences,). Sequences with nearly equal keys come in nearly equal
-    steps, and yet a batch is not made of one pattern. Groups of `size` sequences stay together
-    and are sorted by their mean key.
+    steps, and yet a batch is not made of one pattern. The sequences of `steps` stay together and
+    are sorted by their mean key; those of no step come last.
     """
-    groups = order[: len(order) // size * size].reshape(-1, size)
+    size = 1 if steps is None else steps.size
+    alone = np.zeros(len(order), np.bool_) if steps is None else np.isin(order, steps.rest)
+    groups = order[~alone].reshape(-1, size)
     ranks = np.empty(len(groups), np.int64)
     ranks[np.argsort(keys[groups].mean(axis=1), kind="stable")] = np.arange(len(groups))
     band_of = ranks * min(bands, len(groups)) // max(len(groups), 1)
     sorted_groups = groups[np.argsort(band_of, kind="stable")]
-    return np.concatenate([sorted_groups.reshape(-1), order[groups.size :]])
+    return np.concatenate([sorted_groups.reshape(-1), order[alone]])
 
 
 def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> FloatArray:
@@ -86,6 +102,7 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    name = name.removeprefix("column.")
     parts = []
     for shard in dataset.shards:
         table = shard.documents()

@@ -21,15 +21,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.compiled import compiled
-from tokenmill.errors import VerificationError
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.pack.long_documents import set_at_cuts
-from tokenmill.pack.options import PackOptions
+from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import row_lengths, sums
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
@@ -94,6 +93,9 @@ BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
 before; its document goes on behind it."""
 
 
+MAPPED_SHARDS = 64
+
+
 class RowReader:
     """Assembles rows of a plan.
 
@@ -104,7 +106,7 @@ class RowReader:
     def __init__(self, dataset: Dataset, plan: Plan, labels: Labels = "aligned") -> None:
         plan.check_dataset(dataset)
         self.dataset, self.plan, self._labels = dataset, plan, labels
-        self.options = msgspec.convert(plan.manifest.options, PackOptions)
+        self.options = options_of_plan(plan.manifest.options, str(plan.folder))
         tokenizer = dataset.manifest.tokenizer
         self._eos = tokenizer.eos_id
         self._bos = tokenizer.prefix_ids[0] if tokenizer.prefix_ids else tokenizer.eos_id
@@ -112,14 +114,19 @@ class RowReader:
         self.dtype = np.dtype(dataset.manifest.token_dtype)
         counts = [shard.entry.documents for shard in dataset.shards]
         self._first_documents = offsets_from_lengths(counts)
+        self._recent: dict[int, Shard] = {}
         self._spans: tuple[Shard | None, list[Any] | None] = (None, None)
 
     def read(self, sequences: Int64Array, row_length: int) -> Rows:
         """The rows of `sequences`, shape (num_rows,), each padded to `row_length` tokens.
 
         Raises:
+            UserError: there is no such sequence.
             VerificationError: a segment does not lie inside its document, or its row.
         """
+        if len(sequences) and not (sequences.min() >= 0 and sequences.max() < len(self.plan)):
+            why = f"the plan has {len(self.plan)} sequences, counted from 0"
+            raise UserError("there is no such sequence", where=str(self.plan.folder), why=why)
         shape = (len(sequences), row_length)
         ids = np.full(shape, self.pad_id, self.dtype)
         labels = ids if self._labels == "aligned" else np.zeros(shape, self.dtype)
@@ -127,7 +134,7 @@ class RowReader:
         rows = Rows(ids, labels, flags)
         layout = self._layout(sequences, row_length)
         for number, places in self._by_shard(layout):
-            shard = self.dataset.shards[number]
+            shard = self._mapped(number)
             local = layout.documents[places] - self._first_documents[number]
             shard_ids = np.asarray(shard.ids)
             firsts = shard.index[1][local] // shard_ids.itemsize
@@ -140,6 +147,14 @@ class RowReader:
             self._mask_no_loss(rows, layout, places, shard, local)
         _start_padding(flags)
         return rows
+
+    def _mapped(self, number: int) -> Shard:
+        """A shard; of those used before, a number are kept mapped that no limit on files meets."""
+        self._recent.pop(number, None)
+        self._recent[number] = self.dataset.shards[number]
+        if len(self._recent) > MAPPED_SHARDS:
+            self._recent.pop(next(iter(self._recent))).release()
+        return self._recent[number]
 
     @cached_property
     def _label_rules(self) -> tuple[bool, bool, int]:
@@ -189,7 +204,7 @@ class RowReader:
         for number in np.unique(shards).tolist():
             inside = shards == number
             local = documents[inside] - self._first_documents[number]
-            lengths[inside] = self.dataset.shards[number].index[0][local]
+            lengths[inside] = self._mapped(number).index[0][local]
         return lengths
 
     def _by_shard(self, layout: _Layout) -> Iterator[tuple[int, Int64Array]]:
@@ -226,9 +241,11 @@ class RowReader:
         for place, document in zip(places.tolist(), local.tolist(), strict=True):
             start, length = int(layout.starts[place]), int(layout.lengths[place])
             row = rows.flags[layout.rows[place]]
-            column = int(layout.columns[place]) + bool(layout.kinds[place] & BOS)
+            has_bos = bool(layout.kinds[place] & BOS)
+            column = int(layout.columns[place]) + has_bos
+            first_target = 0 if has_bos and self._label_rules[1] else shift
             for span in spans[document] or ():
-                first = max(span["start"] - start, shift)
+                first = max(span["start"] - start, first_target)
                 stop = min(span["stop"] - start, length + shift)
                 row[column + first - shift : column + max(stop, first) - shift] &= ~TARGET
 

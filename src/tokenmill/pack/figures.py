@@ -185,5 +185,6 @@ def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> T
         cuts=measures.cuts,
         unavoidable_cuts=unavoidable,
         most_segments=int(np.diff(sequences.offsets).max(initial=0)),
-        attention_cost=int(measures.costs.sum()),
+        attention_cost=(int((measures.costs >> 32).sum()) << 32)
+        + int((measures.costs & 0xFFFFFFFF).sum()),  # the sum may need over 63 bits
     )

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.compiled import compiled
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.records import Int32Array, Segments, Sequences
@@ -112,6 +113,16 @@ def cut(
     return pieces_of(segments, lengths, options), books
 
 
+def check_window_size(count: int) -> None:
+    """Raise a UserError where a window has more documents or pieces than are numbered in it."""
+    if count >= 2**31:
+        raise UserError(
+            "a window is too large",
+            why=f"it has {count} documents or pieces, of at most {2**31 - 1}",
+            hint="pack local windows (--window local), or longer sequences",
+        )
+
+
 def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> Pieces:
     """Segments with the room that each takes; `lengths` is indexed by document."""
     bos, eos = tokens_at_cuts(segments, lengths, options)
@@ -195,6 +206,7 @@ def _split(
             raise ValueError("split-at-boundary needs boundaries")
         return _split_at_boundaries(documents, taken, room, boundaries, options.slack_tokens)
     counts = _count_windows(taken, *room, overlap)
+    check_window_size(int(counts.sum()))
     starts, lengths = _windows(taken, counts.sum(), *room, overlap)
     return Segments(np.repeat(documents, counts), starts, lengths)
 
@@ -252,6 +264,10 @@ def _split_at_boundaries(
             all_starts.append(whole)
             continue
         ids = np.asarray(boundaries.ids_of(document))
+        if ids.min() < 0 or ids.max() >= len(boundaries.ends):
+            why = f"document {document} of the window has an id outside the vocabulary"
+            hint = "tokenmill verify says what else is damaged"
+            raise VerificationError("the dataset is damaged", why=why, hint=hint)
         all_starts.append(_boundary_starts(ids, tables, *room, slack))
         counts[i] = len(all_starts[-1])
     starts = np.concatenate(all_starts)

@@ -122,8 +122,10 @@ class OrderMeter:
     def length_correlation(self) -> float:
         """Pearson's correlation of neighbours' mean segment lengths; 0 where they do not vary."""
         n, x, y, xx, yy, xy = self.moments.tolist()
-        spread = (n * xx - x * x) * (n * yy - y * y)
-        return float((n * xy - x * y) / np.sqrt(spread)) if spread > 0 else 0.0
+        spreads = n * xx - x * x, n * yy - y * y
+        if min(spreads[0] / max(n * xx, 1), spreads[1] / max(n * yy, 1)) < 1e-12:  # rounding only
+            return 0.0
+        return float((n * xy - x * y) / np.sqrt(spreads[0] * spreads[1]))
 
     @property
     def source_share(self) -> float:

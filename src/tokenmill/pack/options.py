@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+from tokenmill.errors import VerificationError
 
 MAX_SEQUENCE_LENGTH = 1 << 24
+MAX_WEIGHT = 1000
+
+NonNegative = Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)]
+Positive = Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 Packing = Literal[
     "best-fit",
@@ -41,7 +44,7 @@ CUTTING = ("concat-and-chunk", "order-preserving", "length-buckets")
 """Strategies that cut documents by themselves."""
 
 
-class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
+class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How documents become sequences."""
 
     sequence_length: Annotated[
@@ -172,9 +175,12 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
             yield "pack.separate_by: balanced evens out steps over all kinds"
         if bool(self.weight) != (self.weight_by is not None):
             yield "pack: weight and weight_by belong together"
+        if len(self.weights) < len([each for each in self.weight if _weight(each)]):
+            yield "pack.weight: a value has two weights"
         for assignment in self.weight:
             if _weight(assignment) is None:
-                yield f"pack.weight: got {assignment!r}; must be VALUE=WEIGHT, at least 0"
+                rule = f"must be VALUE=WEIGHT, from 0 to {MAX_WEIGHT}"
+                yield f"pack.weight: got {assignment!r}; {rule}"
 
     def _room_problems(self) -> Iterator[str]:
         room = self.length - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
@@ -219,4 +225,23 @@ def _weight(assignment: str) -> tuple[str, float] | None:
         weight = float(number)
     except ValueError:
         return None
-    return (value, weight) if value and 0 <= weight < 1e6 else None
+    return (value, weight) if value and 0 <= weight <= MAX_WEIGHT else None
+
+
+def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
+    """The options that a stored plan carries.
+
+    Raises:
+        VerificationError: they are not those of a plan.
+    """
+    try:
+        options = msgspec.convert(values, PackOptions)
+    except msgspec.ValidationError as error:
+        why = f"options: {error}"
+    else:
+        problems = list(options.problems())
+        if options.sequence_length is not None and not problems:
+            return options
+        why = "; ".join(problems) or "options: no sequence length"
+    hint = "make the plan again: tokenmill pack --overwrite"
+    raise VerificationError("a plan is damaged", where=where, why=why, hint=hint)

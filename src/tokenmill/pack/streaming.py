@@ -7,9 +7,11 @@ in portions of any size: the sequences are the same.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.compiled import compiled, inlined
@@ -21,6 +23,20 @@ from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 STATE_VERSION = 1
 
 
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Numbers = list[Number]
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int
+    sequence_length: int
+    max_segments: int
+    open_sequences: int
+    num_opened: Number
+    open: tuple[Numbers, Numbers, Numbers]
+    segments: tuple[Numbers, Numbers, Numbers, Numbers]
+
+
 class StreamPacker:
     """Packs pieces as they come; its state is a small dictionary that resumes exactly.
 
@@ -30,8 +46,14 @@ class StreamPacker:
     def __init__(
         self, sequence_length: int, *, open_sequences: int = 1024, max_segments: int | None = None
     ) -> None:
+        most_segments = sequence_length if max_segments is None else max_segments
+        if min(sequence_length, open_sequences, most_segments) < 1:
+            why = f"got {sequence_length}, {open_sequences}, {max_segments}"
+            raise UserError(
+                "sequence_length, open_sequences and max_segments are 1 or more", why=why
+            )
         self._length = sequence_length
-        self._limit = min(max_segments or sequence_length, sequence_length)
+        self._limit = min(most_segments, sequence_length)
         self._most = open_sequences
         self._num_opened = 0
         empty = np.empty(0, np.int64)
@@ -44,11 +66,13 @@ class StreamPacker:
         """Take pieces; give out the sequences that are complete with them, in the order of that.
 
         Raises:
-            UserError: a piece is longer than a sequence.
+            UserError: a piece is longer than a sequence, or has no token.
         """
         if len(pieces) and int(pieces.sizes.max()) > self._length:
             why = f"it takes {int(pieces.sizes.max())} tokens of {self._length}"
             raise UserError("a piece is longer than a sequence", why=why, hint="cut it first")
+        if len(pieces) and int(pieces.sizes.min()) < 1:
+            raise UserError("a piece has no token", why=f"its size is {int(pieces.sizes.min())}")
         sequence_of, closed, *opened = _assign(
             pieces.sizes, *self._open, self._num_opened, self._length, self._limit, self._most
         )
@@ -92,16 +116,31 @@ class StreamPacker:
         Raises:
             UserError: the state is of a packer with other settings, or of another version.
         """
+        try:
+            found = msgspec.convert(state, _State)
+        except msgspec.ValidationError as error:
+            raise UserError("not the state of a packer", why=str(error)) from error
         own = self.state_dict()
         for name in ("version", "sequence_length", "max_segments", "open_sequences"):
-            if state.get(name) != own[name]:
-                why = f"{name} is {state.get(name)!r} there and {own[name]!r} here"
+            if getattr(found, name) != own[name]:
+                why = f"{name} is {getattr(found, name)!r} there and {own[name]!r} here"
                 raise UserError("the state is of another packer", why=why)
-        self._num_opened = int(state["num_opened"])
-        first, second, third = (np.asarray(values, np.int64) for values in state["open"])
+        first, second, third = (np.array(values, np.int64) for values in found.open)
+        *segments, sequence_of = (np.array(values, np.int64) for values in found.segments)
+        lengths = {len(first), len(second), len(third)}, {len(each) for each in segments}
+        sound = (
+            lengths == ({len(first)}, {len(sequence_of)})
+            and len(first) <= self._most
+            and bool(((second > 0) & (second < self._length)).all())
+            and set(sequence_of.tolist()) == set(first.tolist())
+            and max(first.tolist(), default=-1) < found.num_opened
+        )
+        if not sound:
+            raise UserError("not the state of a packer", why="its lists contradict each other")
+        self._num_opened = found.num_opened
         self._open = (first, second, third)
-        *segments, self._sequence_of = (np.asarray(v, np.int64) for v in state["segments"])
         self._segments = Segments(*segments)  # type: ignore[arg-type]
+        self._sequence_of = sequence_of
 
     def _give_out(self, closed: Int64Array) -> Sequences:
         """The segments of closed sequences, which leave the packer."""

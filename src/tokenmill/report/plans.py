@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import VerificationError
 from tokenmill.pack.long_documents import pieces_of
-from tokenmill.pack.options import PackOptions
+from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import sums
 from tokenmill.records import Int64Array, Segments
 from tokenmill.report.contents import Advance
@@ -57,7 +56,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         raise _problem(plan, "it is of another dataset")
     for name in plan.iter_damage():
         raise _problem(plan, f"the digest of {name} differs")
-    options = msgspec.convert(plan.manifest.options, PackOptions)
+    options = options_of_plan(plan.manifest.options, str(plan.folder))
     first_shard = first_document = num_tokens = 0
     for number, window in enumerate(plan.manifest.windows):
         shards = dataset.shards[first_shard : first_shard + window.shards]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.pack.figures import Figures, Ledger
-from tokenmill.pack.long_documents import Boundaries
+from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.records import Int64Array
@@ -23,6 +24,9 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
 
 Advance = Callable[[str, int, int], None]
+
+MOST_DOCUMENTS = 1 << 22
+"""Documents after which a local window ends, also where few of them are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def _warm_up(options: PackOptions) -> None:
 
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
     """Where a plan goes by default."""
-    subset = f"-{options.subset}" if options.subset else ""
+    subset = "-" + re.sub(r"[^\w.-]", "_", options.subset) if options.subset else ""
     return named_plan_folder(dataset, f"{options.packing}-{options.length}{subset}")
 
 
@@ -201,6 +205,8 @@ def packed_windows(
         packed = pack_window(window, options)
         ledger.add(packed)
         yield parts[0].first_document, len(parts), packed
+        for part in parts:
+            part.shard.release()
         done += len(window.lengths)
         advance("packing", done, dataset.num_documents)
     if selection.missing_values:
@@ -238,7 +244,15 @@ def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> Plan
 
 def figures_of(plan: Plan) -> Figures:
     """The figures that a plan carries."""
-    return msgspec.convert(plan.manifest.figures, Figures)
+    try:
+        return msgspec.convert(plan.manifest.figures, Figures)
+    except msgspec.ValidationError as error:
+        raise VerificationError(
+            "a plan is damaged",
+            where=str(plan.folder),
+            why=f"figures: {error}",
+            hint="make the plan again: tokenmill pack --overwrite",
+        ) from error
 
 
 def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
@@ -256,7 +270,9 @@ def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
         current.append(_Part(shard, first_document, lengths, chosen))
         tokens += int(lengths[chosen.documents].sum())
         first_document += shard.entry.documents
-        if options.window == "local" and tokens >= enough:
+        num_documents = sum(len(part.lengths) for part in current)
+        full = tokens >= enough or num_documents >= MOST_DOCUMENTS
+        if options.window == "local" and full:
             if complete:
                 yield complete
             complete, current, tokens = current, [], 0
@@ -266,6 +282,7 @@ def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
 
 def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
     counts = [part.shard.entry.documents for part in parts]
+    check_window_size(max(sum(counts), sum(len(part.chosen.documents) for part in parts)))
     firsts = np.concatenate([[0], np.cumsum(counts)])
     lengths = np.concatenate([part.lengths for part in parts]).astype(np.int32)
     chosen = np.concatenate(

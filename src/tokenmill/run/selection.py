@@ -77,7 +77,7 @@ class Selection:
         rounds = range(int(repeats.max(initial=0)))
         copies_apart = [np.flatnonzero(repeats > number) for number in rounds]
         return Chosen(
-            documents=np.concatenate([*copies_apart, np.empty(0)]).astype(np.int32),
+            documents=np.concatenate([*copies_apart, np.empty(0, np.int64)]).astype(np.int32),
             kinds=kinds,
             sources=_source_numbers(columns, sources, count),
             left_out=left_out,

@@ -52,6 +52,9 @@ class Shard:
         if not right or int(lengths.sum()) != self.entry.tokens:
             why = "its documents, tokens or dtype are not those of the manifest"
             raise VerificationError("a token index is of another shard", where=str(path), why=why)
+        if (lengths < 1).any():
+            why = "a document has no tokens, and such documents are never written"
+            raise VerificationError("a token index is damaged", where=str(path), why=why)
         return lengths
 
     @cached_property
@@ -63,6 +66,11 @@ class Shard:
     def offsets(self) -> Int64Array:
         """Shape (num_documents + 1,): where each document starts in `ids`."""
         return offsets_from_lengths(self.lengths)
+
+    def release(self) -> None:
+        """Forget what was read or mapped, and the files that are open for it."""
+        for name in ("ids", "index", "lengths", "offsets"):
+            self.__dict__.pop(name, None)
 
     def document(self, index: int) -> npt.NDArray[np.integer]:
         """The ids of one document, boundary tokens included."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import os
-import re
+import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import psutil
 
 from tokenmill.errors import StorageError, VerificationError
 
@@ -27,16 +25,16 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         hints = {
-            errno.ENOSPC: "free some space and run the same command again: it resumes",
+            errno.ENOSPC: "free some space and run the same command again",
             errno.EROFS: "choose an output folder on a file system that can be written",
             errno.EACCES: "check the owner and the permissions of the folder",
-            errno.EDQUOT: "free some quota and run the same command again: it resumes",
+            errno.EDQUOT: "free some quota and run the same command again",
         }
         raise StorageError(
             f"cannot {doing}",
             where=str(path),
             why=error.strerror or str(error),
-            hint=hints.get(error.errno or 0, "run the same command again: it resumes"),
+            hint=hints.get(error.errno or 0, "run the same command again"),
         ) from error
 
 
@@ -66,17 +64,42 @@ def write_atomically(path: Path, data: bytes) -> None:
         fsync_path(path.parent)
 
 
-def temporary_beside(path: Path) -> Path:
-    """A hidden name for a folder that is to become `path`.
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path`, for what is to become it; removed unless it was renamed.
 
-    What processes of this machine that are no more have left under such names is removed.
+    It is locked while its process lives. Those that nobody holds any more are removed first.
     """
-    host = re.sub(r"\W", "_", socket.gethostname())
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*.tmp"):
-        process = left.name.rpartition("-")[2].split(".")[0]
-        if process.isdigit() and not psutil.pid_exists(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
-    return path.with_name(f".{path.name}.{host}-{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with _locked_folder(left) as free:
+            if free:
+                shutil.rmtree(left, ignore_errors=True)
+    folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    folder.mkdir()
+    with _locked_folder(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[bool]:
+    """Hold a folder's lock; False where another process does, or there is no such folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 def path_inside(folder: Path, name: str) -> Path:

@@ -77,8 +77,9 @@ def map_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
     _, count = _read_header(header, path.stat().st_size, str(path))
     if not count:
         return np.empty(0, np.int32), np.empty(0, np.int64)
-    lengths = np.memmap(path, "<i4", "r", HEADER.size, (count,))
-    return lengths, np.memmap(path, "<i8", "r", HEADER.size + 4 * count, (count,))
+    stop = HEADER.size + 4 * count
+    data = np.memmap(path, np.uint8, "r")
+    return data[HEADER.size : stop].view("<i4"), data[stop : stop + 8 * count].view("<i8")
 
 
 def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:

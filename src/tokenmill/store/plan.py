@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,7 @@ from tokenmill.store.canonical import (
 )
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import fsync_path, path_inside, storage_errors, temporary_beside
+from tokenmill.store.files import fsync_path, path_inside, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry
 
 PLAN_NAME = "plan.json"
@@ -74,24 +75,21 @@ class PlanWriter:
 
     def __init__(self, folder: Path, num_documents: int) -> None:
         self.folder = folder
-        self._temporary = temporary_beside(folder)
         wide = num_documents >= 2**32
-        dtypes = {"offsets": "<i8", "documents": "<u8" if wide else "<u4"}
+        self._dtypes = {"offsets": "<i8", "documents": "<u8" if wide else "<u4"}
         self._files: dict[str, ArrayFile] = {}
         self._windows: list[WindowEntry] = []
-        try:
-            with storage_errors("write the plan", folder):
-                shutil.rmtree(self._temporary, ignore_errors=True)
-                self._temporary.mkdir(parents=True)
-                for name in ARRAYS:
-                    path = self._temporary / f"{name}.npy"
-                    self._files[name] = ArrayFile(path, dtypes.get(name, "<u4"))
-        except BaseException:
-            self._abandon()
-            raise
-        self._files["offsets"].append(np.zeros(1, np.int64))
 
     def __enter__(self) -> PlanWriter:
+        with ExitStack() as stack, storage_errors("write the plan", self.folder):
+            _restore(self.folder)
+            self._temporary = stack.enter_context(temporary_folder(self.folder))
+            for name in ARRAYS:
+                path = self._temporary / f"{name}.npy"
+                self._files[name] = ArrayFile(path, self._dtypes.get(name, "<u4"))
+                stack.callback(self._files[name].close)
+            self._files["offsets"].append(np.zeros(1, np.int64))
+            self._resources = stack.pop_all()
         return self
 
     def __exit__(
@@ -100,12 +98,7 @@ class PlanWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._abandon()
-
-    def _abandon(self) -> None:
-        for file in self._files.values():
-            file.close()
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._resources.close()
 
     def append(self, sequences: Sequences, first_document: int, num_shards: int) -> None:
         """Add a window, whose documents are counted from `first_document` of the dataset on."""
@@ -150,12 +143,13 @@ class PlanWriter:
             )
             write_sealed(self._temporary / PLAN_NAME, plan)
             check_plan_folder(self.folder, overwrite=overwrite)
-            replaced = self._temporary.with_suffix(".old.tmp")
             if self.folder.exists():
-                os.replace(self.folder, replaced)
-            os.replace(self._temporary, self.folder)
+                os.replace(self.folder, _replaced(self.folder))
+            try:
+                os.replace(self._temporary, self.folder)
+            finally:
+                _restore(self.folder)
             fsync_path(self.folder.parent)
-            shutil.rmtree(replaced, ignore_errors=True)
 
 
 class Plan:
@@ -176,6 +170,12 @@ class Plan:
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
         self.lengths = self._array("lengths", self.manifest.num_segments)
+        edges = (int(self.offsets[0]), int(self.offsets[-1]), int(self.window_starts[-1]))
+        alone = all(window.shards > 0 and window.sequences >= 0 for window in self.manifest.windows)
+        if edges != (0, self.manifest.num_segments, len(self)) or not alone:
+            why = "its windows or offsets do not cover its sequences"
+            hint = "make the plan again: tokenmill pack --overwrite"
+            raise VerificationError("a plan is damaged", where=str(path), why=why, hint=hint)
 
     def __len__(self) -> int:
         return self.manifest.num_sequences
@@ -230,6 +230,19 @@ class Plan:
             problem = "it is missing, or has another size than plan.json says"
         hint = "make the plan again: tokenmill pack --overwrite"
         raise VerificationError("a plan is damaged", where=str(path), why=problem, hint=hint)
+
+
+def _replaced(folder: Path) -> Path:
+    """Where a plan stands while another takes its place."""
+    return folder.with_name(f".{folder.name}.replaced")
+
+
+def _restore(folder: Path) -> None:
+    """Put a plan back that nothing has taken the place of, or remove it."""
+    replaced = _replaced(folder)
+    if replaced.is_dir() and not folder.exists():
+        os.replace(replaced, folder)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def check_plan_folder(folder: Path, *, overwrite: bool) -> None:

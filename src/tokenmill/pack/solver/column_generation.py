@@ -36,6 +36,8 @@ STEP_COST = 16
 MOST_PIECES, MOST_COLUMNS, MOST_NODES = 2000, 1500, 200
 """The largest integer program that is tried: pieces left, columns, nodes of its search."""
 MOST_ROUNDS = 300
+MOST_STATES = 1 << 26
+"""States of a knapsack, about 12 bytes each."""
 SMOOTHING = 0.3
 """The weight of the best prices so far against those of the last solution."""
 
@@ -83,7 +85,8 @@ class Relaxation:
     @property
     def affordable(self) -> bool:
         """Whether one more round is within the work that may be done."""
-        return self.work > max(self.depth, 1) * len(self.sizes) * self.length
+        states = max(self.depth, 1) * self.length
+        return states < MOST_STATES and self.work > states * len(self.sizes)
 
     def add(self, patterns: Patterns) -> None:
         """Make columns of patterns."""
