@@ -4,7 +4,7 @@ Rows are in the order of the loader's permutation, epoch 0. They are assembled w
 reading the shards from front to back, and distributed to one spool file for each output file;
 then every output file is made from its spool. Shards and spool files are read and written from
 front to back but for the rows inside one spool file, which come from the page cache. Memory holds
-some rows, one output file where the format is `pt`, and some tens of bytes a sequence.
+some rows, two output files where the format is `pt`, and some tens of bytes a sequence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,7 @@ from tokenmill.store.plan import Plan
 EXPORT_NAME = "export.json"
 FILE_BYTES = 512 << 20
 """Most bytes of one output file's columns in memory."""
+FILES_AT_ONCE = 2
 CHUNK_TOKENS = 1 << 20
 
 Advance = Callable[[str, int, int], None]
@@ -119,7 +121,7 @@ def export(
             "the output exists", where=str(out), hint="choose another folder, or remove this one"
         )
     with storage_errors("write the rows", out), temporary_folder(out) as temporary:
-        files: list[Path] = []
+        files: list[FileEntry] = []
         for each in _series(reader, options):
             spool = Spool(
                 temporary / "spool",
@@ -164,40 +166,54 @@ def _distribute(reader: RowReader, series: _Series, spool: Spool, advance: Advan
     sequences = np.sort(series.order)
     places = np.empty(len(reader.plan), np.int64)
     places[series.order] = np.arange(len(series.order))
-    at_once = series.rows_at_once
-    for start in range(0, len(sequences), at_once):
-        chunk = sequences[start : start + at_once]
-        rows = reader.read(chunk, series.row_length)
-        spool.append(rows, *np.divmod(places[chunk], series.rows_per_file))
-        advance("assembling", start + len(chunk), len(sequences))
+    with ThreadPoolExecutor(1, "spool") as background:
+        written: Future[None] | None = None
+        for start in range(0, len(sequences), series.rows_at_once):
+            chunk = sequences[start : start + series.rows_at_once]
+            rows = reader.read(chunk, series.row_length)
+            if written is not None:
+                written.result()
+            file_and_place = np.divmod(places[chunk], series.rows_per_file)
+            written = background.submit(spool.append, rows, *file_and_place)
+            advance("assembling", start + len(chunk), len(sequences))
+        if written is not None:
+            written.result()
 
 
 def _write(
     series: _Series, spool: Spool, out: Path, format_name: str, advance: Advance
-) -> list[Path]:
-    """Make every output file of its spool."""
-    files: list[Path] = []
-    for first in range(0, len(series.order), series.rows_per_file):
+) -> list[FileEntry]:
+    """Make every output file of its spool, some at once."""
+
+    def write_file(first: int) -> list[FileEntry]:
         number = first // series.rows_per_file
         num_rows = min(series.rows_per_file, len(series.order) - first)
-        stem = out / f"rows-{series.row_length}-{number:05d}"
-        writer = WRITERS[format_name](stem, num_rows)
+        writer = WRITERS[format_name](out / f"rows-{series.row_length}-{number:05d}", num_rows)
         for rows in spool.take(number, series.rows_at_once):
             writer.append(columns_of(rows, format_name))
-        files += writer.finish()
-        advance("writing", first + num_rows, len(series.order))
+        return [_flushed(path) for path in writer.finish()]
+
+    files: list[FileEntry] = []
+    firsts = range(0, len(series.order), series.rows_per_file)
+    with ThreadPoolExecutor(FILES_AT_ONCE, "rows") as pool:
+        try:
+            for number, written in enumerate(pool.map(write_file, firsts)):
+                files += written
+                advance("writing", number + 1, len(firsts))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return files
 
 
 def _describe(
-    reader: RowReader, options: ExportOptions, out: Path, files: list[Path]
+    reader: RowReader, options: ExportOptions, out: Path, files: list[FileEntry]
 ) -> ExportManifest:
-    for path in files:
-        fsync_path(path)
     plan_id = reader.plan.manifest.plan_id
     if options.format == "datasets":
         fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([plan_id, options]))
-        files = files + describe_for_datasets(out, files, fingerprint)
+        descriptions = describe_for_datasets(out, [file.name for file in files], fingerprint)
+        files = files + [_flushed(path) for path in descriptions]
     manifest = ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=plan_id,
@@ -205,10 +221,14 @@ def _describe(
         dtypes=DTYPES[options.format],
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
-        files=[
-            FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
-            for path in files
-        ],
+        files=files,
     )
     write_sealed(out / EXPORT_NAME, manifest)
     return sealed(manifest)
+
+
+def _flushed(path: Path) -> FileEntry:
+    """A file that is on the disk, with its digest, read back while it is in the page cache."""
+    digest = file_digest(path)
+    fsync_path(path)
+    return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=digest)

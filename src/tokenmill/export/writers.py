@@ -147,10 +147,10 @@ WRITERS: dict[str, Callable[[Path, int], Writer]] = {
 """Makes a writer of a path without its ending and the number of rows that it will get."""
 
 
-def describe_for_datasets(folder: Path, files: list[Path], fingerprint: str) -> list[Path]:
+def describe_for_datasets(folder: Path, names: list[str], fingerprint: str) -> list[Path]:
     """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
     state: dict[str, Any] = {
-        "_data_files": [{"filename": path.name} for path in files],
+        "_data_files": [{"filename": name} for name in names],
         "_fingerprint": fingerprint,
         "_format_columns": None,
         "_format_kwargs": {},
