@@ -1,0 +1,26 @@
+"""Compiled functions compute what they say, with and without a place to be kept."""
+
+from __future__ import annotations
+
+import numba.core.caching
+import numpy as np
+import pytest
+
+from tokenmill.compiled import compiled
+
+
+def doubled(values: np.ndarray) -> np.ndarray:
+    return 2 * values
+
+
+def test_a_compiled_function_computes_what_it_says() -> None:
+    assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
+
+
+def test_where_nothing_can_be_kept_functions_are_compiled_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="no locator"):
+        numba.njit(cache=True)(doubled)
+    assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
