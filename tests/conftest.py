@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def reference(tokenizer_path: Path) -> Callable[[str], list[int]]:
     tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
     tokenizer.encode_special_tokens = True
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+@pytest.fixture(scope="module")
+def without_waiting_for_disks() -> Iterator[None]:
+    """For tests that write many small files and are not about crashes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 def write_jsonl(path: Path, texts: Iterable[str], **columns: Iterable[object]) -> Path:

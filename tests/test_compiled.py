@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numba.core.caching
 import numpy as np
 import pytest
@@ -24,3 +27,12 @@ def test_where_nothing_can_be_kept_functions_are_compiled_each_time(
     with pytest.raises(RuntimeError, match="no locator"):
         numba.njit(cache=True)(doubled)
     assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
+
+
+def test_what_does_not_pack_does_not_load_the_compiler() -> None:
+    code = (
+        "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.build, "
+        "tokenmill.run.worker, tokenmill.report.verify; print('numba' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert shown.stdout == "False\n"

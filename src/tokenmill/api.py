@@ -23,7 +23,7 @@ from tokenmill.report.inspect import DocumentView, view_document
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
-from tokenmill.run.packing import Compared, PlanReport, compare, named_plan_folder, open_plan, pack
+from tokenmill.run.packing import Compared, PlanReport, compare, named_plan_folder, pack
 from tokenmill.run.recipe import (
     Recipe,
     load_recipe,
@@ -32,7 +32,7 @@ from tokenmill.run.recipe import (
     section_of,
 )
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan
+from tokenmill.store.plan import Plan, open_plan
 
 
 def build(

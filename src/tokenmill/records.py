@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +14,9 @@ T = TypeVar("T")
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]
+
+Advance = Callable[[str, int, int], None]
+"""How long work tells how far it has come: called with (stage, done, total)."""
 
 CharSpans = list[tuple[int, int]]
 """Half-open [start, stop) character ranges of one document."""
@@ -113,6 +117,15 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.documents)
+
+    @staticmethod
+    def joined(parts: list[Segments]) -> Segments:
+        """The segments of several lists, one after another."""
+        return Segments(
+            np.concatenate([part.documents for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+        )
 
     def take(self, indices: npt.NDArray[np.integer]) -> Segments:
         """The segments at `indices`, in that order."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +18,7 @@ from tokenmill.run.packing import pack
 Printed = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")

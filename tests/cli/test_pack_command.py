@@ -16,7 +16,6 @@ from tokenmill.cli import main
 from tokenmill.errors import UserError
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.read import units
-from tokenmill.run.packing import open_plan
 from tokenmill.run.recipe import (
     load_recipe,
     make_pack_options,
@@ -25,6 +24,7 @@ from tokenmill.run.recipe import (
     section_of,
 )
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import open_plan
 
 STRATEGIES = get_args(Packing)
 Captured = pytest.CaptureFixture[str]

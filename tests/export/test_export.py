@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -45,11 +44,7 @@ COLUMNS = ["input_ids", "labels", "position_ids", "attention_mask"]
 Columns = dict[str, np.ndarray]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,7 @@ from tokenmill.store.plan import Plan
 Build = Callable[..., Dataset]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")

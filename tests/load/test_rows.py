@@ -6,10 +6,9 @@ document (and every token set at a cut), `_` is padding, `-` is a place without 
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -41,11 +40,7 @@ Segment = tuple[int, int, int]
 Build = Callable[..., Dataset]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture

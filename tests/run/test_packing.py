@@ -23,9 +23,9 @@ from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.read import feed, units
 from tokenmill.run import packing as packing_module
 from tokenmill.run.boundary_table import boundary_tables
-from tokenmill.run.packing import compare, figures_of, open_plan, pack, plan_folder
+from tokenmill.run.packing import compare, figures_of, pack, plan_folder
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import PLAN_NAME, Plan
+from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
 
 STRATEGIES = get_args(Packing)
 EOS = "<|endoftext|>"

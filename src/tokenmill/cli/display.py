@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tokenmill.cli.plan_display import plan_lines, plan_values
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
@@ -89,7 +88,7 @@ class JsonDisplay(Display):
             "audited_documents": run.audited_documents,
             "seconds": run.seconds,
             "peak_bytes": run.peak_bytes,
-            "plans": [plan_values(plan) for plan in report.plans],
+            "plans": _plan_values(report),
         }
         self._emit("finished", values)
 
@@ -195,11 +194,26 @@ def summary_lines(report: BuildReport) -> list[str]:
             ("memory", f"{size_text(run.peak_bytes)} at most"),
         ]
     lines += [f"{name:>12}  {value}" for name, value in facts]
-    for plan in report.plans:
-        lines += ["", *plan_lines(plan)]
+    lines += _plan_lines(report)
     out = report.dataset.folder
     lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
     return lines
+
+
+def _plan_lines(report: BuildReport) -> list[str]:
+    if not report.plans:
+        return []
+    from tokenmill.cli.plan_display import plan_lines
+
+    return [line for plan in report.plans for line in ("", *plan_lines(plan))]
+
+
+def _plan_values(report: BuildReport) -> list[dict[str, object]]:
+    if not report.plans:
+        return []
+    from tokenmill.cli.plan_display import plan_values
+
+    return [plan_values(plan) for plan in report.plans]
 
 
 def _audited(report: BuildReport) -> str:

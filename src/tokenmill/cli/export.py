@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.errors import UserError
     from tokenmill.export.rows import ExportOptions, export
-    from tokenmill.run.packing import open_plan
     from tokenmill.store.dataset import Dataset
+    from tokenmill.store.plan import open_plan
 
     try:
         chosen = msgspec.convert(given_options(options, ExportOptions), ExportOptions)

@@ -65,8 +65,9 @@ def _show_document(options: argparse.Namespace) -> None:
 
 def _show_plan(options: argparse.Namespace) -> None:
     from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.run.packing import PlanReport, figures_of, open_plan
+    from tokenmill.run.packing import PlanReport, figures_of
     from tokenmill.store.dataset import Dataset
+    from tokenmill.store.plan import open_plan
 
     plan = open_plan(Dataset(options.dataset), options.plan)
     report = PlanReport(plan, figures_of(plan), already_there=True)
@@ -78,8 +79,8 @@ def _show_plan(options: argparse.Namespace) -> None:
 
 def _show_sequence(options: argparse.Namespace) -> None:
     from tokenmill.report.plans import view_sequence
-    from tokenmill.run.packing import open_plan
     from tokenmill.store.dataset import Dataset
+    from tokenmill.store.plan import open_plan
 
     dataset = Dataset(options.dataset)
     views = view_sequence(dataset, open_plan(dataset, options.plan), options.sequence)

@@ -69,24 +69,22 @@ def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str
 
 def comparison_lines(rows: list[Compared]) -> list[str]:
     """A table of strategies, the fewest sequences first."""
-    able = [row for row in rows if row.figures is not None]
-    able.sort(key=lambda row: row.figures.row_tokens if row.figures else 0)
+    able = [(row, row.figures) for row in rows if row.figures is not None]
+    able.sort(key=lambda pair: pair[1].row_tokens)
     header = (
         f"{'strategy':<20} {'sequences':>12} {'fill':>9} {'':{BAR}} {'cut':>10} {'avoidable':>10} "
         f"{'lost':>12} {'segments':>8} {'imbalance':>9} {'gap':>9} {'seconds':>8}"
     )
     lines = [header]
-    for row in able:
-        figures = row.figures
-        if figures is not None:
-            gap = "-" if figures.lower_bound is None else f"{figures.gap:+.4%}"
-            lines.append(
-                f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
-                f"{_bar(figures.fill)} {figures.documents_cut:>10,} "
-                f"{max(figures.avoidable_cuts, 0):>10,} {sum(figures.lost_tokens.values()):>12,} "
-                f"{figures.segments / max(figures.sequences, 1):>8.2f} "
-                f"{figures.mean_imbalance:>9.3f} {gap:>9} {row.seconds:>8.2f}"
-            )
+    for row, figures in able:
+        gap = "-" if figures.lower_bound is None else f"{figures.gap:+.4%}"
+        lines.append(
+            f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
+            f"{_bar(figures.fill)} {figures.documents_cut:>10,} "
+            f"{max(figures.avoidable_cuts, 0):>10,} {sum(figures.lost_tokens.values()):>12,} "
+            f"{figures.segments / max(figures.sequences, 1):>8.2f} "
+            f"{figures.mean_imbalance:>9.3f} {gap:>9} {row.seconds:>8.2f}"
+        )
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
     return lines
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,8 @@ from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
-from tokenmill.records import Int64Array
-from tokenmill.store.canonical import canonical_json, sealed, write_sealed
+from tokenmill.records import Advance, Int64Array
+from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import fsync_path, storage_errors, temporary_folder
@@ -41,8 +40,6 @@ FILE_BYTES = 512 << 20
 """Most bytes of one output file's columns in memory."""
 FILES_AT_ONCE = 2
 CHUNK_TOKENS = 1 << 20
-
-Advance = Callable[[str, int, int], None]
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -223,8 +220,7 @@ def _describe(
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
         files=files,
     )
-    write_sealed(out / EXPORT_NAME, manifest)
-    return sealed(manifest)
+    return write_sealed(out / EXPORT_NAME, manifest)
 
 
 def _flushed(path: Path) -> FileEntry:

@@ -83,6 +83,7 @@ class _Layout:
     documents: Int64Array
     starts: Int64Array
     lengths: Int64Array
+    document_lengths: Int64Array
     kinds: Int64Array
     """Sums of BOS, EOS, JOINED and GOES_ON."""
     shards: Int64Array
@@ -138,7 +139,13 @@ class RowReader:
             local = layout.documents[places] - self._first_documents[number]
             shard_ids = np.asarray(shard.ids)
             firsts = shard.index[1][local] // shard_ids.itemsize
-            self._check_inside(shard, shard_ids, firsts, local)
+            stops = firsts + layout.document_lengths[places]
+            if (firsts < 0).any() or (stops > len(shard_ids)).any():
+                raise VerificationError(
+                    "a token index leads out of its tokens",
+                    where=str(shard.path("idx")),
+                    hint="tokenmill verify says what else is damaged",
+                )
             sources = firsts + layout.starts[places]
             at = (layout.rows[places], layout.columns[places])
             segments = (layout.starts[places], layout.lengths[places], layout.kinds[places])
@@ -183,7 +190,10 @@ class RowReader:
         if (lengths < 1).any():
             raise self._damaged("a segment has no token")
         shards = np.searchsorted(self._first_documents, documents, side="right") - 1
-        goes_on = starts + lengths < self._document_lengths(documents, shards)
+        document_lengths = self._document_lengths(documents, shards)
+        if (starts + lengths > document_lengths).any():
+            raise self._damaged("a segment leads out of its document")
+        goes_on = starts + lengths < document_lengths
         has_bos, has_eos = set_at_cuts(options)
         bos, eos = has_bos & (starts > 0), has_eos & goes_on
         joined = np.zeros(len(rows), np.bool_)
@@ -197,7 +207,7 @@ class RowReader:
         if len(rows) and int((columns + sizes).max()) > row_length:
             raise self._damaged(f"a sequence is longer than its row of {row_length} tokens")
         kinds = bos * BOS + eos * EOS + joined * JOINED + goes_on * GOES_ON
-        return _Layout(rows, columns, documents, starts, lengths, kinds, shards)
+        return _Layout(rows, columns, documents, starts, lengths, document_lengths, kinds, shards)
 
     def _document_lengths(self, documents: Int64Array, shards: Int64Array) -> Int64Array:
         lengths = np.empty(len(documents), np.int64)
@@ -213,22 +223,7 @@ class RowReader:
             return
         order = np.lexsort((layout.documents, layout.shards))
         numbers, firsts = np.unique(layout.shards[order], return_index=True)
-        for number, places in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            lengths = self._document_lengths(layout.documents[places], layout.shards[places])
-            if (layout.starts[places] + layout.lengths[places] > lengths).any():
-                raise self._damaged("a segment leads out of its document")
-            yield number, places
-
-    def _check_inside(
-        self, shard: Shard, ids: npt.NDArray[np.integer], firsts: Int64Array, local: Int64Array
-    ) -> None:
-        stops = firsts + shard.index[0][local]
-        if (firsts < 0).any() or (stops > len(ids)).any():
-            raise VerificationError(
-                "a token index leads out of its tokens",
-                where=str(shard.path("idx")),
-                hint="tokenmill verify says what else is damaged",
-            )
+        yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)
 
     def _mask_no_loss(
         self, rows: Rows, layout: _Layout, places: Int64Array, shard: Shard, local: Int64Array

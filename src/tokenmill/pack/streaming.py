@@ -74,12 +74,12 @@ class StreamPacker:
         if len(pieces) and int(pieces.sizes.min()) < 1:
             raise UserError("a piece has no token", why=f"its size is {int(pieces.sizes.min())}")
         sequence_of, closed, *opened = _assign(
-            pieces.sizes, *self._open, self._num_opened, self._length, self._limit, self._most
+            pieces.sizes, self._open, self._num_opened, (self._length, self._limit, self._most)
         )
         self._open = (opened[0], opened[1], opened[2])
         if len(sequence_of):
             self._num_opened = max(self._num_opened, int(sequence_of.max()) + 1)
-        self._segments = _joined(self._segments, pieces.segments)
+        self._segments = Segments.joined([self._segments, pieces.segments])
         self._sequence_of = np.concatenate([self._sequence_of, sequence_of])
         return self._give_out(closed)
 
@@ -159,26 +159,16 @@ class StreamPacker:
         return result
 
 
-def _joined(first: Segments, second: Segments) -> Segments:
-    return Segments(
-        np.concatenate([first.documents, second.documents]),
-        np.concatenate([first.starts, second.starts]),
-        np.concatenate([first.lengths, second.lengths]),
-    )
-
-
 @compiled
 def _assign(
     sizes: Int32Array,
-    open_sequences: Int64Array,
-    open_rooms: Int64Array,
-    open_segments: Int64Array,
+    opened: tuple[Int64Array, Int64Array, Int64Array],
     num_opened: int,
-    length: int,
-    max_segments: int,
-    most_open: int,
+    limits: tuple[int, int, int],
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
     """The sequence of each piece; closed sequences; then the open ones, rooms and segments."""
+    open_sequences, open_rooms, open_segments = opened
+    length, max_segments, most_open = limits
     sequence = np.empty(most_open, np.int64)
     segments = np.zeros(most_open, np.int64)
     sequence[: len(open_sequences)] = open_sequences

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.pack.long_documents import (
     Boundaries,
     CutBooks,
@@ -67,8 +68,7 @@ def pack_window(window: Window, options: PackOptions) -> PackedWindow:
 
 def sums(values: npt.NDArray[np.integer], offsets: Int64Array) -> Int64Array:
     """Shape (n,): the sum of `values[offsets[i]:offsets[i + 1]]`."""
-    totals = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=totals[1:])
+    totals = offsets_from_lengths(values)
     return totals[offsets[1:]] - totals[offsets[:-1]]
 
 
@@ -93,9 +93,6 @@ def _by_kind(window: Window) -> list[Int32Array]:
 
 
 def _joined(parts: list[Sequences]) -> Sequences:
-    arrays = (
-        np.concatenate([getattr(part.segments, name) for part in parts])
-        for name in ("documents", "starts", "lengths")
-    )
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
-    return Sequences(Segments(*arrays), np.concatenate([[0], np.cumsum(counts)]))
+    segments = Segments.joined([part.segments for part in parts])
+    return Sequences(segments, offsets_from_lengths(counts))

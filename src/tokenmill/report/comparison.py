@@ -13,8 +13,8 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.read.documents import Reader
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent
-from tokenmill.records import DocumentBatch
-from tokenmill.report.contents import Advance, iter_documents, stored_run
+from tokenmill.records import Advance, DocumentBatch
+from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
 from tokenmill.run.stored_reference import open_reference

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run
-
-Advance = Callable[[str, int, int], None]
-"""Called with (stage, done, total)."""
 
 
 def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:

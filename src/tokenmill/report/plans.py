@@ -13,12 +13,11 @@ from tokenmill.errors import VerificationError
 from tokenmill.pack.long_documents import pieces_of
 from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import sums
-from tokenmill.records import Int64Array, Segments
-from tokenmill.report.contents import Advance
-from tokenmill.run.packing import figures_of, open_plan, plan_names
+from tokenmill.records import Advance, Int64Array, Segments
+from tokenmill.run.packing import figures_of
 from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan
+from tokenmill.store.plan import Plan, open_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,9 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         VerificationError: something differs.
     """
     if plan.manifest.dataset_id != dataset.manifest.dataset_id:
-        raise _problem(plan, "it is of another dataset")
+        raise plan.damaged("it is of another dataset")
     for name in plan.iter_damage():
-        raise _problem(plan, f"the digest of {name} differs")
+        raise plan.damaged(f"the digest of {name} differs")
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     first_shard = first_document = num_tokens = 0
     for number, window in enumerate(plan.manifest.windows):
@@ -67,19 +66,18 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         first_document += len(lengths)
         advance("plan", number + 1, len(plan.manifest.windows))
     if first_shard != len(dataset.shards) or plan.window_starts[-1] != len(plan):
-        raise _problem(plan, "its windows do not cover the dataset")
+        raise plan.damaged("its windows do not cover the dataset")
     if num_tokens != figures_of(plan).tokens_in_sequences:
-        raise _problem(plan, "its tokens are not those of its figures")
+        raise plan.damaged("its tokens are not those of its figures")
 
 
-def check_plans(dataset: Dataset, elsewhere: Sequence[str | Path], advance: Advance) -> int:
-    """Check every plan that a dataset holds, and others; returns how many there are.
+def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance) -> None:
+    """Check plans of a dataset, each given by its name or its folder.
 
     Raises:
         VerificationError: some are damaged; the message lists them.
     """
     problems: list[str] = []
-    names = [*plan_names(dataset), *elsewhere]
     for name in names:
         try:
             check_plan(dataset, open_plan(dataset, name), advance)
@@ -92,7 +90,6 @@ def check_plans(dataset: Dataset, elsewhere: Sequence[str | Path], advance: Adva
             why="\n       ".join(problems),
             hint="make them again: tokenmill pack --overwrite",
         )
-    return len(names)
 
 
 def _check_window(
@@ -105,22 +102,16 @@ def _check_window(
     first_document, lengths = documents
     offsets: Int64Array = np.asarray(plan.offsets[sequences.start : sequences.stop + 1])
     if (np.diff(offsets) < 1).any():
-        raise _problem(plan, "a sequence has no segment")
+        raise plan.damaged("a sequence has no segment")
     part = slice(int(offsets[0]), int(offsets[-1]))
     local = plan.documents[part].astype(np.int64) - first_document
     starts, taken = plan.starts[part].astype(np.int64), plan.lengths[part].astype(np.int64)
     if len(local) and (local.min() < 0 or local.max() >= len(lengths)):
-        raise _problem(plan, "a segment is of a document outside its window")
+        raise plan.damaged("a segment is of a document outside its window")
     if (taken < 1).any() or (starts + taken > lengths[local]).any():
-        raise _problem(plan, "a segment leads out of its document")
+        raise plan.damaged("a segment leads out of its document")
     segments = Segments(*(values.astype(np.int32) for values in (local, starts, taken)))
     sizes = sums(pieces_of(segments, lengths, options).sizes, offsets - offsets[0])
     if (sizes > options.length).any():
-        raise _problem(plan, "a sequence is longer than it may be")
+        raise plan.damaged("a sequence is longer than it may be")
     return int(taken.sum())
-
-
-def _problem(plan: Plan, why: str) -> VerificationError:
-    hint = "make the plan again: tokenmill pack --overwrite"
-    where = str(Path("plans") / plan.folder.name)
-    return VerificationError("a plan is damaged", where=where, why=why, hint=hint)

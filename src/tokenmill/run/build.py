@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +16,6 @@ from tokenmill.encode.calibration import Exam, adversarial_texts
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.local import Fleet, run_tasks
-from tokenmill.run.packing import PlanReport, any_documents, pack
 from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import (
@@ -53,6 +52,9 @@ from tokenmill.store.manifest import (
     write_manifest,
 )
 
+if TYPE_CHECKING:
+    from tokenmill.run.packing import PlanReport
+
 
 @dataclass(slots=True)
 class BuildEvents:
@@ -85,19 +87,13 @@ def build(
     """
     events = events or BuildEvents()
     report = _build_dataset(recipe, overwrite, events)
-    plans = tuple(_plans(report.dataset, recipe))
-    return replace(report, plans=plans)
+    if recipe.pack.sequence_length is not None:
+        from tokenmill.run.packing import (
+            pack_subsets,  # loads a compiler, which encoding does without
+        )
 
-
-def _plans(dataset: Dataset, recipe: Recipe) -> Iterator[PlanReport]:
-    """Plan sequences, if the recipe says how long they are to be."""
-    if recipe.pack.sequence_length is None:
-        return
-    both = recipe.pack.subset is None and recipe.read.validation > 0
-    for subset in ("train", "validation") if both else (recipe.pack.subset,):
-        options = msgspec.structs.replace(recipe.pack, subset=subset)
-        if not both or any_documents(dataset, options):
-            yield pack(dataset, options)
+        report = replace(report, plans=tuple(pack_subsets(report.dataset, recipe.pack)))
+    return report
 
 
 def _build_dataset(recipe: Recipe, overwrite: bool, events: BuildEvents) -> BuildReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -12,18 +12,17 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
-from tokenmill.records import Int64Array
+from tokenmill.records import Advance, Int64Array
 from tokenmill.run.boundary_table import Table, boundary_tables
 from tokenmill.run.selection import Chosen, Selection
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
-
-Advance = Callable[[str, int, int], None]
 
 MOST_DOCUMENTS = 1 << 22
 """Documents after which a local window ends, also where few of them are chosen."""
@@ -121,6 +120,18 @@ def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
     return options
 
 
+def pack_subsets(dataset: Dataset, options: PackOptions) -> Iterator[PlanReport]:
+    """Plan what a build is asked for: one plan, or one for each subset that has documents."""
+    both = options.subset is None and dataset.manifest.policies.get("read", {}).get("validation")
+    if not both:
+        yield pack(dataset, options)
+        return
+    for subset in ("train", "validation"):
+        each = msgspec.structs.replace(options, subset=subset)
+        if _any_documents(dataset, each):
+            yield pack(dataset, each)
+
+
 def _warm_up(options: PackOptions) -> None:
     """Load and compile a strategy, so that this is on nobody's clock."""
     one = np.ones(1, np.int32)
@@ -148,7 +159,7 @@ def named_plan_folder(dataset: Dataset, name: str) -> Path:
     return dataset.folder / "plans" / name
 
 
-def any_documents(dataset: Dataset, options: PackOptions) -> bool:
+def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
     """Whether there is anything to pack."""
     selection = Selection(dataset, options)
     first = 0
@@ -157,34 +168,6 @@ def any_documents(dataset: Dataset, options: PackOptions) -> bool:
             return True
         first += shard.entry.documents
     return False
-
-
-def plan_names(dataset: Dataset) -> list[str]:
-    """The plans that a dataset holds."""
-    paths = (dataset.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
-    return sorted(path.parent.name for path in paths)
-
-
-def open_plan(dataset: Dataset, name: str | Path) -> Plan:
-    """A plan of a dataset, by its name in `plans/` or by its folder.
-
-    Raises:
-        UserError: there is none, or it is of another dataset.
-    """
-    own = dataset.folder / "plans"
-    inside = Path(name).name == str(name) and (own / name / PLAN_NAME).is_file()
-    folder = own / name if inside else Path(name)
-    if not (folder / PLAN_NAME).is_file():
-        names = plan_names(dataset)
-        raise UserError(
-            f"there is no plan {str(name)!r}",
-            where=str(own),
-            why=f"there are {', '.join(names)}" if names else "the dataset has none",
-            hint="tokenmill pack makes plans",
-        )
-    plan = Plan(folder)
-    plan.check_dataset(dataset)
-    return plan
 
 
 def packed_windows(
@@ -225,12 +208,7 @@ def packed_windows(
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
     plan = Plan(folder)
     for name in plan.iter_damage():
-        raise VerificationError(
-            "a plan is damaged",
-            where=str(folder),
-            why=f"the digest of {name} differs",
-            hint="make the plan again: tokenmill pack --overwrite",
-        )
+        raise plan.damaged(f"the digest of {name} differs")
     same = plan.manifest.options == msgspec.to_builtins(options)
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(
@@ -247,12 +225,7 @@ def figures_of(plan: Plan) -> Figures:
     try:
         return msgspec.convert(plan.manifest.figures, Figures)
     except msgspec.ValidationError as error:
-        raise VerificationError(
-            "a plan is damaged",
-            where=str(plan.folder),
-            why=f"figures: {error}",
-            hint="make the plan again: tokenmill pack --overwrite",
-        ) from error
+        raise plan.damaged(f"figures: {error}") from error
 
 
 def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
@@ -283,7 +256,7 @@ def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
 def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
     counts = [part.shard.entry.documents for part in parts]
     check_window_size(max(sum(counts), sum(len(part.chosen.documents) for part in parts)))
-    firsts = np.concatenate([[0], np.cumsum(counts)])
+    firsts = offsets_from_lengths(counts)
     lengths = np.concatenate([part.lengths for part in parts]).astype(np.int32)
     chosen = np.concatenate(
         [part.chosen.documents + first for part, first in zip(parts, firsts, strict=False)]

@@ -27,9 +27,11 @@ def sealed(value: T) -> T:
     return msgspec.structs.replace(blank, digest=xxhash.xxh3_128_hexdigest(canonical_json(blank)))
 
 
-def write_sealed(path: Path, value: T) -> None:
-    """Write `value` with its digest, atomically."""
-    write_atomically(path, canonical_json(sealed(value)))
+def write_sealed(path: Path, value: T) -> T:
+    """Write `value` with its digest, atomically; returns it as it was written."""
+    written = sealed(value)
+    write_atomically(path, canonical_json(written))
+    return written
 
 
 def read_limited(path: Path) -> bytes:

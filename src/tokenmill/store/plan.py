@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.records import Int64Array, Sequences
 from tokenmill.store.arrays import ArrayFile, open_array
@@ -173,9 +174,7 @@ class Plan:
         edges = (int(self.offsets[0]), int(self.offsets[-1]), int(self.window_starts[-1]))
         alone = all(window.shards > 0 and window.sequences >= 0 for window in self.manifest.windows)
         if edges != (0, self.manifest.num_segments, len(self)) or not alone:
-            why = "its windows or offsets do not cover its sequences"
-            hint = "make the plan again: tokenmill pack --overwrite"
-            raise VerificationError("a plan is damaged", where=str(path), why=why, hint=hint)
+            raise self.damaged("its windows or offsets do not cover its sequences", path)
 
     def __len__(self) -> int:
         return self.manifest.num_sequences
@@ -184,7 +183,7 @@ class Plan:
     def window_starts(self) -> Int64Array:
         """Shape (num_windows + 1,): the first sequence of each window."""
         counts = [window.sequences for window in self.manifest.windows]
-        return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        return offsets_from_lengths(counts)
 
     def segments(self, sequence: int) -> list[tuple[int, int, int]]:
         """The segments of one sequence: document, start and length, in tokens.
@@ -210,6 +209,12 @@ class Plan:
                 hint="make a plan for this dataset: tokenmill pack",
             )
 
+    def damaged(self, why: str, path: Path | None = None) -> VerificationError:
+        """The error for a plan, or one of its files, that does not hold what it must."""
+        hint = "make the plan again: tokenmill pack --overwrite"
+        where = str(path or self.folder)
+        return VerificationError("a plan is damaged", where=where, why=why, hint=hint)
+
     def iter_damage(self) -> Iterator[str]:
         """Names of arrays whose bytes are not those that were written."""
         digests = {entry.name: entry.xxh3_128 for entry in self.manifest.files}
@@ -228,8 +233,35 @@ class Plan:
             problem = f"it is no array of {length} numbers of type {kinds[0]}"
         else:
             problem = "it is missing, or has another size than plan.json says"
-        hint = "make the plan again: tokenmill pack --overwrite"
-        raise VerificationError("a plan is damaged", where=str(path), why=problem, hint=hint)
+        raise self.damaged(problem, path)
+
+
+def plan_names(dataset: Dataset) -> list[str]:
+    """The plans that a dataset holds."""
+    paths = (dataset.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
+    return sorted(path.parent.name for path in paths)
+
+
+def open_plan(dataset: Dataset, name: str | Path) -> Plan:
+    """A plan of a dataset, by its name in `plans/` or by its folder.
+
+    Raises:
+        UserError: there is none, or it is of another dataset.
+    """
+    own = dataset.folder / "plans"
+    inside = Path(name).name == str(name) and (own / name / PLAN_NAME).is_file()
+    folder = own / name if inside else Path(name)
+    if not (folder / PLAN_NAME).is_file():
+        names = plan_names(dataset)
+        raise UserError(
+            f"there is no plan {str(name)!r}",
+            where=str(own),
+            why=f"there are {', '.join(names)}" if names else "the dataset has none",
+            hint="tokenmill pack makes plans",
+        )
+    plan = Plan(folder)
+    plan.check_dataset(dataset)
+    return plan
 
 
 def _replaced(folder: Path) -> Path:

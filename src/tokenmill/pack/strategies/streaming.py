@@ -19,12 +19,9 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
         options.length, open_sequences=options.open_sequences, max_segments=options.max_segments
     )
     first, last = packer.push(pieces), packer.finish()
-    parts = (first.segments, last.segments)
+    both = Segments.joined([first.segments, last.segments])
     segments = Segments(
-        *(
-            np.concatenate([getattr(part, name) for part in parts]).astype(np.int32)
-            for name in ("documents", "starts", "lengths")
-        )
+        both.documents.astype(np.int32), both.starts.astype(np.int32), both.lengths.astype(np.int32)
     )
     offsets = np.concatenate([first.offsets, last.offsets[1:] + first.offsets[-1]])
     return Sequences(segments, offsets)
