@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions
 from tokenmill.export.rows import export as _export
+from tokenmill.load.batches import Batches
+from tokenmill.load.columns import BatchOptions
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
-from tokenmill.load.rows import RowReader
+from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.mixture import Source
+from tokenmill.load.opening import OrderOptions, open_batches
+from tokenmill.load.opening import mix_batches as _mix_batches
+from tokenmill.load.rows import RowReader, Targets
+from tokenmill.load.segmentation import Segmentation
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
@@ -31,8 +39,31 @@ from tokenmill.run.recipe import (
     make_recipe,
     section_of,
 )
-from tokenmill.store.dataset import Dataset
+from tokenmill.store import dataset as _store
 from tokenmill.store.plan import Plan, open_plan
+
+if TYPE_CHECKING:
+    from tokenmill.load.loader import Loader
+
+
+class Dataset(_store.Dataset):
+    """A dataset, opened: its documents, and the batches of its plans."""
+
+    def batches(self, plan: Plan | str | Path | None = None, **options: Any) -> Batches:
+        """Batches of NumPy arrays; without a plan, those of the only one.
+
+        Options are the fields of OrderOptions, BatchOptions and Targets, and `curriculum`.
+
+        Raises:
+            UserError: an option is wrong or unknown, or there is no such plan.
+        """
+        return open_batches(self, plan, **options)
+
+    def loader(self, plan: Plan | str | Path | None = None, **options: Any) -> Loader:
+        """`batches`, as PyTorch tensors: for a loop, a DataLoader, or a trainer."""
+        from tokenmill.load.loader import Loader
+
+        return Loader(self.batches(plan, **options))
 
 
 def build(
@@ -49,7 +80,8 @@ def build(
     Raises:
         TokenmillError: see `tokenmill.errors`; the same call resumes.
     """
-    return _build(recipe(inputs, tokenizer, out, **options), overwrite=overwrite, events=events)
+    report = _build(recipe(inputs, tokenizer, out, **options), overwrite=overwrite, events=events)
+    return replace(report, dataset=Dataset(report.dataset.folder))
 
 
 def estimate(
@@ -129,6 +161,24 @@ def export_rows(
     return _export(opened, found, Path(out), chosen)
 
 
+def mix_batches(sources: Sequence[Source], **options: Any) -> Batches:
+    """Several plans mixed by shares of tokens, as batches of NumPy arrays.
+
+    Options are those of `Dataset.batches` but `epochs`, and `when_one_ends`: "stop" or "go on".
+
+    Raises:
+        UserError: an option is wrong, or the sources do not fit together.
+    """
+    return _mix_batches(sources, **options)
+
+
+def mix(sources: Sequence[Source], **options: Any) -> Loader:
+    """`mix_batches`, as PyTorch tensors."""
+    from tokenmill.load.loader import Loader
+
+    return Loader(mix_batches(sources, **options))
+
+
 def open(folder: str | Path) -> Dataset:
     """A dataset on disk, with the manifest and all sizes checked."""
     return Dataset(folder)
@@ -139,6 +189,8 @@ def _opened(dataset: Dataset | str | Path) -> Dataset:
 
 
 __all__ = [
+    "BatchOptions",
+    "Batches",
     "BuildEvents",
     "BuildReport",
     "Compared",
@@ -148,6 +200,8 @@ __all__ = [
     "Estimate",
     "ExportManifest",
     "Figures",
+    "MaskedLM",
+    "OrderOptions",
     "Permutation",
     "Phase",
     "Pieces",
@@ -155,7 +209,10 @@ __all__ = [
     "PlanReport",
     "Recipe",
     "RowReader",
+    "Segmentation",
+    "Source",
     "StreamPacker",
+    "Targets",
     "Verification",
     "build",
     "compare_plans",
@@ -164,6 +221,8 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "make_recipe",
+    "mix",
+    "mix_batches",
     "open",
     "open_plan",
     "recipe",

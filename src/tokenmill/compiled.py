@@ -7,9 +7,13 @@ integers wherever its result decides what is written: equal input gives equal ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numba
+import numpy.typing as npt
+from numba import carray, types  # type: ignore[attr-defined]
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,3 +35,21 @@ def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> C
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
         made = numba.njit(nogil=True, inline=inline)(function)
     return cast("Callable[P, R]", made)
+
+
+@intrinsic
+def _as_pointer(_: Any, address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+@inlined
+def mapped_array(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """For compiled functions: `length` values from an address on, of the dtype of `like`.
+
+    A compiled function takes any number of mapped files that way, as a table of addresses.
+    Whoever makes the table keeps the files mapped, and bounds are checked before values are read.
+    """
+    return carray(_as_pointer(address), length, like.dtype)  # type: ignore[call-arg]

@@ -83,3 +83,48 @@ def _walk(values: Int64Array, n: int, half: int, keys: UInt64Array, forward: boo
                 break
         result[i] = np.int64(value)
     return result
+
+
+class BlockPermutation:
+    """A permutation of [0, n) that stays within some blocks of neighbours for a while.
+
+    Blocks of `block` neighbours are permuted, then the numbers of each `at_once` consecutive
+    blocks among themselves. So n / block / at_once stretches of an epoch each read from few
+    places. One `block` may be shorter than the others; it stands anywhere.
+    """
+
+    def __init__(self, n: int, block: int, at_once: int, seed: int, epoch: int = 0) -> None:
+        self.n = n
+        self._block, self._at_once, self._seed, self._epoch = block, at_once, seed, epoch
+        num_blocks = -(-n // block)
+        self._blocks = Permutation(num_blocks, seed, epoch)
+        self._missing = num_blocks * block - n
+        self._short = int(self._blocks.places([num_blocks - 1])[0]) if n else 0
+
+    def __call__(self, places: npt.ArrayLike) -> Int64Array:
+        """What stands at `places`, shape (m,), each in [0, n)."""
+        array = np.asarray(places, np.int64)
+        if len(array) and not (array.min() >= 0 and array.max() < self.n):
+            raise ValueError(f"numbers are to be in [0, {self.n})")
+        result = np.empty(len(array), np.int64)
+        stretches = self._slots(array) // self._at_once
+        for stretch in np.unique(stretches).tolist():
+            inside = stretches == stretch
+            first, stop = self._starts(np.array([stretch, stretch + 1]) * self._at_once).tolist()
+            key = keyed_hash(np.array([stretch + 1], np.uint64), self._seed)[0]
+            mixed = Permutation(stop - first, int(key), self._epoch)(array[inside] - first) + first
+            slots = self._slots(mixed)
+            offsets = mixed - self._starts(slots)
+            result[inside] = self._blocks(slots) * self._block + offsets
+        return result
+
+    def _starts(self, slots: Int64Array) -> Int64Array:
+        """The place where the block at each slot begins."""
+        starts: Int64Array = slots * self._block - self._missing * (slots > self._short)
+        return np.minimum(starts, self.n)
+
+    def _slots(self, places: Int64Array) -> Int64Array:
+        """The slot of the block that each place lies in."""
+        behind = places >= (self._short + 1) * self._block - self._missing
+        slots: Int64Array = (places + self._missing * behind) // self._block
+        return slots

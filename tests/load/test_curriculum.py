@@ -17,7 +17,8 @@ from conftest import write_jsonl
 from tokenmill.errors import UserError
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.order import FloatArray
-from tokenmill.load.rows import REAL, RESTART, TARGET, Rows
+from tokenmill.load.assembly import REAL, RESTART, TARGET
+from tokenmill.load.rows import Rows
 
 KEYS = {
     "length": [5.0, 3.0, 8.0, 1.0, 9.0, 2.0, 7.0, 4.0, 6.0, 0.0],
@@ -295,14 +296,14 @@ def some_rows(*, aligned: bool) -> Rows:
             [first, other, other, first, other, other, RESTART, pad],
             [first, other, other, first, other, other, other, other],
         ]
-        return Rows(ids, ids, np.array(flags, np.uint8))
+        return Rows(ids, ids, np.array(flags, np.uint8), aligned=True)
     labels = np.array([[8, 9, 0, 4, 5, 0, 0, 0], [2, 3, 0, 6, 7, 8, 9, 0]], np.uint16)
     first, last = REAL | RESTART | TARGET, REAL
     flags = [
         [first, other, last, first, other, last, RESTART, pad],
         [first, other, last, first, other, other, other, last],
     ]
-    return Rows(ids, labels, np.array(flags, np.uint8))
+    return Rows(ids, labels, np.array(flags, np.uint8), aligned=False)
 
 
 def labels_of(rows: Rows) -> list[list[int | None]]:

@@ -637,7 +637,7 @@ def test_a_span_over_the_first_token_that_is_kept_is_no_target_after_a_bos(
 def test_few_files_are_open_however_many_shards_are_read(
     several_shards: Dataset, folders: Iterable[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.load.rows.MAPPED_SHARDS", 1)
+    monkeypatch.setattr("tokenmill.load.shard_maps.MOST_MAPPED", 1)
     dataset = Dataset(several_shards.folder)
     plan = planned(folders, dataset, sequence_length=32, window="global")
     expected = RowReader(Dataset(several_shards.folder), plan).read(np.arange(len(plan)), 32)

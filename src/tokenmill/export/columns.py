@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled
-from tokenmill.load.rows import REAL, RESTART, TARGET, Rows
-
-IGNORE_INDEX = -100
-"""The label that PyTorch's cross-entropy leaves out."""
+from tokenmill.load.assembly import REAL, RESTART, TARGET
+from tokenmill.load.rows import IGNORE_INDEX, Rows
 
 Format = Literal["npy", "pt", "parquet", "datasets"]
 Columns = dict[str, npt.NDArray[Any]]

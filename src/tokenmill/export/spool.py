@@ -54,7 +54,7 @@ class Spool:
             chosen = order[start : start + rows_at_once]
             ids = shaped["ids"][chosen]
             labels = ids if self._aligned else shaped["labels"][chosen]
-            yield Rows(ids, labels, shaped["flags"][chosen])
+            yield Rows(ids, labels, shaped["flags"][chosen], aligned=self._aligned)
         for name in self._dtypes:
             self._path(number, name).unlink()
 

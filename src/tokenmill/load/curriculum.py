@@ -12,6 +12,7 @@ part of the state, so that a resumed run goes on with exactly the same batches:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,8 +20,9 @@ import numpy as np
 import xxhash
 
 from tokenmill.errors import UserError
+from tokenmill.load.assembly import RESTART, TARGET
 from tokenmill.load.order import FloatArray, Steps, banded, sequence_keys, shuffled, steps_of
-from tokenmill.load.rows import RESTART, TARGET, Rows
+from tokenmill.load.rows import IGNORE_INDEX, Rows
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
@@ -88,11 +90,16 @@ class Curriculum:
         """The curriculum of an epoch of a plan."""
         return Curriculum(
             shuffled(plan, seed, epoch),
-            lambda key: sequence_keys(plan, key, dataset),
+            partial(sequence_keys, plan, dataset=dataset),
             batch_size,
             phases,
             steps_of(plan),
         )
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of the epoch."""
+        return len(self._order)
 
     @property
     def num_steps(self) -> int:
@@ -205,7 +212,10 @@ def shortened(rows: Rows, row_length: int) -> Rows:
     shape = (-1, row_length)
     flags = rows.flags.reshape(shape).copy()
     flags[:, 0] |= RESTART
+    ids, labels = rows.ids.reshape(shape), rows.labels.reshape(shape)
     if rows.aligned:
         flags[:, 0] &= ~TARGET
-    ids = rows.ids.reshape(shape)
-    return Rows(ids, ids if rows.aligned else rows.labels.reshape(shape), flags)
+        if rows.labels is not rows.ids:
+            labels = labels.copy()
+            labels[:, 0] = IGNORE_INDEX
+    return Rows(ids, ids if rows.labels is rows.ids else labels, flags, rows.aligned)

@@ -1,59 +1,124 @@
 """The order in which sequences are trained on: shuffled, or shuffled within bands of a key.
 
-Both are pure functions of the plan, a seed and an epoch. Where a plan balances ranks, the
-sequences of a step stay together: groups of them are shuffled or sorted. Sequences at the end of
-a window that make no complete group come last.
+A pure function of the plan, a seed and an epoch, computed for the places that are asked for.
+Where a plan balances ranks, the sequences of a step stay together: groups of them are shuffled
+or sorted. Sequences at the end of a window that make no complete group come last.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError
 from tokenmill.pack.options import options_of_plan
 from tokenmill.pack.window import sums
-from tokenmill.permutation import Permutation
+from tokenmill.permutation import BlockPermutation, Permutation
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
 FloatArray = npt.NDArray[np.float64]
+Shuffle = Literal["global", "blocks", "none"]
+
+BLOCK = 1024
+"""Neighbouring sequences that stay together where shuffling is by blocks."""
+BLOCKS_AT_ONCE = 64
+"""Blocks that are shuffled among themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
     """Sequences of a plan that belong into one step, and stay together."""
 
     size: int
     """As many as ranks where the plan balances them, else 1."""
-    firsts: Int64Array
-    """Shape (num_steps,): the first sequence of each complete step."""
-    rest: Int64Array
-    """Sequences at the end of a window that make no complete step."""
+    window_starts: Int64Array
+    """Shape (num_windows + 1,): steps never reach over the end of a window."""
+
+    @cached_property
+    def _offsets(self) -> tuple[Int64Array, Int64Array]:
+        """Complete steps, and sequences of none, before each window."""
+        steps, rest = np.divmod(np.diff(self.window_starts), self.size)
+        return offsets_from_lengths(steps), offsets_from_lengths(rest)
+
+    @property
+    def num_steps(self) -> int:
+        """Complete steps in all windows."""
+        return int(self._offsets[0][-1])
+
+    @property
+    def firsts(self) -> Int64Array:
+        """Shape (num_steps,): the first sequence of each complete step."""
+        return self.sequences(np.arange(self.num_steps) * self.size)
+
+    @property
+    def rest(self) -> Int64Array:
+        """Sequences at the end of a window that make no complete step."""
+        return self.sequences(np.arange(self.num_steps * self.size, self.window_starts[-1]))
+
+    def sequences(self, places: Int64Array) -> Int64Array:
+        """Shape (n,): what stands at places of all steps one after another, then of the rest."""
+        if self.size == 1:
+            return places
+        steps, rest = self._offsets
+        step, within = np.divmod(places, self.size)
+        window = np.searchsorted(steps, step, side="right") - 1
+        behind = places - self.num_steps * self.size
+        window_behind = np.searchsorted(rest, behind, side="right") - 1
+        is_rest = behind >= 0
+        window = np.where(is_rest, window_behind, window)
+        at = np.where(
+            is_rest,
+            np.diff(steps)[window] * self.size + behind - rest[window],
+            (step - steps[window]) * self.size + within,
+        )
+        found: Int64Array = self.window_starts[window] + at
+        return found
 
 
 def steps_of(plan: Plan) -> Steps:
     """The steps of a plan, in its order."""
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     size = options.ranks if options.packing == "balanced" else 1
-    windows = itertools.pairwise(plan.window_starts.tolist())
-    parts = [np.arange(first, stop - size + 1, size) for first, stop in windows]
-    firsts = np.concatenate([*parts, np.empty(0, np.int64)])
-    alone = np.ones(len(plan), np.bool_)
-    alone[(firsts[:, None] + np.arange(size)).reshape(-1)] = False
-    return Steps(size, firsts, np.flatnonzero(alone))
+    return Steps(size, plan.window_starts)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The sequence that stands at each place of each epoch."""
+
+    steps: Steps
+    seed: int
+    shuffle: Shuffle = "global"
+
+    def __call__(self, epoch: int, places: Int64Array) -> Int64Array:
+        """Shape (n,): the sequences at places of an epoch."""
+        num_shuffled = self.steps.num_steps * self.steps.size
+        step, within = np.divmod(places, self.steps.size)
+        inside = places < num_shuffled
+        mixed = places.copy()
+        mixed[inside] = self._shuffled(epoch, step[inside]) * self.steps.size + within[inside]
+        return self.steps.sequences(mixed)
+
+    def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
+        count = self.steps.num_steps
+        if self.shuffle == "none":
+            return places
+        if self.shuffle == "global":
+            return Permutation(count, self.seed, epoch)(places)
+        block = max(BLOCK // self.steps.size, 1)
+        return BlockPermutation(count, block, BLOCKS_AT_ONCE, self.seed, epoch)(places)
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:
     """Shape (num_sequences,): the sequence that stands at each place of an epoch."""
-    steps = steps_of(plan)
-    places = np.arange(len(steps.firsts))
-    firsts = steps.firsts[Permutation(len(places), seed, epoch)(places)]
-    return np.concatenate([(firsts[:, None] + np.arange(steps.size)).reshape(-1), steps.rest])
+    return Order(steps_of(plan), seed)(epoch, np.arange(len(plan)))
 
 
 def banded(

@@ -19,14 +19,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
 from tokenmill.errors import UserError, VerificationError
+from tokenmill.load.assembly import (
+    BOS,
+    PROBLEMS,
+    REAL,
+    RESTART,
+    TARGET,
+    Rules,
+    fill,
+    locate,
+    look_up,
+)
+from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.shard_maps import ShardMaps
 from tokenmill.pack.long_documents import set_at_cuts
 from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import row_lengths, sums
@@ -37,26 +50,47 @@ from tokenmill.store.plan import Plan
 Labels = Literal["aligned", "next"]
 BoolArray = npt.NDArray[np.bool_]
 
+IGNORE_INDEX = -100
+"""The label that PyTorch's cross-entropy leaves out."""
 
-REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
-"""What is true of a token of a row: not padding; positions begin at 0; there is a label."""
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokens are trained on, and where their labels stand."""
+
+    labels: Annotated[
+        Labels,
+        Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
+    ] = "aligned"
+    across_documents: Annotated[
+        bool, Meta(description="the last token of a document predicts the first of the next")
+    ] = False
+    without_prefix: Annotated[
+        int, Meta(ge=0, description="first tokens of each document that carry no loss")
+    ] = 0
+    overlap_in_loss: Annotated[
+        bool | None, Meta(description="tokens that windows repeat carry loss (None: as planned)")
+    ] = None
+    loss_spans: Annotated[
+        bool, Meta(description="leave out the ranges that the dataset marks as without loss")
+    ] = True
 
 
-@dataclass(frozen=True, slots=True)
+ROWS_AT_ONCE = 256
+"""Rows that are read together, so that not too many shards are needed at once."""
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows of equal length; arrays have shape (num_rows, row_length)."""
 
     ids: npt.NDArray[np.integer]
-    """Token ids, in the dtype of the dataset."""
+    """Token ids."""
     labels: npt.NDArray[np.integer]
-    """Token ids; meaningful where `has_label`. The array `ids` itself where labels are aligned."""
+    """Token ids; meaningful where `has_label`."""
     flags: npt.NDArray[np.uint8]
     """Sums of REAL, RESTART and TARGET."""
-
-    @property
-    def aligned(self) -> bool:
-        """Whether `labels[i]` belongs to `ids[i]`, or is the token after it."""
-        return self.labels is self.ids
+    aligned: bool
+    """Whether `labels[i]` belongs to `ids[i]`, or is the token after it."""
 
     @property
     def has_label(self) -> BoolArray:
@@ -73,187 +107,221 @@ class Rows:
         """False for padding."""
         return (self.flags & REAL) > 0
 
+    @cached_property
+    def segmentation(self) -> Segmentation:
+        """Where the segments lie."""
+        flat = self.flags.reshape(-1)
+        starts = np.flatnonzero((flat & RESTART).view(np.bool_))
+        edges = np.append(starts, len(flat)).astype(np.int32)
+        num_rows, row_length = self.flags.shape
+        return Segmentation(num_rows, row_length, edges, (flat[starts] & REAL) == 0)
+
+    @staticmethod
+    def interleaved(parts: list[Rows], places: list[Int64Array]) -> Rows:
+        """Rows of several readers as those of one: row i of part k goes to `places[k][i]`."""
+        shape = (sum(map(len, places)), parts[0].ids.shape[1])
+        whole = [np.empty(shape, array.dtype) for array in _arrays(parts[0])]
+        for part, chosen in zip(parts, places, strict=True):
+            for target, array in zip(whole, _arrays(part), strict=True):
+                target[chosen] = array
+        return Rows(whole[0], whole[1], whole[2], parts[0].aligned)
+
+
+def _arrays(rows: Rows) -> tuple[npt.NDArray[Any], ...]:
+    return rows.ids, rows.labels, rows.flags
+
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """The segments of some rows and where they go; all arrays have shape (num_segments,)."""
 
     rows: Int64Array
-    columns: Int64Array
+    shards: Int64Array
     documents: Int64Array
     starts: Int64Array
     lengths: Int64Array
     document_lengths: Int64Array
+    columns: Int64Array
     kinds: Int64Array
     """Sums of BOS, EOS, JOINED and GOES_ON."""
-    shards: Int64Array
 
-
-BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
-"""What is true of a segment: a token is set before, or after it; it is one with the segment
-before; its document goes on behind it."""
-
-
-MAPPED_SHARDS = 64
+    @staticmethod
+    def interleaved(parts: list[Layout], places: list[Int64Array]) -> Layout:
+        """Layouts of several readers as that of one: row i of part k is row `places[k][i]`."""
+        rows = [chosen[part.rows] for part, chosen in zip(parts, places, strict=True)]
+        order = np.argsort(np.concatenate(rows), kind="stable")
+        columns = [np.concatenate(rows)[order]]
+        for name in Layout.__slots__[1:]:
+            columns.append(np.concatenate([getattr(part, name) for part in parts])[order])
+        return Layout(*columns)
 
 
 class RowReader:
     """Assembles rows of a plan.
 
+    Ids and labels are in the dtype of the dataset, and aligned labels are the ids themselves;
+    or, where a `dtype` is given, both are arrays of it, with IGNORE_INDEX where there is no label.
+
     Raises:
         UserError: the plan is of another dataset.
     """
 
-    def __init__(self, dataset: Dataset, plan: Plan, labels: Labels = "aligned") -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        labels: Labels | Targets = "aligned",
+        dtype: np.dtype[np.integer] | None = None,
+    ) -> None:
         plan.check_dataset(dataset)
-        self.dataset, self.plan, self._labels = dataset, plan, labels
+        self.dataset, self.plan = dataset, plan
+        self.targets = labels if isinstance(labels, Targets) else Targets(labels=labels)
         self.options = options_of_plan(plan.manifest.options, str(plan.folder))
         tokenizer = dataset.manifest.tokenizer
         self._eos = tokenizer.eos_id
         self._bos = tokenizer.prefix_ids[0] if tokenizer.prefix_ids else tokenizer.eos_id
         self.pad_id = self._eos if tokenizer.pad_id is None else tokenizer.pad_id
-        self.dtype = np.dtype(dataset.manifest.token_dtype)
-        counts = [shard.entry.documents for shard in dataset.shards]
-        self._first_documents = offsets_from_lengths(counts)
-        self._recent: dict[int, Shard] = {}
+        token_dtype: np.dtype[np.integer] = np.dtype(dataset.manifest.token_dtype)
+        self.dtype: np.dtype[np.integer] = token_dtype if dtype is None else dtype
+        self._own_labels = dtype is not None or self.targets.labels == "next"
+        self._ignored = 0 if dtype is None else IGNORE_INDEX
+        self._like = np.empty(0, token_dtype.newbyteorder("<"))
+        self._maps = ShardMaps(dataset)
+        self._arrays = (
+            np.asarray(plan.offsets),
+            np.asarray(plan.documents),
+            np.asarray(plan.starts),
+            np.asarray(plan.lengths),
+        )
         self._spans: tuple[Shard | None, list[Any] | None] = (None, None)
+        self._made_of = (dataset, plan, self.targets, dtype)
+
+    def __reduce__(self) -> tuple[type[RowReader], tuple[Any, ...]]:
+        """Another process maps the files anew."""
+        return type(self), self._made_of
+
+    @property
+    def boundaries(self) -> tuple[Int64Array, npt.NDArray[np.integer]]:
+        """Offsets of the plan's sequences, and lengths of its segments."""
+        return self._arrays[0], self._arrays[3]
+
+    @cached_property
+    def most_segments(self) -> int:
+        """That a row can have, padding included: between segments, too, where they are padded."""
+        options = self.options
+        planned = self.plan.manifest.figures.get("most_segments")
+        most = planned if isinstance(planned, int) else options.segment_limit
+        return int(most * (2 if options.segment_multiple > 1 else 1) + 1)
 
     def read(self, sequences: Int64Array, row_length: int) -> Rows:
         """The rows of `sequences`, shape (num_rows,), each padded to `row_length` tokens.
 
         Raises:
             UserError: there is no such sequence.
-            VerificationError: a segment does not lie inside its document, or its row.
+            VerificationError: a segment does not lie inside its document, or its row; or a block
+                of tokens is not what was written.
         """
+        return self.read_layout(sequences, row_length)[0]
+
+    def read_layout(self, sequences: Int64Array, row_length: int) -> tuple[Rows, Layout]:
+        """The rows of `sequences`, and what they are made of; raises as `read` does."""
+        shape = (len(sequences), row_length)
+        ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
+        labels = np.empty(shape, self.dtype) if self._own_labels else ids
+        layouts, places = [], []
+        for first in range(0, max(len(sequences), 1), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            segments, found = self._found(sequences[part])
+            cells = (ids[part], labels[part], flags[part])
+            problem, placed = fill(
+                cells, segments, found, self._maps.table, self._like, self._rules
+            )
+            if problem:
+                raise self._damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
+            layouts.append(Layout(*(*segments, found[0], *placed)))
+            places.append(np.arange(first, first + len(cells[0])))
+        rows = Rows(ids, labels, flags, aligned=self.targets.labels == "aligned")
+        layout = layouts[0] if len(layouts) == 1 else Layout.interleaved(layouts, places)
+        if self._has_spans:
+            self._mask_no_loss(rows, layout)
+        return rows, layout
+
+    def _found(self, sequences: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The segments of sequences, and where they lie in shards that are mapped."""
         if len(sequences) and not (sequences.min() >= 0 and sequences.max() < len(self.plan)):
             why = f"the plan has {len(self.plan)} sequences, counted from 0"
             raise UserError("there is no such sequence", where=str(self.plan.folder), why=why)
-        shape = (len(sequences), row_length)
-        ids = np.full(shape, self.pad_id, self.dtype)
-        labels = ids if self._labels == "aligned" else np.zeros(shape, self.dtype)
-        flags = np.zeros(shape, np.uint8)
-        rows = Rows(ids, labels, flags)
-        layout = self._layout(sequences, row_length)
-        for number, places in self._by_shard(layout):
-            shard = self._mapped(number)
-            local = layout.documents[places] - self._first_documents[number]
-            shard_ids = np.asarray(shard.ids)
-            firsts = shard.index[1][local] // shard_ids.itemsize
-            stops = firsts + layout.document_lengths[places]
-            if (firsts < 0).any() or (stops > len(shard_ids)).any():
-                raise VerificationError(
-                    "a token index leads out of its tokens",
-                    where=str(shard.path("idx")),
-                    hint="tokenmill verify says what else is damaged",
-                )
-            sources = firsts + layout.starts[places]
-            at = (layout.rows[places], layout.columns[places])
-            segments = (layout.starts[places], layout.lengths[places], layout.kinds[places])
-            _copy((ids, flags), shard_ids, sources, at, segments, (self._bos, self._eos))
-            _label((labels, flags), shard_ids, sources, at, segments, self._label_rules)
-            self._mask_no_loss(rows, layout, places, shard, local)
-        _start_padding(flags)
-        return rows
-
-    def _mapped(self, number: int) -> Shard:
-        """A shard; of those used before, a number are kept mapped that no limit on files meets."""
-        self._recent.pop(number, None)
-        self._recent[number] = self.dataset.shards[number]
-        if len(self._recent) > MAPPED_SHARDS:
-            self._recent.pop(next(iter(self._recent))).release()
-        return self._recent[number]
+        maps = self._maps
+        problem, segments = look_up(sequences, self._arrays, maps.first_documents)
+        if problem:
+            raise self._damaged(PROBLEMS[problem])
+        maps.require(segments[1])
+        blocks = (maps.first_blocks, maps.first_index_blocks, maps.touched)
+        problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
+        if len(new):
+            maps.check(new)
+        if problem:
+            raise self._damaged(PROBLEMS[problem])
+        return segments, found
 
     @cached_property
-    def _label_rules(self) -> tuple[bool, bool, int]:
-        """Labels are the next tokens; what follows a BOS is a target; tokens of overlap masked."""
-        options = self.options
-        is_next = self._labels == "next"
-        # What a BOS precedes is the target of the segment before, if there is one.
-        after_bos = not is_next or options.long_documents == "keep-end"
-        masks = options.long_documents == "sliding-window" and not options.overlap_in_loss
-        return is_next, after_bos, options.overlap if masks else 0
+    def _rules(self) -> Rules:
+        options, targets = self.options, self.targets
+        next_labels = targets.labels == "next"
+        sets_bos, sets_eos = set_at_cuts(options)
+        counts = options.overlap_in_loss
+        counts = counts if targets.overlap_in_loss is None else targets.overlap_in_loss
+        return Rules(
+            bos=self._bos,
+            eos=self._eos,
+            pad=self.pad_id,
+            ignored=self._ignored,
+            sets_bos=sets_bos,
+            sets_eos=sets_eos,
+            joins=options.long_documents == "keep-both-ends",
+            multiple=options.segment_multiple,
+            next_labels=next_labels,
+            own_labels=self._own_labels,
+            # What a BOS precedes is the target of the segment before, if there is one.
+            bos_predicts=not next_labels or options.long_documents == "keep-end",
+            across=targets.across_documents,
+            overlap=0 if counts else options.overlap,
+            prefix=targets.without_prefix,
+        )
 
-    def _layout(self, sequences: Int64Array, row_length: int) -> _Layout:
-        plan, options = self.plan, self.options
-        first, last = plan.offsets[sequences], plan.offsets[sequences + 1]
-        counts = last - first
-        if (first < 0).any() or (counts < 1).any() or (last > len(plan.documents)).any():
-            raise self._damaged("its offsets are out of order")
-        rows = np.repeat(np.arange(len(sequences)), counts)
-        within = np.arange(len(rows)) - np.repeat(offsets_from_lengths(counts)[:-1], counts)
-        index = np.repeat(first, counts) + within
-        documents = plan.documents[index].astype(np.int64)
-        starts = plan.starts[index].astype(np.int64)
-        lengths = plan.lengths[index].astype(np.int64)
-        if ((documents < 0) | (documents >= self.dataset.num_documents)).any():
-            raise self._damaged("it names documents that do not exist")
-        if (lengths < 1).any():
-            raise self._damaged("a segment has no token")
-        shards = np.searchsorted(self._first_documents, documents, side="right") - 1
-        document_lengths = self._document_lengths(documents, shards)
-        if (starts + lengths > document_lengths).any():
-            raise self._damaged("a segment leads out of its document")
-        goes_on = starts + lengths < document_lengths
-        has_bos, has_eos = set_at_cuts(options)
-        bos, eos = has_bos & (starts > 0), has_eos & goes_on
-        joined = np.zeros(len(rows), np.bool_)
-        if options.long_documents == "keep-both-ends":
-            same_document = (documents[1:] == documents[:-1]) & (within[1:] > 0)
-            joined[1:] = same_document & (starts[1:] > starts[:-1])
-        multiple = options.segment_multiple
-        sizes = (lengths + bos + eos + multiple - 1) // multiple * multiple
-        places = offsets_from_lengths(sizes)
-        columns = places[:-1] - places[offsets_from_lengths(counts)[:-1]][rows]
-        if len(rows) and int((columns + sizes).max()) > row_length:
-            raise self._damaged(f"a sequence is longer than its row of {row_length} tokens")
-        kinds = bos * BOS + eos * EOS + joined * JOINED + goes_on * GOES_ON
-        return _Layout(rows, columns, documents, starts, lengths, document_lengths, kinds, shards)
+    @property
+    def _has_spans(self) -> bool:
+        has_spans = bool(self.dataset.manifest.policies.get("read", {}).get("no_loss"))
+        return has_spans and self.targets.loss_spans
 
-    def _document_lengths(self, documents: Int64Array, shards: Int64Array) -> Int64Array:
-        lengths = np.empty(len(documents), np.int64)
-        for number in np.unique(shards).tolist():
-            inside = shards == number
-            local = documents[inside] - self._first_documents[number]
-            lengths[inside] = self._mapped(number).index[0][local]
-        return lengths
-
-    def _by_shard(self, layout: _Layout) -> Iterator[tuple[int, Int64Array]]:
-        """Shards, and the indices of their segments in the order of the shard."""
-        if not len(layout.shards):
-            return
-        order = np.lexsort((layout.documents, layout.shards))
-        numbers, firsts = np.unique(layout.shards[order], return_index=True)
-        yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)
-
-    def _mask_no_loss(
-        self, rows: Rows, layout: _Layout, places: Int64Array, shard: Shard, local: Int64Array
-    ) -> None:
+    def _mask_no_loss(self, rows: Rows, layout: Layout) -> None:
         """Take away the labels of tokens that the documents table marks as carrying no loss."""
-        spans = self._no_loss(shard)
-        if spans is None:
-            return
-        shift = 0 if self._labels == "aligned" else 1  # a label stands so far before its token
-        for place, document in zip(places.tolist(), local.tolist(), strict=True):
-            start, length = int(layout.starts[place]), int(layout.lengths[place])
-            row = rows.flags[layout.rows[place]]
-            has_bos = bool(layout.kinds[place] & BOS)
-            column = int(layout.columns[place]) + has_bos
-            first_target = 0 if has_bos and self._label_rules[1] else shift
-            for span in spans[document] or ():
-                first = max(span["start"] - start, first_target)
-                stop = min(span["stop"] - start, length + shift)
-                row[column + first - shift : column + max(stop, first) - shift] &= ~TARGET
+        shift = 0 if rows.aligned else 1  # a label stands so far before its token
+        for number, places in _by_shard(layout):
+            spans = self._no_loss(self.dataset.shards[number])
+            local = layout.documents[places] - self._maps.first_documents[number]
+            for place, document in zip(places.tolist(), local.tolist(), strict=True):
+                start, length = int(layout.starts[place]), int(layout.lengths[place])
+                row = layout.rows[place]
+                has_bos = bool(layout.kinds[place] & BOS)
+                column = int(layout.columns[place]) + has_bos
+                first_target = 0 if has_bos and self._rules.bos_predicts else shift
+                for span in spans[document] or ():
+                    first = max(span["start"] - start, first_target)
+                    stop = min(span["stop"] - start, length + shift)
+                    cells = slice(column + first - shift, column + max(stop, first) - shift)
+                    rows.flags[row, cells] &= ~TARGET
+                    if self._ignored:
+                        rows.labels[row, cells] = self._ignored
 
-    def _no_loss(self, shard: Shard) -> list[Any] | None:
-        """Token ranges without loss of each document, or None; those of one shard are kept."""
-        if not self.dataset.manifest.policies.get("read", {}).get("no_loss"):
-            return None
+    def _no_loss(self, shard: Shard) -> list[Any]:
+        """Token ranges without loss of each document; those of one shard are kept."""
         if self._spans[0] is not shard:
             import pyarrow.parquet as pq
 
             table = pq.read_table(shard.path("parquet"), columns=["no_loss"])
             self._spans = (shard, table.column("no_loss").to_pylist())
-        return self._spans[1]
+        return self._spans[1] or []
 
     def _damaged(self, why: str) -> VerificationError:
         hint = "make the plan again: tokenmill pack"
@@ -269,66 +337,8 @@ def plan_row_lengths(plan: Plan, options: PackOptions) -> Int64Array:
     return row_lengths(sums(plan.lengths, plan.offsets), options)
 
 
-@compiled
-def _copy(
-    rows: tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]],
-    ids: npt.NDArray[np.integer],
-    sources: Int64Array,
-    places: tuple[Int64Array, Int64Array],
-    segments: tuple[Int64Array, Int64Array, Int64Array],
-    set_at_cuts: tuple[int, int],
-) -> None:
-    """Copy segments, each from `sources[i]` of `ids` on, with what is set at cuts."""
-    for i in range(len(sources)):
-        row_ids, row_flags = rows[0][places[0][i]], rows[1][places[0][i]]
-        column, length, kind = places[1][i], segments[1][i], segments[2][i]
-        begin = column
-        if kind & BOS:
-            row_ids[column] = set_at_cuts[0]
-            row_flags[column] = REAL
-            column += 1
-        for j in range(length):
-            row_ids[column + j] = ids[sources[i] + j]
-            row_flags[column + j] = REAL
-        if kind & EOS:
-            row_ids[column + length] = set_at_cuts[1]
-            row_flags[column + length] = REAL
-        if not kind & JOINED:
-            row_flags[begin] |= RESTART
-
-
-@compiled
-def _label(
-    rows: tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]],
-    ids: npt.NDArray[np.integer],
-    sources: Int64Array,
-    places: tuple[Int64Array, Int64Array],
-    segments: tuple[Int64Array, Int64Array, Int64Array],
-    rules: tuple[bool, bool, int],
-) -> None:
-    """Mark the targets of segments; where they are the next tokens, store them as well."""
-    is_next, after_bos, overlap = rules
-    for i in range(len(sources)):
-        row_labels, row_flags = rows[0][places[0][i]], rows[1][places[0][i]]
-        start, length, kind = segments[0][i], segments[1][i], segments[2][i]
-        column = places[1][i] + (1 if kind & BOS else 0)
-        # Token j of the segment is a target unless nothing precedes it, or it is overlap.
-        first = 0 if kind & BOS and after_bos else 1
-        if start > 0:
-            first = max(first, overlap)
-        # A document that goes on has one more target: that of the last token.
-        stop = length + 1 if is_next and kind & GOES_ON and overlap == 0 else length
-        shift = 1 if is_next else 0
-        for j in range(first, stop):
-            row_flags[column + j - shift] |= TARGET
-            if is_next:
-                row_labels[column + j - 1] = ids[sources[i] + j]
-
-
-@compiled
-def _start_padding(flags: npt.NDArray[np.uint8]) -> None:
-    """Positions begin again where padding does."""
-    for row in range(flags.shape[0]):
-        for column in range(flags.shape[1]):
-            if not flags[row, column] & REAL and (column == 0 or flags[row, column - 1] & REAL):
-                flags[row, column] |= RESTART
+def _by_shard(layout: Layout) -> Iterator[tuple[int, Int64Array]]:
+    """Shards, and the indices of their segments in the order of the shard."""
+    order = np.lexsort((layout.documents, layout.shards))
+    numbers, firsts = np.unique(layout.shards[order], return_index=True)
+    yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)

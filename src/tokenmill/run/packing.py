@@ -266,8 +266,8 @@ def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) ->
     def ids_of(document: int) -> np.ndarray:
         part = int(np.searchsorted(firsts, document, side="right")) - 1
         shard, local = parts[part].shard, document - int(firsts[part])
-        start = int(shard.index[1][local]) // shard.ids.itemsize
-        return shard.ids[start : start + int(lengths[document])]
+        start, length = shard.place(local)
+        return shard.ids[start : start + length]
 
     return Window(
         lengths=lengths,

@@ -58,9 +58,26 @@ class Shard:
         return lengths
 
     @cached_property
-    def index(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Lengths in tokens and byte offsets of documents, mapped for access here and there."""
-        return map_index(self.path("idx"))
+    def index(self) -> npt.NDArray[np.uint8]:
+        """Lengths (int32) and byte offsets (int64) of documents, mapped for use here and there."""
+        index = map_index(self.path("idx"))
+        if len(index) != 12 * self.entry.documents:
+            why = "it has another number of documents than the manifest says"
+            raise VerificationError(
+                "a token index is of another shard", where=str(self.path("idx")), why=why
+            )
+        return index
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The first token of a document and the number of its tokens, from the mapped index."""
+        lengths = self.index[: 4 * self.entry.documents].view("<i4")
+        starts = self.index[4 * self.entry.documents :].view("<i8")
+        return int(starts[index]) // self._dtype.itemsize, int(lengths[index])
+
+    @cached_property
+    def block_digests(self) -> npt.NDArray[np.uint64]:
+        """xxh3-64 of every 64 KiB block: those of the tokens, then those of the index."""
+        return np.fromfile(self.path("xxh3"), "<u8")
 
     @cached_property
     def offsets(self) -> Int64Array:
@@ -69,7 +86,7 @@ class Shard:
 
     def release(self) -> None:
         """Forget what was read or mapped, and the files that are open for it."""
-        for name in ("ids", "index", "lengths", "offsets"):
+        for name in ("ids", "index", "block_digests", "lengths", "offsets"):
             self.__dict__.pop(name, None)
 
     def document(self, index: int) -> npt.NDArray[np.integer]:
@@ -98,6 +115,10 @@ class Dataset:
         self.shards = [Shard(self.folder, entry, dtype) for entry in self.manifest.shards]
         counts = [entry.documents for entry in self.manifest.shards]
         self._first_document = offsets_from_lengths(counts)
+
+    def __reduce__(self) -> tuple[type[Dataset], tuple[Path]]:
+        """Another process opens it anew."""
+        return type(self), (self.folder,)
 
     @property
     def num_documents(self) -> int:

@@ -64,8 +64,8 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
     return dtype, result
 
 
-def map_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Tokens and byte offset of each document (shape (n,) each), mapped from a `.idx`.
+def map_index(path: Path) -> npt.NDArray[np.uint8]:
+    """Lengths and byte offsets of documents as they stand in a `.idx`, mapped: 12 bytes each.
 
     Only the header is read, and nothing is checked against anything else.
 
@@ -75,11 +75,7 @@ def map_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
     _, count = _read_header(header, path.stat().st_size, str(path))
-    if not count:
-        return np.empty(0, np.int32), np.empty(0, np.int64)
-    stop = HEADER.size + 4 * count
-    data = np.memmap(path, np.uint8, "r")
-    return data[HEADER.size : stop].view("<i4"), data[stop : stop + 8 * count].view("<i8")
+    return np.memmap(path, np.uint8, "r")[HEADER.size : HEADER.size + 12 * count]
 
 
 def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:

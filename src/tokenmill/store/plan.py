@@ -179,6 +179,10 @@ class Plan:
     def __len__(self) -> int:
         return self.manifest.num_sequences
 
+    def __reduce__(self) -> tuple[type[Plan], tuple[Path]]:
+        """Another process opens it anew."""
+        return type(self), (self.folder,)
+
     @cached_property
     def window_starts(self) -> Int64Array:
         """Shape (num_windows + 1,): the first sequence of each window."""

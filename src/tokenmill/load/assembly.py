@@ -1,0 +1,270 @@
+"""The loops that assemble rows: segments looked up, located in their shards, and written out.
+
+Every number that comes from a file is compared with its bounds before anything is read with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled, inlined, mapped_array
+from tokenmill.records import Int64Array
+from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.layout import HEADER
+
+REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
+"""What is true of a token of a row: not padding; positions begin at 0; there is a label."""
+
+BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
+"""What is true of a segment: a token is set before, or after it; it is one with the segment
+before; its document goes on behind it."""
+
+PROBLEMS = (
+    "",
+    "its offsets are out of order",
+    "it names documents that do not exist",
+    "a segment has no token",
+    "a segment leads out of its document",
+    "a sequence is longer than its row",
+    "an index leads out of its tokens",
+)
+"""What can be wrong, by number; 0 is nothing."""
+
+HEADER_BYTES = HEADER.size
+
+
+class Rules(NamedTuple):
+    """How segments become rows; numbers only, for compiled code."""
+
+    bos: int
+    eos: int
+    pad: int
+    ignored: int
+    """What stands in `labels` where there is none."""
+    sets_bos: bool
+    sets_eos: bool
+    joins: bool
+    """Segments of one document that stand side by side are one (both ends of it)."""
+    multiple: int
+    next_labels: bool
+    """Labels are the tokens after; else those at the same place."""
+    own_labels: bool
+    """Labels are an array of their own; else they are the ids."""
+    bos_predicts: bool
+    """What follows a BOS that was set at a cut is a target."""
+    across: bool
+    """The last token of a segment predicts the first one of the next."""
+    overlap: int
+    """First tokens of a segment that goes on which are no targets."""
+    prefix: int
+    """First tokens of a document which are no targets."""
+
+
+@compiled
+def look_up(
+    sequences: Int64Array, plan: tuple[Any, Any, Any, Any], first_documents: Int64Array
+) -> tuple[int, Int64Array]:
+    """The segments of sequences, shape (5, n): row, shard, document, start, length of each."""
+    offsets, documents, starts, lengths = plan
+    total = 0
+    for i in range(len(sequences)):
+        first, last = offsets[sequences[i]], offsets[sequences[i] + 1]
+        if first < 0 or last <= first or last > len(documents):
+            return 1, np.empty((5, 0), np.int64)
+        total += last - first
+    segments = np.empty((5, total), np.int64)
+    place = 0
+    for i in range(len(sequences)):
+        for k in range(offsets[sequences[i]], offsets[sequences[i] + 1]):
+            document = np.int64(documents[k])
+            if document < 0 or document >= first_documents[-1]:
+                return 2, segments
+            if lengths[k] < 1:
+                return 3, segments
+            segments[0, place] = i
+            segments[1, place] = np.searchsorted(first_documents, document, side="right") - 1
+            segments[2, place] = document
+            segments[3, place] = starts[k]
+            segments[4, place] = lengths[k]
+            place += 1
+    return 0, segments
+
+
+@compiled
+def locate(
+    segments: Int64Array,
+    first_documents: Int64Array,
+    table: Int64Array,
+    like: npt.NDArray[np.integer],
+    blocks: tuple[Int64Array, Int64Array, npt.NDArray[np.uint8]],
+) -> tuple[int, Int64Array, Int64Array]:
+    """Where segments lie, shape (2, n), and blocks that nothing has touched before.
+
+    For each segment: tokens of its document, and the first token of the document in the shard.
+    `like` has the dtype of tokens; `blocks` is where those of tokens and of the index begin for
+    each shard, and which are touched.
+    """
+    first_blocks, first_index_blocks, touched = blocks
+    found = np.empty((2, segments.shape[1]), np.int64)
+    new = np.empty(
+        np.sum(segments[4]) * like.itemsize // BLOCK_BYTES + 7 * found.shape[1], np.int64
+    )
+    num_new = 0
+    for i in range(segments.shape[1]):
+        shard, start, length = segments[1, i], segments[3, i], segments[4, i]
+        local = segments[2, i] - first_documents[shard]
+        num_tokens, num_documents = table[shard, 2], table[shard, 3]
+        index = mapped_array(table[shard, 1], 12 * num_documents, touched)
+        at_length, at_offset = 4 * local, 4 * num_documents + 8 * local
+        found[0, i] = _little_endian(index, at_length, 4)
+        found[1, i] = _little_endian(index, at_offset, 8) // like.itemsize
+        for at in (at_length, at_length + 3, at_offset, at_offset + 7):
+            block = first_index_blocks[shard] + (HEADER_BYTES + at) // BLOCK_BYTES
+            if not touched[block]:
+                touched[block] = 1
+                new[num_new] = block
+                num_new += 1
+        if start + length > found[0, i]:
+            return 4, found, new[:num_new]
+        if found[1, i] < 0 or found[1, i] + found[0, i] > num_tokens:
+            return 6, found, new[:num_new]
+        stop = found[1, i] + min(start + length + 1, found[0, i])
+        first_block = (found[1, i] + start) * like.itemsize // BLOCK_BYTES
+        for block in range(first_block, (stop * like.itemsize - 1) // BLOCK_BYTES + 1):
+            if not touched[first_blocks[shard] + block]:
+                touched[first_blocks[shard] + block] = 1
+                new[num_new] = first_blocks[shard] + block
+                num_new += 1
+    return 0, found, new[:num_new]
+
+
+@compiled
+def fill(
+    rows: tuple[Any, Any, npt.NDArray[np.uint8]],
+    segments: Int64Array,
+    found: Int64Array,
+    table: Int64Array,
+    like: npt.NDArray[np.integer],
+    rules: Rules,
+) -> tuple[int, Int64Array]:
+    """Write ids, labels and flags of rows, every cell once; column and kind of each segment.
+
+    `segments` and `found` are as `look_up` and `locate` give them.
+    """
+    ids, _, flags = rows
+    placed = np.empty((2, segments.shape[1]), np.int64)
+    row, column = -1, 0
+    for i in range(segments.shape[1]):
+        if segments[0, i] != row:
+            if row >= 0:
+                _pad(rows, row, column, ids.shape[1], rules)
+            row, column = segments[0, i], 0
+        start, length = segments[3, i], segments[4, i]
+        kind = _kind(start, start + length < found[0, i], rules)
+        if rules.joins and column and segments[2, i] == segments[2, i - 1]:
+            kind |= JOINED if start > segments[3, i - 1] else 0
+        body = column + (1 if kind & BOS else 0)
+        stop = body + length + (1 if kind & EOS else 0)
+        size = -(-(stop - column) // rules.multiple) * rules.multiple
+        if column + size > ids.shape[1]:
+            return 5, placed
+        placed[0, i], placed[1, i] = column, kind
+        tokens = mapped_array(table[segments[1, i], 0], table[segments[1, i], 2], like)
+        tokens = tokens[found[1, i] + start : found[1, i] + found[0, i]]
+        if kind & BOS:
+            ids[row, column] = rules.bos
+        _copy(ids[row, body : body + length], tokens)
+        if kind & EOS:
+            ids[row, stop - 1] = rules.eos
+        _set(flags[row, column:stop], 1)
+        if not kind & JOINED:
+            flags[row, column] |= RESTART
+        _label(rows, (row, column, body, stop), (start, length, kind), tokens, rules)
+        column += size
+        _pad(rows, row, stop, column, rules)
+    if row >= 0:
+        _pad(rows, row, column, ids.shape[1], rules)
+    return 0, placed
+
+
+@inlined
+def _kind(start: int, goes_on: bool, rules: Rules) -> int:
+    kind = BOS if rules.sets_bos and start > 0 else 0
+    if goes_on:
+        kind |= GOES_ON | (EOS if rules.sets_eos else 0)
+    return kind
+
+
+@inlined
+def _label(
+    rows: tuple[Any, Any, npt.NDArray[np.uint8]],
+    place: tuple[int, int, int, int],
+    segment: tuple[int, int, int],
+    tokens: npt.NDArray[np.integer],
+    rules: Rules,
+) -> None:
+    """Label a segment whose tokens, and those that follow in its document, are `tokens`."""
+    _, labels, flags = rows
+    row, column, body, stop = place
+    start, length, kind = segment
+    # Token j of the segment is a target unless nothing precedes it, or a rule leaves it out.
+    first = 0 if kind & BOS and rules.bos_predicts else 1
+    if start > 0:
+        first = max(first, rules.overlap)
+    first = max(first, rules.prefix - start)
+    # A document that goes on has one more target: that of the last token.
+    last = length
+    if rules.next_labels and kind & GOES_ON and not rules.overlap:
+        last = length + 1
+    shift = 1 if rules.next_labels else 0
+    left, right = body + first - shift, max(body + last, body + first) - shift
+    if rules.own_labels:
+        _set(labels[row, column : min(left, stop)], rules.ignored)
+        _copy(labels[row, left:right], tokens[first:])
+        _set(labels[row, max(right, column) : stop], rules.ignored)
+    targets = flags[row, left:right]
+    for j in range(len(targets)):
+        targets[j] |= TARGET
+    if rules.across and column and not kind & (BOS | JOINED) and start >= rules.prefix:
+        at = column - shift
+        if flags[row, column - 1] & REAL and not flags[row, at] & TARGET:
+            flags[row, at] |= TARGET
+            if rules.own_labels:
+                labels[row, at] = tokens[0]
+
+
+@inlined
+def _pad(
+    rows: tuple[Any, Any, npt.NDArray[np.uint8]], row: int, first: int, stop: int, rules: Rules
+) -> None:
+    """Padding is one segment of its own: positions begin again where it does."""
+    ids, labels, flags = rows
+    _set(ids[row, first:stop], rules.pad)
+    _set(flags[row, first:stop], 0)
+    if rules.own_labels:
+        _set(labels[row, first:stop], rules.ignored)
+    if first < stop and (first == 0 or flags[row, first - 1] & REAL):
+        flags[row, first] = RESTART
+
+
+@inlined
+def _copy(values: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
+    for j in range(len(values)):
+        values[j] = source[j]
+
+
+@inlined
+def _set(values: npt.NDArray[Any], value: int) -> None:
+    for j in range(len(values)):
+        values[j] = value
+
+
+@inlined
+def _little_endian(data: npt.NDArray[np.uint8], at: int, width: int) -> int:
+    value = 0
+    for k in range(width):
+        value |= int(data[at + k]) << (8 * k)
+    return value

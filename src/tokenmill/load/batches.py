@@ -1,0 +1,226 @@
+"""The main path of loading: a step number in, the arrays of a rank's batch out.
+
+    step ──schedule──▶ global batch ──deal──▶ rows of this rank ──read──▶ rows ──▶ arrays
+
+The global batch of a step is the same for any number of ranks and workers; only the dealing
+depends on them. So the state is the step, with what identifies the data and the order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.errors import UserError
+from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
+from tokenmill.load.curriculum import shortened
+from tokenmill.load.dealing import attention_costs, deal
+from tokenmill.load.rows import Layout, RowReader, Rows
+from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
+from tokenmill.load.state import LoaderState, check_state, describe_source
+from tokenmill.records import Int64Array
+
+AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which rows of a global batch are read here."""
+
+    rank: int = 0
+    world_size: int = 1
+    even_attention: bool = True
+    """Deal rows so that attention costs all ranks the same; else neighbours go to one rank."""
+
+
+class Batches:
+    """The batches of one rank, as arrays: an iterator over steps that can be resumed at any.
+
+    `readers` has one plan, or one for each source of a mixture.
+
+    Raises:
+        UserError: options contradict each other, or the ranks cannot share the global batch.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[RowReader],
+        schedule: Schedule,
+        size: BatchSize,
+        share: Share,
+        options: BatchOptions,
+        seed: int = 0,
+    ) -> None:
+        if not 0 <= share.rank < share.world_size:
+            why = f"rank {share.rank} of {share.world_size}"
+            raise UserError("there is no such rank", why=why)
+        if problem := options.problems():
+            raise UserError("an option of the batches is wrong", why=problem)
+        self._readers, self._schedule, self._size = list(readers), schedule, size
+        self.share, self.options, self._seed = share, options, seed
+        self.step = 0
+        """The step whose batch comes next."""
+
+    def __len__(self) -> int:
+        """Steps from the first to the last, whichever comes next."""
+        if self._schedule.num_steps is None:
+            raise TypeError("the number of steps is not known: it has no end, or is a mixture's")
+        return self._schedule.num_steps
+
+    @property
+    def rows_left(self) -> int:
+        """Sequences at the end that make no complete global batch, and are not trained on."""
+        return self._schedule.rows_left
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches from the next step on.
+
+        Raises:
+            UserError: all have been given out.
+        """
+        if self.global_batch(self.step) is None:
+            raise UserError(
+                "all batches have been given out",
+                why=f"the next step would be {self.step}",
+                hint="ask for more epochs, or load a state to begin elsewhere",
+            )
+        while True:
+            batch = self.batch(self.step)
+            if batch is None:
+                return
+            self.step += 1
+            yield batch
+
+    def global_batch(self, step: int) -> GlobalBatch | None:
+        """The sequences of a step over all ranks, or None behind the last step."""
+        if step < 0:
+            raise UserError(f"there is no step {step}")
+        return self._schedule.batch(step)
+
+    def batch(self, step: int) -> Batch | None:
+        """The batch of a step for this rank, or None behind the last one.
+
+        Raises:
+            VerificationError: a plan or a block of tokens is damaged.
+        """
+        whole = self.global_batch(step)
+        if whole is None:
+            return None
+        return columns_of(self._content(whole, self._dealt(whole)[self.share.rank]))
+
+    def digest(self, step: int) -> str:
+        """SHA-256 of a global batch, its rows in canonical order: an id to compare runs by.
+
+        Raises:
+            UserError: there is no such step.
+        """
+        whole = self._existing(step)
+        digest = hashlib.sha256()
+        for row in range(len(whole.sequences)):
+            content = self._content(whole, np.array([row]), AUDIT_COLUMNS)
+            for array in columns_of(content).values():
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def rows_of_ranks(self, step: int) -> tuple[GlobalBatch, Int64Array]:
+        """A global batch, and which of its rows each rank has, shape (world_size, num_rows)."""
+        whole = self._existing(step)
+        return whole, self._dealt(whole)
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """What is needed to go on at a step, by default the next one: plain values, under 1 KB.
+
+        Give the step where batches come from the workers of a DataLoader: this object does not
+        see how many have been taken from them.
+        """
+        values: dict[str, Any] = msgspec.to_builtins(
+            self._state(self.step if step is None else step)
+        )
+        return values
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken, on any number of ranks.
+
+        Raises:
+            UserError: it is of other data, another order or another global batch.
+        """
+        found = check_state(state, self._state(self.step))
+        self._schedule.resume(found.step, found.progress)
+        self.step = found.step
+
+    def _state(self, step: int) -> LoaderState:
+        return LoaderState(
+            step=step,
+            global_batch={"rows": self._size.rows, "tokens": self._size.tokens},
+            sources=[describe_source(reader) for reader in self._readers],
+            order=self._schedule.identity(),
+            progress=self._schedule.progress(step),
+        )
+
+    def _existing(self, step: int) -> GlobalBatch:
+        whole = self.global_batch(step)
+        if whole is None:
+            raise UserError(f"there is no step {step}", why="the epochs are over before it")
+        return whole
+
+    def _dealt(self, whole: GlobalBatch) -> Int64Array:
+        """Shape (world_size, num_rows / world_size): the rows of each rank."""
+        num_rows, world_size = len(whole.sequences), self.share.world_size
+        if num_rows % world_size:
+            raise UserError(
+                "the ranks cannot share the global batch",
+                why=f"{num_rows} rows of {whole.row_length} tokens, and {world_size} ranks",
+                hint="take a number of ranks that divides it",
+            )
+        if world_size == 1 or not self.share.even_attention:
+            return np.arange(num_rows).reshape(world_size, -1)
+        costs = np.empty(num_rows, np.int64)
+        for number, reader in enumerate(self._readers):
+            inside = whole.sources == number
+            costs[inside] = attention_costs(whole.sequences[inside], *reader.boundaries)
+        return deal(costs, world_size)
+
+    def _content(
+        self, whole: GlobalBatch, chosen: Int64Array, columns: tuple[str, ...] | None = None
+    ) -> BatchContent:
+        """Some rows of a global batch, with all that arrays are made from."""
+        sources, sequences = whole.sources[chosen], whole.sequences[chosen]
+        rows, layout = self._read(sources, sequences, whole.row_length)
+        epochs, times = whole.epochs[chosen], 1
+        if whole.cut_length is not None:
+            rows = shortened(rows, whole.cut_length)
+            times = whole.row_length // whole.cut_length
+        options = self.options
+        if columns is not None:
+            options = BatchOptions(columns=columns, masked_lm=options.masked_lm)
+        most_segments = max(reader.most_segments for reader in self._readers)
+        return BatchContent(
+            rows=rows,
+            layout=layout,
+            epochs=np.repeat(epochs, times),
+            sequences=np.repeat(sequences, times),
+            sources=np.repeat(sources, times),
+            most_segments=len(chosen) * (most_segments + times - 1),
+            seed=self._seed,
+            options=options,
+        )
+
+    def _read(
+        self, sources: Int64Array, sequences: Int64Array, row_length: int
+    ) -> tuple[Rows, Layout]:
+        if len(self._readers) == 1:
+            return self._readers[0].read_layout(sequences, row_length)
+        parts, places = [], []
+        for number, reader in enumerate(self._readers):
+            inside = np.flatnonzero(sources == number)
+            if len(inside):
+                parts.append(reader.read_layout(sequences[inside], row_length))
+                places.append(inside)
+        return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
+            [layout for _, layout in parts], places
+        )

@@ -1,0 +1,48 @@
+"""Dealing the rows of a global batch to ranks, so that attention costs them equally much."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.records import Int64Array
+
+
+def deal(costs: Int64Array, world_size: int) -> Int64Array:
+    """Shape (world_size, num_rows / world_size): the rows of each rank, each in canonical order.
+
+    Rows go, the most expensive first, to the rank that has the least so far and still has room
+    (R. L. Graham: Bounds on multiprocessing timing anomalies, 1969). The rows of a batch stay
+    the same for any number of ranks.
+    """
+    ranks = _deal(costs, np.argsort(-costs, kind="stable"), world_size)
+    return np.argsort(ranks, kind="stable").reshape(world_size, -1)
+
+
+@compiled
+def attention_costs(
+    sequences: Int64Array, offsets: Int64Array, lengths: npt.NDArray[np.integer]
+) -> Int64Array:
+    """Shape (num_rows,): the sum of squared segment lengths of sequences of a plan."""
+    costs = np.zeros(len(sequences), np.int64)
+    for i in range(len(sequences)):
+        for k in range(offsets[sequences[i]], offsets[sequences[i] + 1]):
+            costs[i] += np.int64(lengths[k]) ** 2
+    return costs
+
+
+@compiled
+def _deal(costs: Int64Array, descending: Int64Array, world_size: int) -> Int64Array:
+    ranks = np.empty(len(costs), np.int64)
+    sums = np.zeros(world_size, np.int64)
+    room = np.full(world_size, len(costs) // world_size)
+    for row in descending:
+        best = -1
+        for rank in range(world_size):
+            if room[rank] and (best < 0 or sums[rank] < sums[best]):
+                best = rank
+        ranks[row] = best
+        sums[best] += costs[row]
+        room[best] -= 1
+    return ranks

@@ -1,0 +1,87 @@
+"""Batches as PyTorch tensors: an iterable dataset for a bare loop, a DataLoader, or a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from tokenmill.errors import UserError
+from tokenmill.load.batches import Batches
+from tokenmill.load.columns import Batch
+
+
+class Loader(IterableDataset[Batch]):
+    """The batches of one rank.
+
+    In the workers of a `DataLoader(loader, batch_size=None, num_workers=n)` each worker makes
+    every n-th batch, and the DataLoader puts them into their order. The state then is that of the
+    trainer's own step: `state_dict(step)`; a `StatefulDataLoader` keeps those of its workers.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self._worker_step: int | None = None
+        """In a worker: the step of its next batch, once it has begun or been resumed."""
+
+    def __len__(self) -> int:
+        """Steps from the first to the last, whichever comes next."""
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches from the next step on, as tensors."""
+        worker = get_worker_info()
+        if worker is None:
+            for batch in self.batches:
+                yield as_tensors(batch)
+            return
+        if self._worker_step is None:
+            self._worker_step = self.batches.step + worker.id
+        while (found := self.batches.batch(self._worker_step)) is not None:
+            self._worker_step += worker.num_workers
+            yield as_tensors(found)
+
+    @property
+    def step(self) -> int:
+        """The step whose batch comes next."""
+        return self.batches.step
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """What is needed to go on at a step, by default the next one: see `Batches.state_dict`."""
+        worker = get_worker_info()
+        if worker is None:
+            return self.batches.state_dict(step)
+        next_step = self.batches.step + worker.id
+        if self._worker_step is not None:
+            next_step = self._worker_step
+        return {**self.batches.state_dict(next_step), "workers": worker.num_workers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken: see `Batches.load_state_dict`.
+
+        Raises:
+            UserError: it is of another loader, or of a worker among another number of them.
+        """
+        state = dict(state)
+        workers = state.pop("workers", None)
+        worker = get_worker_info()
+        num_workers = None if worker is None else worker.num_workers
+        if workers is not None and workers != num_workers:
+            raise UserError(
+                "the state is of a worker",
+                why=f"it was one of {workers}, and here are {num_workers or 'none'}",
+                hint="keep num_workers, or resume with loader.state_dict(step)",
+            )
+        self.batches.load_state_dict(state)
+        self._worker_step = None if workers is None else self.batches.step
+
+
+def as_tensors(batch: Batch) -> Batch:
+    """A batch with tensors in place of arrays, which share their memory."""
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in batch.items()
+    }

@@ -1,0 +1,91 @@
+"""Labels of masked language models: some tokens are hidden, and are what the model has to say.
+
+The choice is that of J. Devlin et al.: BERT, 2019 (arXiv 1810.04805): of the tokens that are
+chosen, most become the mask token, some a random token, some stay. It follows from the seed, the
+epoch, the sequence and the place in it, so every epoch hides others, and a resumed run the same.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.load.assembly import REAL
+from tokenmill.load.rows import IGNORE_INDEX, Rows
+from tokenmill.permutation import keyed_hash
+from tokenmill.records import Int64Array
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+
+
+class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokens are hidden, and how."""
+
+    mask_id: TokenId
+    vocab_size: TokenId
+    """Random tokens are drawn from the ids below."""
+    probability: Share = 0.15
+    """Share of tokens that are chosen."""
+    mask_share: Share = 0.8
+    """Of the chosen tokens, those that become the mask token."""
+    random_share: Share = 0.1
+    """Of the chosen tokens, those that become a random one."""
+    keep: tuple[TokenId, ...] = ()
+    """Ids that are never chosen, such as EOS."""
+
+
+def mask_tokens(
+    rows: Rows, sequences: Int64Array, epochs: Int64Array, seed: int, rule: MaskedLM
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Ids with tokens hidden, and labels (IGNORE_INDEX elsewhere), in the dtype of the rows.
+
+    `sequences` and `epochs` (shape (num_rows,)) say what each row is.
+    """
+    keys = keyed_hash(sequences.astype(np.uint64), seed)
+    keys = keyed_hash(keys + epochs.astype(np.uint64), seed)
+    places = np.arange(3 * rows.ids.shape[1], dtype=np.uint64)  # three draws for each token
+    ids, labels = rows.ids.copy(), np.full(rows.ids.shape, IGNORE_INDEX, rows.ids.dtype)
+    kept = np.array(sorted(rule.keep), np.int64)
+    shares = (rule.probability, rule.mask_share, rule.mask_share + rule.random_share)
+    for row, key in enumerate(keys.tolist()):
+        draws = keyed_hash(places, key)
+        others = (rule.mask_id, rule.vocab_size)
+        _mask((ids[row], labels[row], rows.flags[row]), draws, shares, others, kept)
+    return ids, labels
+
+
+@compiled
+def _mask(
+    row: tuple[Any, Any, npt.NDArray[np.uint8]],
+    draws: npt.NDArray[np.uint64],
+    shares: tuple[float, float, float],
+    others: tuple[int, int],
+    kept: Int64Array,
+) -> None:
+    ids, labels, flags = row
+    probability, mask_share, change_share = shares
+    mask_id, vocab_size = others
+    for j in range(len(ids)):
+        if not flags[j] & REAL or _unit(draws[j]) >= probability:
+            continue
+        place = np.searchsorted(kept, ids[j])
+        if place < len(kept) and kept[place] == ids[j]:
+            continue
+        labels[j] = ids[j]
+        share = _unit(draws[len(ids) + j])
+        if share < mask_share:
+            ids[j] = mask_id
+        elif share < change_share:
+            ids[j] = np.int64(draws[2 * len(ids) + j] % np.uint64(vocab_size))
+
+
+@inlined
+def _unit(value: np.uint64) -> float:
+    """A number in [0, 1) from the upper 53 bits."""
+    return np.float64(value >> np.uint64(11)) / 9007199254740992.0

@@ -1,0 +1,344 @@
+"""Several plans mixed by shares of tokens.
+
+Each row goes to the source that lags furthest behind its share of the tokens given out so far,
+padding not counted. So at any point no source is more than one row ahead of its share, and none
+more than one row for each other source behind it. Shares may change over the steps, as straight
+lines between the steps that are named:
+
+    shares of web  ((0, 0.9), (1000, 0.5))      0.9 at step 0, 0.7 at step 500, 0.5 from 1000 on
+
+A source ends after its epochs or its tokens, whichever comes first; it is never repeated unless
+epochs were asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.errors import UserError
+from tokenmill.load.order import FloatArray, Order, Shuffle, steps_of
+from tokenmill.load.schedule import EPOCHS_FOR_EVER, BatchSize, GlobalBatch, only_row_length
+from tokenmill.records import Int64Array
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
+
+Points = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A plan with its share of a mixture."""
+
+    dataset: Dataset
+    plan: Plan
+    share: float | Points = 1.0
+    """In relation to those of the others; or (step, share) points."""
+    epochs: int | None = 1
+    """How often the plan may be gone through; None: without end."""
+    tokens: int | None = None
+    """Tokens after which the source ends, where they come before its epochs do."""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """What a source has given to a mixture so far."""
+
+    name: str
+    rows: int
+    tokens: int
+    """Padding not counted."""
+    epochs: float
+    """How often its plan was gone through; above 1, sequences were repeated."""
+    share: float
+    """Of all tokens given out."""
+    has_ended: bool
+
+
+class _Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where a mixture stands before a step; lists have a value for each source."""
+
+    step: int
+    rows: list[int]
+    tokens: list[int]
+    lags: list[float]
+    """Tokens that each source is behind its share; they add up to 0 until one ends."""
+    ended: list[bool]
+
+
+@dataclass
+class MixtureSchedule:
+    """The steps of a mixture: known only one after another.
+
+    Raises:
+        UserError: sources do not fit together, or their shares are no shares.
+    """
+
+    sources: Sequence[Source]
+    size: BatchSize
+    seed: int = 0
+    shuffle: Shuffle = "global"
+    when_one_ends: Literal["stop", "go on"] = "stop"
+    """End the mixture with the first source that ends, or give its share to the others."""
+    _progress: _Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.sources)
+        self._row_length = only_row_length(self.sources[0].plan)
+        self._num_rows = self.size.rows_of(self._row_length)
+        self._orders = [
+            Order(steps_of(source.plan), self.seed + number, self.shuffle)
+            for number, source in enumerate(self.sources)
+        ]
+        self._start = _at_start(len(self.sources))
+        self._rewind()
+
+    @property
+    def num_steps(self) -> int | None:
+        """Not known beforehand."""
+        return None
+
+    @property
+    def rows_left(self) -> int:
+        """Sequences that no step has trained on so far, of the epochs asked for."""
+        total = sum(_rows_of(source) for source in self.sources if source.epochs is not None)
+        return max(total - sum(self._progress.rows), 0)
+
+    def batch(self, step: int) -> GlobalBatch | None:
+        """The global batch of a step, or None behind the last one.
+
+        Steps before the last one that was asked for are found from the start again.
+        """
+        if step < self._progress.step:
+            self._rewind()
+        while self._progress.step < step:
+            if self._advance() is None:
+                return None
+        return self._advance()
+
+    def report(self) -> list[SourceReport]:
+        """What every source has given before the next step."""
+        now = self._progress
+        total = max(sum(now.tokens), 1)
+        return [
+            SourceReport(
+                name=source.name or str(source.plan.folder),
+                rows=now.rows[number],
+                tokens=now.tokens[number],
+                epochs=now.rows[number] / len(source.plan),
+                share=now.tokens[number] / total,
+                has_ended=now.ended[number],
+            )
+            for number, source in enumerate(self.sources)
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that the order depends on."""
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "when_one_ends": self.when_one_ends,
+            "shares": [[list(point) for point in _points(source)] for source in self.sources],
+            "tokens": [source.tokens for source in self.sources],
+        }
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """What every source has given before a step."""
+        if step < self._progress.step:
+            self._rewind()
+        while self._progress.step < step and self._advance() is not None:
+            pass
+        values: dict[str, Any] = msgspec.to_builtins(self._progress)
+        return values
+
+    def resume(self, step: int, progress: dict[str, Any]) -> None:
+        """Go on where `progress` was taken.
+
+        Raises:
+            UserError: it is not that of a mixture of as many sources.
+        """
+        try:
+            found = msgspec.convert(progress, _Progress)
+        except msgspec.ValidationError as error:
+            raise UserError("not the state of a mixture", why=str(error)) from error
+        sizes = {len(found.rows), len(found.tokens), len(found.lags), len(found.ended)}
+        if sizes != {len(self.sources)} or found.step > step:
+            raise UserError("not the state of this mixture")
+        self._start = found
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._progress = msgspec.convert(msgspec.to_builtins(self._start), _Progress)
+
+    def _advance(self) -> GlobalBatch | None:
+        """The next step's rows, if there are enough of them."""
+        now, count = self._progress, self._num_rows
+        candidates, tokens = np.zeros((2, len(self.sources), count), np.int64)
+        epochs = np.zeros((len(self.sources), count), np.int64)
+        room = np.zeros((len(self.sources), 2), np.int64)
+        for number, source in enumerate(self.sources):
+            room[number] = _room(source, now.rows[number], now.tokens[number])
+            places = now.rows[number] + np.arange(min(count, room[number, 0]))
+            epochs[number, : len(places)], within = np.divmod(places, len(source.plan))
+            for epoch in np.unique(epochs[number, : len(places)]).tolist():
+                inside = np.flatnonzero(epochs[number, : len(places)] == epoch)
+                candidates[number, inside] = self._orders[number](epoch, within[inside])
+            plan = source.plan
+            tokens[number] = _token_counts(candidates[number], *_arrays(plan))
+        lags, ended = np.array(now.lags), np.array(now.ended)
+        chosen, taken = _choose(
+            tokens,
+            (lags, ended, room),
+            self._shares(now.step),
+            self._row_length,
+            self.when_one_ends == "stop",
+        )
+        if len(chosen) < count:
+            now.ended = ended.tolist()
+            return None
+        given = [int(tokens[i, : taken[i]].sum()) for i in range(len(self.sources))]
+        self._progress = _Progress(
+            step=now.step + 1,
+            rows=[before + int(more) for before, more in zip(now.rows, taken, strict=True)],
+            tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
+            lags=lags.tolist(),
+            ended=ended.tolist(),
+        )
+        place = _running_count(chosen)
+        return GlobalBatch(
+            chosen, candidates[chosen, place], epochs[chosen, place], self._row_length
+        )
+
+    def _shares(self, step: int) -> FloatArray:
+        """Shape (num_sources,): the shares at a step, as they were given."""
+        values = []
+        for source in self.sources:
+            steps, shares = zip(*_points(source), strict=True)
+            values.append(float(np.interp(step, steps, shares)))
+        return np.array(values)
+
+
+def _check(sources: Sequence[Source]) -> None:
+    if not sources:
+        raise UserError("a mixture has at least one source")
+    first = sources[0]
+    for source in sources:
+        where = str(source.plan.folder)
+        tokenizers = [each.dataset.manifest.tokenizer.sha256 for each in (first, source)]
+        if tokenizers[0] != tokenizers[1]:
+            why = f"{tokenizers[0]} and {tokenizers[1]}"
+            raise UserError("sources have different tokenizers", where=where, why=why)
+        lengths = [only_row_length(each.plan) for each in (first, source)]
+        if lengths[0] != lengths[1]:
+            why = f"{lengths[0]} and {lengths[1]} tokens"
+            raise UserError("sources have rows of different lengths", where=where, why=why)
+        points = _points(source)
+        steps = [step for step, _ in points]
+        if not points or steps != sorted(set(steps)):
+            raise UserError("points of a share stand in the order of their steps", where=where)
+        if not all(math.isfinite(share) and share >= 0 for _, share in points):
+            raise UserError("a share is a number from 0 on", where=where, why=str(points))
+        if not len(source.plan):
+            raise UserError("the plan has no sequence", where=where)
+    if not any(share > 0 for source in sources for _, share in _points(source)):
+        raise UserError("some share must be above 0")
+
+
+def _points(source: Source) -> Points:
+    return ((0, source.share),) if isinstance(source.share, (int, float)) else source.share
+
+
+def _at_start(count: int) -> _Progress:
+    zeros = [0] * count
+    return _Progress(step=0, rows=zeros, tokens=zeros, lags=[0.0] * count, ended=[False] * count)
+
+
+def _rows_of(source: Source) -> int:
+    return (source.epochs or EPOCHS_FOR_EVER) * len(source.plan)
+
+
+def _room(source: Source, rows: int, tokens: int) -> tuple[int, int]:
+    """Rows and tokens that a source may still give."""
+    budget = 1 << 62 if source.tokens is None else source.tokens - tokens
+    return _rows_of(source) - rows, budget
+
+
+def _arrays(plan: Plan) -> tuple[Int64Array, Any]:
+    return np.asarray(plan.offsets), np.asarray(plan.lengths)
+
+
+def _running_count(chosen: Int64Array) -> Int64Array:
+    """How often each value has stood before it."""
+    order = np.argsort(chosen, kind="stable")
+    firsts = np.searchsorted(chosen[order], chosen[order])
+    counts = np.empty(len(chosen), np.int64)
+    counts[order] = np.arange(len(chosen)) - firsts
+    return counts
+
+
+@compiled
+def _token_counts(sequences: Int64Array, offsets: Int64Array, lengths: Any) -> Int64Array:
+    """Shape (n,): tokens of each sequence."""
+    counts = np.zeros(len(sequences), np.int64)
+    for i in range(len(sequences)):
+        for k in range(offsets[sequences[i]], offsets[sequences[i] + 1]):
+            counts[i] += np.int64(lengths[k])
+    return counts
+
+
+@inlined
+def _furthest_behind(lags: FloatArray, ended: Any, shares: FloatArray, row_length: int) -> int:
+    """The source that would be furthest behind its share after one more row; -1 for none."""
+    total = np.sum(shares[~ended])
+    best = -1
+    for i in range(len(lags)):
+        if ended[i] or shares[i] <= 0:
+            continue
+        if best < 0 or lags[i] - lags[best] > (shares[best] - shares[i]) / total * row_length:
+            best = i
+    return best
+
+
+@compiled
+def _choose(
+    tokens: Int64Array,
+    sources: tuple[FloatArray, Any, Int64Array],
+    shares: FloatArray,
+    row_length: int,
+    stops: bool,
+) -> tuple[Int64Array, Int64Array]:
+    """The source of each row of a step, shape (num_rows,), and how many each source gives.
+
+    Fewer rows than asked for: the mixture ends. Lags, and which sources have ended, are updated.
+    """
+    lags, ended, room = sources
+    num_sources, num_rows = tokens.shape
+    chosen = np.empty(num_rows, np.int64)
+    taken = np.zeros(num_sources, np.int64)
+    for row in range(num_rows):
+        for i in range(num_sources):
+            if not ended[i] and (taken[i] >= room[i, 0] or room[i, 1] <= 0):
+                ended[i] = True
+                lags[i] = 0.0
+        if stops and np.any(ended & (shares > 0)):
+            return chosen[:row], taken
+        total = np.sum(shares[~ended])
+        best = _furthest_behind(lags, ended, shares, row_length)
+        if best < 0:
+            return chosen[:row], taken
+        count = tokens[best, taken[best]]
+        for i in range(num_sources):
+            if not ended[i]:
+                lags[i] += shares[i] / total * count
+        lags[best] -= count
+        room[best, 1] -= count
+        chosen[row] = best
+        taken[best] += 1
+    return chosen, taken

@@ -1,0 +1,156 @@
+"""From what a user asks for to batches: the options of a loader, checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from tokenmill.errors import UserError
+from tokenmill.load.batches import Batches, Share
+from tokenmill.load.columns import BatchOptions
+from tokenmill.load.curriculum import Curriculum
+from tokenmill.load.mixture import MixtureSchedule, Source
+from tokenmill.load.order import Shuffle
+from tokenmill.load.rows import RowReader, Targets
+from tokenmill.load.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan, open_plan, plan_names
+
+S = TypeVar("S", bound=msgspec.Struct)
+Count = Annotated[int, Meta(ge=1)]
+
+
+class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a step takes, in which order, and for which rank."""
+
+    batch_size: Annotated[Count | None, Meta(description="rows of a step on each rank")] = None
+    global_batch_size: Annotated[Count | None, Meta(description="rows over all ranks")] = None
+    tokens_per_batch: Annotated[
+        Count | None, Meta(description="tokens on each rank, for rows of several lengths")
+    ] = None
+    rank: Annotated[int, Meta(ge=0)] = 0
+    world_size: Count = 1
+    seed: Annotated[int, Meta(ge=0)] = 0
+    shuffle: Annotated[
+        Shuffle, Meta(description="over the whole epoch, within some blocks, or not")
+    ] = "global"
+    epochs: Annotated[Count | None, Meta(description="None: without end")] = 1
+    even_attention: Annotated[
+        bool, Meta(description="deal rows to ranks so that attention costs all the same")
+    ] = True
+
+    def size(self) -> BatchSize:
+        """Rows or tokens of a global batch.
+
+        Raises:
+            UserError: not exactly one size is given.
+        """
+        given = (self.batch_size, self.global_batch_size, self.tokens_per_batch)
+        if sum(value is not None for value in given) != 1:
+            raise UserError(
+                "a batch needs one size",
+                why=f"batch_size={given[0]}, global_batch_size={given[1]}, "
+                f"tokens_per_batch={given[2]}",
+                hint="give one of them; only the global batch is kept when ranks change",
+            )
+        if self.tokens_per_batch is not None:
+            return BatchSize(tokens=self.tokens_per_batch * self.world_size)
+        return BatchSize(rows=self.global_batch_size or (self.batch_size or 0) * self.world_size)
+
+    def share(self) -> Share:
+        """Which part of a global batch is read here."""
+        return Share(self.rank, self.world_size, self.even_attention)
+
+
+def open_batches(
+    dataset: Dataset,
+    plan: Plan | str | Path | None = None,
+    *,
+    curriculum: Curriculum | None = None,
+    **options: Any,
+) -> Batches:
+    """The batches of a plan; options are the fields of OrderOptions, BatchOptions and Targets.
+
+    Raises:
+        UserError: an option is wrong or unknown, or there is no such plan.
+    """
+    order, content, targets = split_options(options)
+    found = plan if isinstance(plan, Plan) else open_plan(dataset, plan or only_plan(dataset))
+    reader = RowReader(dataset, found, targets, np.dtype(np.int64))
+    schedule: Schedule
+    if curriculum is None:
+        size = order.size()
+        schedule = PlanSchedule(
+            found, size, seed=order.seed, shuffle=order.shuffle, epochs=order.epochs
+        )
+    else:
+        size = BatchSize(rows=curriculum.batch_size)
+        schedule = CurriculumSchedule(found, curriculum)
+    return Batches([reader], schedule, size, order.share(), content, order.seed)
+
+
+def mix_batches(
+    sources: Sequence[Source],
+    *,
+    when_one_ends: Literal["stop", "go on"] = "stop",
+    **options: Any,
+) -> Batches:
+    """The batches of a mixture; options are those of `open_batches` but the curriculum.
+
+    Raises:
+        UserError: an option is wrong or unknown, or the sources do not fit together.
+    """
+    if "epochs" in options:
+        raise UserError("each source of a mixture has its own epochs", hint="Source(epochs=...)")
+    order, content, targets = split_options(options)
+    size = order.size()
+    schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
+    readers = [
+        RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
+    ]
+    return Batches(readers, schedule, size, order.share(), content, order.seed)
+
+
+def only_plan(dataset: Dataset) -> str:
+    """The name of the one plan that a dataset has.
+
+    Raises:
+        UserError: it has none, or several.
+    """
+    names = plan_names(dataset)
+    if len(names) != 1:
+        raise UserError(
+            "say which plan to load" if names else "the dataset has no plan",
+            where=str(dataset.folder),
+            why=f"there are {', '.join(names)}" if names else "batches are made from a plan",
+            hint="plan=..." if names else "tokenmill pack makes plans",
+        )
+    return names[0]
+
+
+def split_options(options: dict[str, Any]) -> tuple[OrderOptions, BatchOptions, Targets]:
+    """Flat options as structs.
+
+    Raises:
+        UserError: one is unknown, or has a wrong value.
+    """
+    kinds = (OrderOptions, BatchOptions, Targets)
+    known = [name for kind in kinds for name in kind.__struct_fields__]
+    if unknown := sorted(set(options) - set(known)):
+        why = f"there are {', '.join(known)}"
+        raise UserError(f"a loader has no option {', '.join(unknown)}", why=why)
+    return _made(OrderOptions, options), _made(BatchOptions, options), _made(Targets, options)
+
+
+def _made(kind: type[S], options: dict[str, Any]) -> S:
+    """The options that are fields of a struct, as that struct."""
+    own = {name: value for name, value in options.items() if name in kind.__struct_fields__}
+    try:
+        return msgspec.convert(own, kind)
+    except msgspec.ValidationError as error:
+        raise UserError("an option of the loader is wrong", why=str(error)) from error

@@ -1,0 +1,269 @@
+"""What each step trains on: the sequences of its global batch, as a function of the step alone.
+
+Sequences of an epoch follow one another in the epoch's order, and epochs follow one another
+without a gap: a batch may hold the end of one and the beginning of the next. Where a plan has
+rows of several lengths, each length has its own order, a batch has rows of one length, and the
+batches of an epoch are shuffled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import UserError
+from tokenmill.load.curriculum import Curriculum
+from tokenmill.load.order import Order, Shuffle, Steps, steps_of
+from tokenmill.load.rows import plan_row_lengths
+from tokenmill.pack.options import options_of_plan
+from tokenmill.permutation import Permutation
+from tokenmill.records import Int64Array
+from tokenmill.store.plan import Plan
+
+EPOCHS_FOR_EVER = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBatch:
+    """The rows of a step over all ranks, in their canonical order."""
+
+    sources: Int64Array
+    """Shape (num_rows,): which plan each row is of; 0 where there is only one."""
+    sequences: Int64Array
+    """Shape (num_rows,)."""
+    epochs: Int64Array
+    """Shape (num_rows,): how often each row's plan had been gone through before."""
+    row_length: int
+    """Tokens of a row, padding included."""
+    cut_length: int | None = None
+    """Tokens that rows are cut to, as more rows."""
+
+
+class Schedule(Protocol):
+    """Which sequences each step trains on."""
+
+    @property
+    def num_steps(self) -> int | None:
+        """Complete steps; None where nobody knows, or there is no end."""
+
+    @property
+    def rows_left(self) -> int:
+        """Sequences at the end that make no complete step, and are not trained on."""
+
+    def batch(self, step: int) -> GlobalBatch | None:
+        """The global batch of a step, or None behind the last one."""
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that the order depends on: plain values, the same where it goes on."""
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """How far the order has come before `step`, where the step alone does not say it."""
+
+    def resume(self, step: int, progress: dict[str, Any]) -> None:
+        """Go on at `step`, where `progress` was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Rows of a global batch, or its tokens."""
+
+    rows: int | None = None
+    tokens: int | None = None
+
+    def rows_of(self, row_length: int) -> int:
+        """Rows of a global batch whose rows have this length."""
+        return self.rows or (self.tokens or 0) // row_length
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Sequences with rows of one length, epoch after epoch."""
+
+    row_length: int
+    num_rows: int
+    """Of a global batch."""
+    order: Order
+    members: Int64Array | None
+    """The sequences, where they are not all of the plan."""
+
+    @property
+    def size(self) -> int:
+        """Sequences of an epoch."""
+        return int(self.order.steps.window_starts[-1])
+
+    def steps_before(self, epoch: int) -> int:
+        """Complete steps that all epochs before this one make."""
+        return epoch * self.size // self.num_rows
+
+    def take(self, step: int) -> tuple[Int64Array, Int64Array]:
+        """The sequences of a step, and the epoch of each."""
+        epochs, places = np.divmod(step * self.num_rows + np.arange(self.num_rows), self.size)
+        sequences = np.empty(self.num_rows, np.int64)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+            inside = epochs == epoch
+            sequences[inside] = self.order(epoch, places[inside])
+        return sequences if self.members is None else self.members[sequences], epochs
+
+
+class PlanSchedule:
+    """The steps of a plan, for a number of epochs.
+
+    Raises:
+        UserError: the plan has no sequence, or a batch cannot hold whole steps of a balanced plan.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        size: BatchSize,
+        *,
+        seed: int = 0,
+        shuffle: Shuffle = "global",
+        epochs: int | None = 1,
+    ) -> None:
+        if not len(plan):
+            raise UserError("the plan has no sequence", where=str(plan.folder))
+        self._seed, self._shuffle = seed, shuffle
+        self._epochs = EPOCHS_FOR_EVER if epochs is None else epochs
+        self._series = list(_series_of(plan, size, seed, shuffle))
+        group = self._series[0].order.steps.size
+        for series in self._series:
+            if series.num_rows < 1 or series.num_rows % group:
+                raise UserError(
+                    "a global batch has at least one row, and whole groups of them",
+                    where=str(plan.folder),
+                    why=f"it has {series.num_rows} rows of {series.row_length} tokens, "
+                    f"and {group} sequences of the plan stay together",
+                )
+
+    @property
+    def num_steps(self) -> int | None:
+        """Complete steps of all epochs; None where there is no end."""
+        return None if self._epochs == EPOCHS_FOR_EVER else self._steps_before(self._epochs)
+
+    @property
+    def rows_left(self) -> int:
+        """Sequences at the end of the last epoch that make no complete step."""
+        if self._epochs == EPOCHS_FOR_EVER:
+            return 0
+        return sum(self._epochs * series.size % series.num_rows for series in self._series)
+
+    def batch(self, step: int) -> GlobalBatch | None:
+        """The global batch of a step, or None behind the last one."""
+        if step >= self._steps_before(self._epochs):
+            return None
+        series, number = self._series_of_step(step)
+        sequences, epochs = series.take(number)
+        return GlobalBatch(np.zeros_like(sequences), sequences, epochs, series.row_length)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that the order depends on."""
+        return {"seed": self._seed, "shuffle": self._shuffle}
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """The epoch of the step's first row, for whoever reads a state: the step says it all."""
+        batch = self.batch(step)
+        return {"epoch": self._epochs if batch is None else int(batch.epochs[0])}
+
+    def resume(self, step: int, progress: dict[str, Any]) -> None:
+        """Nothing to take over: the order is a function of the step."""
+
+    def _steps_before(self, epoch: int) -> int:
+        return sum(series.steps_before(epoch) for series in self._series)
+
+    def _series_of_step(self, step: int) -> tuple[_Series, int]:
+        """The series that a step takes its rows from, and which of its steps that is."""
+        if len(self._series) == 1:
+            return self._series[0], step
+        low, high = 0, step + 1  # the epoch: the last one before which at most `step` steps lie
+        while not self._steps_before(high) > step:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._steps_before(middle) <= step else (low, middle)
+        firsts = [series.steps_before(low) for series in self._series]
+        counts = [
+            series.steps_before(low + 1) - first
+            for series, first in zip(self._series, firsts, strict=True)
+        ]
+        offsets = offsets_from_lengths(counts)
+        place = step - sum(firsts)
+        if self._shuffle != "none":
+            place = int(Permutation(int(offsets[-1]), self._seed, low)([place])[0])
+        number = int(np.searchsorted(offsets, place, side="right")) - 1
+        return self._series[number], firsts[number] + place - int(offsets[number])
+
+
+class CurriculumSchedule:
+    """The steps of a curriculum, which is one epoch of a plan."""
+
+    def __init__(self, plan: Plan, curriculum: Curriculum) -> None:
+        self._curriculum = curriculum
+        self._row_length = only_row_length(plan)
+
+    @property
+    def num_steps(self) -> int | None:
+        """Complete steps of the epoch."""
+        return self._curriculum.num_steps
+
+    @property
+    def rows_left(self) -> int:
+        """Sequences at the end that make no complete step."""
+        return self._curriculum.num_sequences % self._curriculum.batch_size
+
+    def batch(self, step: int) -> GlobalBatch | None:
+        """The global batch of a step, or None behind the last one."""
+        if step >= self._curriculum.num_steps:
+            return None
+        sequences = self._curriculum.batch(step)
+        zeros = np.zeros_like(sequences)
+        cut = self._curriculum.row_length(step)
+        return GlobalBatch(zeros, sequences, zeros, self._row_length, cut)
+
+    def identity(self) -> dict[str, Any]:
+        """Nothing: the curriculum compares its own state."""
+        return {}
+
+    def progress(self, step: int) -> dict[str, Any]:  # noqa: ARG002 - phases know their steps
+        """The phases; with the step, they say every batch."""
+        return {"curriculum": self._curriculum.state_dict()}
+
+    def resume(self, step: int, progress: dict[str, Any]) -> None:  # noqa: ARG002
+        """Take over the phases of a state."""
+        self._curriculum.load_state_dict(progress.get("curriculum", {}))
+
+
+def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list[_Series]:
+    options = options_of_plan(plan.manifest.options, str(plan.folder))
+    if options.packing != "length-buckets":
+        row_length = options.row_length
+        order = Order(steps_of(plan), seed, shuffle)
+        return [_Series(row_length, size.rows_of(row_length), order, None)]
+    lengths = plan_row_lengths(plan, options)
+    series = []
+    for row_length in np.unique(lengths).tolist():
+        members = np.flatnonzero(lengths == row_length)
+        own_seed = xxhash.xxh3_64_intdigest(f"{seed} {row_length}".encode())
+        order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
+        series.append(_Series(row_length, size.rows_of(row_length), order, members))
+    return series
+
+
+def only_row_length(plan: Plan) -> int:
+    """Tokens of each row of a plan, padding included.
+
+    Raises:
+        UserError: the plan has rows of several lengths.
+    """
+    options = options_of_plan(plan.manifest.options, str(plan.folder))
+    if options.packing == "length-buckets":
+        raise UserError(
+            "rows of this plan have several lengths",
+            where=str(plan.folder),
+            hint="curricula and mixtures need rows of one length: tokenmill pack makes such plans",
+        )
+    return options.row_length

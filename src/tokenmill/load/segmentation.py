@@ -1,0 +1,112 @@
+"""Where segments lie in the rows of a batch: the one record that positions and masks come from.
+
+    row 0   7 8 9 3 4 2 0      edges 0 3 6 7    segments 0 0 0 1 1 1 -1
+    row 1   5 6 5 6 5 6 2      edges 7 14       segments 0 0 0 0 0 0  0
+
+Edges count tokens over all rows, one row after another, and every row begins with one: they are
+the `cu_seqlens` of FlashAttention. Padding is one segment of its own in each row, so that no
+query is without a key; only its number, -1, tells it from the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import UserError
+from tokenmill.records import Int32Array, Int64Array
+
+PADDING = -1
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The segments of `num_rows` rows of `row_length` tokens each."""
+
+    num_rows: int
+    row_length: int
+    edges: Int32Array
+    """Shape (num_segments + 1,): strictly increasing, from 0 to num_rows * row_length."""
+    is_padding: BoolArray
+    """Shape (num_segments,)."""
+
+    def __post_init__(self) -> None:
+        edges, total = self.edges, self.num_rows * self.row_length
+        starts_of_rows = np.arange(0, total + 1, max(self.row_length, 1))
+        if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
+            why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
+            raise UserError("segments do not cover their rows", why=why)
+        found = edges[np.searchsorted(edges, starts_of_rows)]
+        if (np.diff(edges) < 1).any() or (found != starts_of_rows).any():
+            raise UserError("a segment is empty, or reaches into the next row")
+
+    @staticmethod
+    def of_lengths(rows: list[list[int]], row_length: int) -> Segmentation:
+        """Rows given by the lengths of their segments; what is left of a row is padding.
+
+        Raises:
+            UserError: the segments of a row are longer than it.
+        """
+        lengths: list[int] = []
+        is_padding: list[bool] = []
+        for row in rows:
+            rest = row_length - sum(row)
+            if rest < 0:
+                raise UserError("a row is too short", why=f"{sum(row)} tokens of {row_length}")
+            lengths += [*row, *([rest] if rest else [])]
+            is_padding += [False] * len(row) + [True] * bool(rest)
+        edges = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return Segmentation(len(rows), row_length, edges, np.array(is_padding, np.bool_))
+
+    def __len__(self) -> int:
+        return len(self.is_padding)
+
+    @property
+    def lengths(self) -> Int32Array:
+        """Shape (num_segments,): tokens of each segment."""
+        return np.diff(self.edges)
+
+    @property
+    def rows(self) -> Int64Array:
+        """Shape (num_segments,): the row of each segment."""
+        return self.edges[:-1].astype(np.int64) // max(self.row_length, 1)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest segment, padding included."""
+        return int(self.lengths.max(initial=0))
+
+    @cached_property
+    def ids(self) -> Int32Array:
+        """Shape (num_rows, row_length): segments counted from 0 in each row; -1 for padding."""
+        rows = self.rows
+        numbers = np.arange(len(self)) - np.searchsorted(rows, rows)
+        numbers[self.is_padding] = PADDING
+        return self._spread(numbers.astype(np.int32))
+
+    @cached_property
+    def positions(self) -> Int32Array:
+        """Shape (num_rows, row_length): from 0 on in each segment, padding included."""
+        places = np.arange(self.num_rows * self.row_length, dtype=np.int32)
+        return (places - np.repeat(self.edges[:-1], self.lengths)).reshape(-1, self.row_length)
+
+    def padded_edges(self, num_segments: int) -> Int32Array:
+        """Shape (num_segments + 1,): `edges`, then empty segments at the end; of fixed size.
+
+        Raises:
+            UserError: there are more segments than that.
+        """
+        if len(self) > num_segments:
+            why = f"{len(self)} segments, and room for {num_segments}"
+            raise UserError("there are more segments than cu_seqlens has room for", why=why)
+        padded = np.full(num_segments + 1, self.edges[-1], np.int32)
+        padded[: len(self.edges)] = self.edges
+        return padded
+
+    def _spread(self, values: Int32Array) -> Int32Array:
+        """A value of each segment, at every token of it."""
+        return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)

@@ -1,0 +1,105 @@
+"""The shards that rows are read from: mapped when needed, a bounded number at once, checked.
+
+Compiled code takes them as a table of addresses. The first time that a 64 KiB block of tokens or
+of an index is touched, its digest is compared with the one that was written with it.
+"""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import VerificationError
+from tokenmill.records import Int64Array
+from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.digests import BLOCK_BYTES
+
+MOST_MAPPED = 1024
+"""Shards that are mapped at once; fewer where a process may not open that many files."""
+FILES_OF_SHARD = 2
+"""Files that a mapped shard holds open: tokens and index."""
+
+
+class ShardMaps:
+    """Shards of a dataset, as addresses for compiled code."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._shards = dataset.shards
+        counts = [shard.entry.documents for shard in dataset.shards]
+        self.first_documents = offsets_from_lengths(counts)
+        """Shape (num_shards + 1,): the first document of each shard."""
+        self.table = np.zeros((len(self._shards), 4), np.int64)
+        """Shape (num_shards, 4): addresses of tokens and index, numbers of tokens and documents.
+
+        Addresses are 0 where the shard is not mapped.
+        """
+        token_bytes = np.dtype(dataset.manifest.token_dtype).itemsize
+        blocks = [self._num_blocks(shard, token_bytes) for shard in self._shards]
+        self.first_blocks = offsets_from_lengths([sum(counts) for counts in blocks])
+        """Shape (num_shards + 1,): blocks of all shards, those of tokens before those of index."""
+        tokens = np.array([count for count, _ in blocks], np.int64)
+        self.first_index_blocks = self.first_blocks[:-1] + tokens
+        self.touched = np.zeros(self.first_blocks[-1], np.uint8)
+        """Shape (num_blocks,): whether a block has been checked; one byte for each 64 KiB."""
+        self._last_use = np.zeros(len(self._shards), np.int64)
+        self._clock = 0
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_mapped = min(MOST_MAPPED, max(limit // 4 // FILES_OF_SHARD, 1))
+
+    def require(self, shards: Int64Array) -> None:
+        """Map shards, and unmap those unused for longest where there are too many."""
+        self._clock += 1
+        self._last_use[shards] = self._clock
+        if self.table[shards, 0].all():
+            return
+        missing = np.unique(shards[self.table[shards, 0] == 0])
+        mapped = np.flatnonzero(self.table[:, 0])
+        too_many = len(mapped) + len(missing) - self._most_mapped
+        if too_many > 0:
+            idle = mapped[self._last_use[mapped] < self._clock]
+            oldest = idle[np.argsort(self._last_use[idle], kind="stable")][:too_many]
+            for number in oldest.tolist():
+                self.table[number] = 0
+                self._shards[number].release()
+        for number in missing.tolist():
+            shard = self._shards[number]
+            addresses = shard.ids.ctypes.data, shard.index.ctypes.data
+            self.table[number] = (*addresses, shard.entry.tokens, shard.entry.documents)
+
+    def check(self, blocks: Int64Array) -> None:
+        """Compare the digests of blocks that are touched for the first time.
+
+        Raises:
+            VerificationError: one is not what was written.
+        """
+        shards = np.searchsorted(self.first_blocks, blocks, side="right") - 1
+        for number, block in zip(shards.tolist(), blocks.tolist(), strict=True):
+            shard = self._shards[number]
+            place = block - int(self.first_blocks[number])
+            index_place = block - int(self.first_index_blocks[number])
+            part, at = ("bin", place) if index_place < 0 else ("idx", index_place)
+            with open(shard.path(part), "rb") as file:
+                file.seek(at * BLOCK_BYTES)
+                digest = xxhash.xxh3_64_intdigest(file.read(BLOCK_BYTES))
+            if place >= len(shard.block_digests) or digest != int(shard.block_digests[place]):
+                self.touched[blocks] = 0
+                raise _damaged(shard.path(part), at)
+
+    @staticmethod
+    def _num_blocks(shard: Shard, token_bytes: int) -> tuple[int, int]:
+        sizes = (shard.entry.tokens * token_bytes, shard.path("idx").stat().st_size)
+        tokens, index = (-(-size // BLOCK_BYTES) for size in sizes)
+        return tokens, index
+
+
+def _damaged(path: Path, block: int) -> VerificationError:
+    return VerificationError(
+        "a file of the dataset is damaged",
+        where=f"{path}, bytes from {block * BLOCK_BYTES} on",
+        why="the digest of a block differs from the one written with it",
+        hint="tokenmill verify lists what else is damaged; restore the file from a copy",
+    )
