@@ -16,6 +16,7 @@ from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.mixture import Source
 from tokenmill.load.opening import OrderOptions, open_batches
 from tokenmill.load.opening import mix_batches as _mix_batches
@@ -221,6 +222,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "make_recipe",
+    "micro_batches",
     "mix",
     "mix_batches",
     "open",

@@ -94,6 +94,13 @@ class Segmentation:
         places = np.arange(self.num_rows * self.row_length, dtype=np.int32)
         return (places - np.repeat(self.edges[:-1], self.lengths)).reshape(-1, self.row_length)
 
+    def part(self, first: int, stop: int) -> Segmentation:
+        """The rows [first, stop)."""
+        places = np.array([first, stop]) * self.row_length
+        begin, end = np.searchsorted(self.edges, places).tolist()
+        edges = self.edges[begin : end + 1] - self.edges[begin]
+        return Segmentation(stop - first, self.row_length, edges, self.is_padding[begin:end])
+
     def padded_edges(self, num_segments: int) -> Int32Array:
         """Shape (num_segments + 1,): `edges`, then empty segments at the end; of fixed size.
 
