@@ -83,7 +83,7 @@ def show_sequence(corpus: str, plan: str) -> None:
     decoded = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     shown = 0
     for line in decoded.splitlines():
-        shown = 0 if line.startswith("⟦document ") else shown + 1
+        shown = 0 if line.startswith("== document ") else shown + 1
         if shown == 0 or (line and shown <= 2):
             print(line)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenmill.api import (
-        BatchOptions,
         Batches,
+        BatchOptions,
         BuildEvents,
         BuildReport,
         Compared,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Figures,
         MaskedLM,
         OrderOptions,
+        Origin,
         Permutation,
         Phase,
         Pieces,
@@ -72,6 +73,7 @@ __all__ = [
     "Figures",
     "MaskedLM",
     "OrderOptions",
+    "Origin",
     "Permutation",
     "Phase",
     "Pieces",

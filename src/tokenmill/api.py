@@ -15,6 +15,7 @@ from tokenmill.export.rows import export as _export
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
+from tokenmill.load.explanation import Origin
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.mixture import Source
@@ -203,6 +204,7 @@ __all__ = [
     "Figures",
     "MaskedLM",
     "OrderOptions",
+    "Origin",
     "Permutation",
     "Phase",
     "Pieces",

@@ -14,7 +14,6 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.errors import VerificationError
-from tokenmill.report.plans import view_sequence
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.digests import file_digest
@@ -118,27 +117,11 @@ def test_all_damaged_plans_are_named(dataset: Path) -> None:
     )
 
 
-def test_segments_of_a_sequence_are_decoded(packed: Path) -> None:
-    opened = tokenmill.open(packed)
-    views = list(view_sequence(opened, tokenmill.open_plan(opened, "best-fit-5"), 3))
-    assert [(view.document, view.start, view.num_tokens) for view in views] == [
-        (2, 5, 3),
-        (3, 0, 2),
-    ]
-    assert [view.text for view in views] == ["23<|endoftext|>", "4<|endoftext|>"]
-
-
-def test_inspect_shows_a_plan_and_a_sequence(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_shows_a_plan(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(packed), "--plan", "best-fit-5"]) == 0
     shown = capsys.readouterr().out
     assert "4 of 5 tokens" in shown
     assert "3  " + "█" * 38 + "▓" * 26 + "  2 segments" in shown
-    assert main(["inspect", str(packed), "--plan", "best-fit-5", "--sequence", "3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "⟦document 2, 5 to 8 of 8 tokens⟧"
-    assert lines[2] == "⟦document 3, all of 2 tokens⟧"
 
 
 def test_inspect_gives_plans_and_sequences_to_machines(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
 
 EXAMPLES = """
@@ -78,20 +77,17 @@ def _show_plan(options: argparse.Namespace) -> None:
 
 
 def _show_sequence(options: argparse.Namespace) -> None:
-    from tokenmill.report.plans import view_sequence
+    from tokenmill.cli.sequence_display import sequence_lines
+    from tokenmill.report.sequence import view_sequence
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.plan import open_plan
 
     dataset = Dataset(options.dataset)
-    views = view_sequence(dataset, open_plan(dataset, options.plan), options.sequence)
+    view = view_sequence(dataset, open_plan(dataset, options.plan), options.sequence)
     if options.json:
-        _print_json({"segments": [dataclasses.asdict(view) for view in views]})
+        _print_json(dataclasses.asdict(view))
         return
-    for view in views:
-        stop = view.start + view.num_tokens
-        whole = "all" if view.num_tokens == view.document_tokens else f"{view.start:,} to {stop:,}"
-        head = f"document {view.document}, {whole} of {view.document_tokens:,} tokens"
-        print(_marked(head), safe_text(view.text), sep="\n")
+    print("\n".join(sequence_lines(view, colour=use_colour())))
 
 
 def _show_dataset(options: argparse.Namespace) -> None:
@@ -141,7 +137,7 @@ def _print_json(value: dict[str, object]) -> None:
 
 def _marked(text: str) -> str:
     """A boundary token, in reverse video where that is possible."""
-    return f"\x1b[7m{safe_text(text)}\x1b[0m" if sys.stdout.isatty() else f"⟦{safe_text(text)}⟧"
+    return f"\x1b[7m{safe_text(text)}\x1b[0m" if use_colour() else f"⟦{safe_text(text)}⟧"
 
 
 def _one_line(text: str) -> str:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+
+def use_colour() -> bool:
+    """Whether standard output is a terminal whose user has not asked for plain text."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
 
 def safe_text(text: str) -> str:
     """Text that cannot steer the terminal: control characters are shown, not sent."""

@@ -20,6 +20,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.curriculum import shortened
 from tokenmill.load.dealing import attention_costs, deal
+from tokenmill.load.explanation import Origin, origins
 from tokenmill.load.rows import Layout, RowReader, Rows
 from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
 from tokenmill.load.state import LoaderState, check_state, describe_source
@@ -126,6 +127,36 @@ class Batches:
             for array in columns_of(content).values():
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    def explain(self, step: int) -> list[Origin]:
+        """What the batches of a step over all ranks are made of, rank by rank, row by row.
+
+        Raises:
+            UserError: there is no such step.
+        """
+        whole, dealt = self.rows_of_ranks(step)
+        found: list[Origin] = []
+        for number, reader in enumerate(self._readers):
+            places = [
+                (rank, row, int(place))
+                for rank, rows in enumerate(dealt)
+                for row, place in enumerate(rows)
+                if whole.sources[place] == number
+            ]
+            chosen = np.array([place for _, _, place in places], np.int64)
+            _, layout = reader.read_layout(whole.sequences[chosen], whole.row_length)
+            described = [
+                {
+                    "rank": rank,
+                    "row": row,
+                    "plan": number,
+                    "sequence": int(whole.sequences[place]),
+                    "epoch": int(whole.epochs[place]),
+                }
+                for rank, row, place in places
+            ]
+            found += origins(reader.dataset, layout, described)
+        return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
 
     def rows_of_ranks(self, step: int) -> tuple[GlobalBatch, Int64Array]:
         """A global batch, and which of its rows each rank has, shape (world_size, num_rows)."""

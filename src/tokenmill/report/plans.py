@@ -1,9 +1,8 @@
-"""Looking at plans: does one hold what it says, and what does a sequence of it read like?"""
+"""Looking at plans: does one hold what it says?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,34 +14,8 @@ from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import sums
 from tokenmill.records import Advance, Int64Array, Segments
 from tokenmill.run.packing import figures_of
-from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentView:
-    """One segment of a sequence, decoded."""
-
-    document: int
-    start: int
-    num_tokens: int
-    document_tokens: int
-    text: str
-
-
-def view_sequence(dataset: Dataset, plan: Plan, sequence: int) -> Iterator[SegmentView]:
-    """Yield the segments of a sequence, counted from 0.
-
-    Raises:
-        UserError: there is no such sequence.
-    """
-    reference = open_reference(dataset)
-    for document, start, length in plan.segments(sequence):
-        shard, index = dataset.locate(document)
-        ids = shard.document(index)
-        text = reference.decode(ids[start : start + length].tolist())
-        yield SegmentView(document, start, length, len(ids), text)
 
 
 def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,18 @@ class Dataset:
             raise UserError(f"there is no document {document}", where=str(self.folder), why=why)
         shard = int(np.searchsorted(self._first_document, document, side="right")) - 1
         return self.shards[shard], document - int(self._first_document[shard])
+
+    def records(self, documents: Int64Array) -> list[dict[str, Any]]:
+        """The rows of the documents tables for some documents (shape (n,)), in that order."""
+        numbers = np.searchsorted(self._first_document, documents, side="right") - 1
+        rows: list[dict[str, Any]] = [{}] * len(documents)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            table = self.shards[number].documents()
+            found = table.take(documents[places] - self._first_document[number]).to_pylist()
+            for place, row in zip(places.tolist(), found, strict=True):
+                rows[place] = row
+        return rows
 
 
 def _checked_size(folder: Path, file: FileEntry) -> Path:

@@ -1,0 +1,51 @@
+"""What a batch is made of: which part of which document stands where, and where that was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenmill.load.rows import Layout
+from tokenmill.store.dataset import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A segment of a batch and the record that it came from."""
+
+    rank: int
+    row: int
+    """Of the rank's batch, from 0."""
+    column: int
+    """Of its first token in the row."""
+    plan: int
+    """Which plan of a mixture; 0 where there is only one."""
+    sequence: int
+    epoch: int
+    document: int
+    start: int
+    """Its first token in the document."""
+    length: int
+    document_tokens: int
+    record: dict[str, Any]
+    """The row of the documents table: source, position in it, id, kept columns."""
+
+
+def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[Origin]:
+    """The segments of some rows; `rows` says of each its rank, row, plan, sequence and epoch."""
+    documents = np.asarray(layout.documents)
+    records = dataset.records(documents)
+    return [
+        Origin(
+            **rows[int(layout.rows[i])],
+            column=int(layout.columns[i]),
+            document=int(documents[i]),
+            start=int(layout.starts[i]),
+            length=int(layout.lengths[i]),
+            document_tokens=int(layout.document_lengths[i]),
+            record=records[i],
+        )
+        for i in range(len(documents))
+    ]

@@ -1,0 +1,110 @@
+"""A sequence of a plan as it is trained on: decoded, with boundaries, loss and padding."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenmill.encode.engine import Reference
+from tokenmill.load.assembly import BOS, EOS
+from tokenmill.load.rows import Layout, RowReader, Rows, plan_row_lengths
+from tokenmill.run.stored_reference import open_reference
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
+
+TokenKind = Literal["text", "boundary", "set at cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring tokens of one kind, all with or all without loss."""
+
+    text: str
+    ids: list[int]
+    kind: TokenKind
+    has_loss: bool
+    """Whether the model is trained to say them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """One segment of a sequence, decoded."""
+
+    document: int
+    start: int
+    num_tokens: int
+    document_tokens: int
+    record: dict[str, Any]
+    """The row of the documents table."""
+    text: str
+    runs: list[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceView:
+    """One sequence, decoded."""
+
+    sequence: int
+    row_length: int
+    padding: int
+    """Tokens of padding, wherever they stand."""
+    segments: list[SegmentView]
+
+
+def view_sequence(dataset: Dataset, plan: Plan, sequence: int) -> SequenceView:
+    """A sequence of a plan, counted from 0.
+
+    Raises:
+        UserError: there is no such sequence.
+    """
+    plan.segments(sequence)  # refuses one that is not there
+    reference, reader = open_reference(dataset), RowReader(dataset, plan)
+    row_length = int(plan_row_lengths(plan, reader.options)[sequence])
+    rows, layout = reader.read_layout(np.array([sequence]), row_length)
+    records = dataset.records(layout.documents)
+    head = len(dataset.manifest.tokenizer.prefix_ids)
+    segments = [
+        _segment(reference, rows, layout, number, (head, record))
+        for number, record in enumerate(records)
+    ]
+    return SequenceView(sequence, row_length, int((~rows.real).sum()), segments)
+
+
+def _segment(
+    reference: Reference, rows: Rows, layout: Layout, number: int, known: tuple[int, dict[str, Any]]
+) -> SegmentView:
+    head, record = known
+    start, length = int(layout.starts[number]), int(layout.lengths[number])
+    document_tokens, kind = int(layout.document_lengths[number]), int(layout.kinds[number])
+    kinds: list[TokenKind] = ["set at cut"] if kind & BOS else []
+    for token in range(start, start + length):
+        at_edge = token < head or token == document_tokens - 1
+        kinds.append("boundary" if at_edge else "text")
+    kinds += ["set at cut"] if kind & EOS else []
+    column = int(layout.columns[number])
+    ids = rows.ids[0, column : column + len(kinds)].tolist()
+    has_loss = rows.has_label[0, column : column + len(kinds)].tolist()
+    return SegmentView(
+        document=int(layout.documents[number]),
+        start=start,
+        num_tokens=length,
+        document_tokens=document_tokens,
+        record=record,
+        text=reference.decode(ids[bool(kind & BOS) :][:length]),
+        runs=_runs(reference, ids, kinds, has_loss),
+    )
+
+
+def _runs(
+    reference: Reference, ids: list[int], kinds: list[TokenKind], has_loss: list[bool]
+) -> list[Run]:
+    runs = []
+    tokens = zip(kinds, has_loss, ids, strict=True)
+    for (kind, loss), group in itertools.groupby(tokens, key=lambda token: token[:2]):
+        members = [token for _, _, token in group]
+        text = reference.decode(members) or "".join(f"<id {token}>" for token in members)
+        runs.append(Run(text, members, kind, loss))
+    return runs
