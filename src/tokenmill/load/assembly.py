@@ -18,6 +18,9 @@ from tokenmill.store.layout import HEADER
 REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
 """What is true of a token of a row: not padding; positions begin at 0; there is a label."""
 
+RESTARTS = np.uint64(0x0202020202020202)
+"""RESTART in each byte of a word."""
+
 BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
 """What is true of a segment: a token is set before, or after it; it is one with the segment
 before; its document goes on behind it."""
@@ -188,6 +191,30 @@ def fill(
     if row >= 0:
         _pad(rows, row, column, ids.shape[1], rules)
     return 0, placed
+
+
+@compiled
+def find_segments(
+    flags: npt.NDArray[np.uint8],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Edges of the segments of rows one after another, and which segments are padding."""
+    count = 0
+    for j in range(len(flags)):
+        count += (flags[j] & RESTART) >> 1
+    edges = np.empty(count + 1, np.int32)
+    is_padding = np.empty(count, np.bool_)
+    words = flags[: len(flags) // 8 * 8].view(np.uint64)
+    place = 0
+    for word in range(-(-len(flags) // 8)):
+        if word < len(words) and not words[word] & RESTARTS:
+            continue
+        for j in range(8 * word, min(8 * word + 8, len(flags))):
+            if flags[j] & RESTART:
+                edges[place] = j
+                is_padding[place] = not flags[j] & REAL
+                place += 1
+    edges[count] = len(flags)
+    return edges, is_padding
 
 
 @inlined

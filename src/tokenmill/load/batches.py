@@ -239,6 +239,7 @@ class Batches:
             most_segments=len(chosen) * (most_segments + times - 1),
             seed=self._seed,
             options=options,
+            buffers=self._readers[0].buffers,
         )
 
     def _read(

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.compiled import compiled
+from tokenmill.load.buffers import Buffers
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.rows import Layout, Rows
 from tokenmill.records import Int32Array, Int64Array
@@ -78,6 +79,7 @@ class BatchContent:
     """That the rows can have all together, padding included."""
     seed: int
     options: BatchOptions
+    buffers: Buffers
 
     @cached_property
     def masked(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -112,7 +114,7 @@ def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
         firsts = np.zeros(len(edges) - 1, np.int64)
         if options.positions == "document":
             firsts = _document_positions(content)
-        positions = np.empty(shape, np.int64)
+        positions = content.buffers.empty(shape, np.int64)
         _count(positions.reshape(-1), edges, firsts)
     if options.position_scale == 1:
         return positions

@@ -8,7 +8,7 @@ or sorted. Sequences at the end of a window that make no complete group come las
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ class Steps:
         steps, rest = np.divmod(np.diff(self.window_starts), self.size)
         return offsets_from_lengths(steps), offsets_from_lengths(rest)
 
-    @property
+    @cached_property
     def num_steps(self) -> int:
         """Complete steps in all windows."""
         return int(self._offsets[0][-1])
@@ -107,13 +107,20 @@ class Order:
         return self.steps.sequences(mixed)
 
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
-        count = self.steps.num_steps
         if self.shuffle == "none":
             return places
-        if self.shuffle == "global":
-            return Permutation(count, self.seed, epoch)(places)
-        block = max(BLOCK // self.steps.size, 1)
-        return BlockPermutation(count, block, BLOCKS_AT_ONCE, self.seed, epoch)(places)
+        count, size = self.steps.num_steps, self.steps.size
+        return _permutation(self.shuffle, count, size, self.seed, epoch)(places)
+
+
+@lru_cache(64)
+def _permutation(
+    shuffle: Shuffle, count: int, size: int, seed: int, epoch: int
+) -> Permutation | BlockPermutation:
+    """A permutation of `count` steps of `size` sequences."""
+    if shuffle == "global":
+        return Permutation(count, seed, epoch)
+    return BlockPermutation(count, max(BLOCK // size, 1), BLOCKS_AT_ONCE, seed, epoch)
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:

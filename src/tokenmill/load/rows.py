@@ -35,9 +35,11 @@ from tokenmill.load.assembly import (
     TARGET,
     Rules,
     fill,
+    find_segments,
     locate,
     look_up,
 )
+from tokenmill.load.buffers import Buffers
 from tokenmill.load.segmentation import Segmentation
 from tokenmill.load.shard_maps import ShardMaps
 from tokenmill.pack.long_documents import set_at_cuts
@@ -110,11 +112,8 @@ class Rows:
     @cached_property
     def segmentation(self) -> Segmentation:
         """Where the segments lie."""
-        flat = self.flags.reshape(-1)
-        starts = np.flatnonzero((flat & RESTART).view(np.bool_))
-        edges = np.append(starts, len(flat)).astype(np.int32)
         num_rows, row_length = self.flags.shape
-        return Segmentation(num_rows, row_length, edges, (flat[starts] & REAL) == 0)
+        return Segmentation(num_rows, row_length, *find_segments(self.flags.reshape(-1)))
 
     @staticmethod
     def interleaved(parts: list[Rows], places: list[Int64Array]) -> Rows:
@@ -187,6 +186,7 @@ class RowReader:
         self._ignored = 0 if dtype is None else IGNORE_INDEX
         self._like = np.empty(0, token_dtype.newbyteorder("<"))
         self._maps = ShardMaps(dataset)
+        self.buffers = Buffers()
         self._arrays = (
             np.asarray(plan.offsets),
             np.asarray(plan.documents),
@@ -226,8 +226,8 @@ class RowReader:
     def read_layout(self, sequences: Int64Array, row_length: int) -> tuple[Rows, Layout]:
         """The rows of `sequences`, and what they are made of; raises as `read` does."""
         shape = (len(sequences), row_length)
-        ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
-        labels = np.empty(shape, self.dtype) if self._own_labels else ids
+        ids, flags = self.buffers.empty(shape, self.dtype), self.buffers.empty(shape, np.uint8)
+        labels = self.buffers.empty(shape, self.dtype) if self._own_labels else ids
         layouts, places = [], []
         for first in range(0, max(len(sequences), 1), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
@@ -289,7 +289,7 @@ class RowReader:
             prefix=targets.without_prefix,
         )
 
-    @property
+    @cached_property
     def _has_spans(self) -> bool:
         has_spans = bool(self.dataset.manifest.policies.get("read", {}).get("no_loss"))
         return has_spans and self.targets.loss_spans

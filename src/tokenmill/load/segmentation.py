@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.compiled import compiled
 from tokenmill.errors import UserError
 from tokenmill.records import Int32Array, Int64Array
 
@@ -36,12 +37,10 @@ class Segmentation:
 
     def __post_init__(self) -> None:
         edges, total = self.edges, self.num_rows * self.row_length
-        starts_of_rows = np.arange(0, total + 1, max(self.row_length, 1))
         if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
             why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
             raise UserError("segments do not cover their rows", why=why)
-        found = edges[np.searchsorted(edges, starts_of_rows)]
-        if (np.diff(edges) < 1).any() or (found != starts_of_rows).any():
+        if not _within_rows(edges, self.row_length):
             raise UserError("a segment is empty, or reaches into the next row")
 
     @staticmethod
@@ -117,3 +116,13 @@ class Segmentation:
     def _spread(self, values: Int32Array) -> Int32Array:
         """A value of each segment, at every token of it."""
         return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)
+
+
+@compiled
+def _within_rows(edges: Int32Array, row_length: int) -> bool:
+    """Whether no segment is empty or lies in two rows."""
+    for i in range(len(edges) - 1):
+        first, last = edges[i], edges[i + 1] - 1
+        if last < first or first // row_length != last // row_length:
+            return False
+    return True
