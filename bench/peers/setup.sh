@@ -26,6 +26,14 @@ environment trl torch==2.13.0
 environment trl trl==1.16.0
 environment seqpacker seqpacker==0.1.3 numpy  # builds from source where there is no wheel: needs Rust
 
-for name in gigatoken megatron datatrove trl seqpacker; do
+# The loaders. torch is named twice: alone, litdata and streaming would replace it by a later one.
+environment litdata torch==2.13.0
+environment litdata torch==2.13.0 litdata==0.2.76
+environment streaming torch==2.13.0
+environment streaming torch==2.13.0 mosaicml-streaming==0.13.0
+environment datasets torch==2.13.0
+environment datasets torch==2.13.0 datasets==5.2.0 torchdata==0.11.0
+
+for name in gigatoken megatron datatrove trl seqpacker litdata streaming datasets; do
     echo "$name: $folder/$name/bin/python"
 done

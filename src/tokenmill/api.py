@@ -12,6 +12,7 @@ import msgspec
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions
 from tokenmill.export.rows import export as _export
+from tokenmill.load import masks
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
@@ -19,10 +20,12 @@ from tokenmill.load.explanation import Origin
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.mixture import Source
-from tokenmill.load.opening import OrderOptions, open_batches
+from tokenmill.load.opening import OrderOptions, make_options, open_batches
 from tokenmill.load.opening import mix_batches as _mix_batches
 from tokenmill.load.rows import RowReader, Targets
 from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.text.options import TextStreamOptions
+from tokenmill.load.text.stream import TextStream
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
@@ -46,6 +49,7 @@ from tokenmill.store.plan import Plan, open_plan
 
 if TYPE_CHECKING:
     from tokenmill.load.loader import Loader
+    from tokenmill.load.text.loader import TextLoader
 
 
 class Dataset(_store.Dataset):
@@ -181,6 +185,32 @@ def mix(sources: Sequence[Source], **options: Any) -> Loader:
     return Loader(mix_batches(sources, **options))
 
 
+def text_loader(
+    inputs: str | Path | Sequence[str | Path],
+    tokenizer: str | Path,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    **options: Any,
+) -> TextLoader:
+    """Batches of sources kept as text, each document encoded anew in each epoch.
+
+    Options are the fields of TextStreamOptions (`dropout` for BPE, `alpha` for Unigram) and of
+    BatchOptions.
+
+    Raises:
+        UserError: an option is wrong, or the tokenizer cannot be sampled.
+    """
+    from tokenmill.load.text.loader import TextLoader
+
+    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    made_of, content = make_options((TextStreamOptions, BatchOptions), options)
+    stream = TextStream(
+        [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=world_size
+    )
+    return TextLoader(stream, content)
+
+
 def open(folder: str | Path) -> Dataset:
     """A dataset on disk, with the manifest and all sizes checked."""
     return Dataset(folder)
@@ -216,6 +246,8 @@ __all__ = [
     "Source",
     "StreamPacker",
     "Targets",
+    "TextStream",
+    "TextStreamOptions",
     "Verification",
     "build",
     "compare_plans",
@@ -224,6 +256,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "make_recipe",
+    "masks",
     "micro_batches",
     "mix",
     "mix_batches",
@@ -231,6 +264,7 @@ __all__ = [
     "open_plan",
     "recipe",
     "shortened",
+    "text_loader",
     "verify",
     "view_document",
 ]

@@ -139,12 +139,21 @@ def split_options(options: dict[str, Any]) -> tuple[OrderOptions, BatchOptions, 
     Raises:
         UserError: one is unknown, or has a wrong value.
     """
-    kinds = (OrderOptions, BatchOptions, Targets)
+    order, content, targets = make_options((OrderOptions, BatchOptions, Targets), options)
+    return order, content, targets
+
+
+def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """Flat options, each as a field of the one struct that has it.
+
+    Raises:
+        UserError: one is unknown, or has a wrong value.
+    """
     known = [name for kind in kinds for name in kind.__struct_fields__]
     if unknown := sorted(set(options) - set(known)):
         why = f"there are {', '.join(known)}"
         raise UserError(f"a loader has no option {', '.join(unknown)}", why=why)
-    return _made(OrderOptions, options), _made(BatchOptions, options), _made(Targets, options)
+    return tuple(_made(kind, options) for kind in kinds)
 
 
 def _made(kind: type[S], options: dict[str, Any]) -> S:

@@ -1,0 +1,215 @@
+"""Unigram sampling: a segmentation drawn with its probability from all that a word has.
+
+T. Kudo: Subword regularization, ACL 2018 (arXiv 1804.10959), with the full lattice (nbest -1): a
+segmentation is drawn in proportion to P(segmentation)^alpha. Sums over all paths are taken
+forwards, then tokens are drawn backwards from the end (forward filtering, backward sampling).
+
+A character that no token spells is unknown: its bytes where the model falls back to bytes, else
+the unknown token, of which neighbours become one. A character that is part of tokens but none
+itself counts as unknown only where no segmentation does without it, so that no text is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.encode.subword.draws import ONE, draw
+from tokenmill.encode.subword.pair_table import PairTable, slot_of
+from tokenmill.records import Int32Array, Int64Array
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Trie(NamedTuple):
+    """Tokens by their symbols; node 0 is the root."""
+
+    children: PairTable
+    """(node, symbol) to node."""
+    tokens: Int32Array
+    """Shape (num_nodes,): the id of the token that ends at a node, or -1."""
+    scores: FloatArray
+    """Shape (num_nodes,): its log-probability times alpha."""
+
+
+class Fallback(NamedTuple):
+    """What a symbol becomes that is in no token of the segmentation."""
+
+    ids: Int32Array
+    offsets: Int64Array
+    """Shape (num_symbols + 1,): symbol i becomes `ids[offsets[i]:offsets[i + 1]]`."""
+    unknown: int
+    """The unknown token, which is written once for neighbours."""
+
+
+class _Lattice(NamedTuple):
+    """Places between the symbols of a word, from 0 to its length; shape (length + 1,)."""
+
+    totals: FloatArray
+    """Logarithm of the sum over all paths from the start."""
+    unknowns: Int64Array
+    """Fewest unknown symbols on a path from the start."""
+    last_edges: Int64Array
+    """The edge that was found last of those that end here, or -1."""
+
+
+class _Edges(NamedTuple):
+    """Tokens that a word may be made of, in the order of their starts; shape (room,)."""
+
+    starts: Int64Array
+    tokens: Int64Array
+    """-1 for an unknown symbol."""
+    weights: FloatArray
+    links: Int64Array
+    """The edge with the same end that was found before, or -1."""
+
+
+@compiled
+def sample(
+    symbols: Int32Array, offsets: Int64Array, trie: Trie, fallback: Fallback, key: np.uint64
+) -> Int32Array:
+    """The ids of every word, one after another."""
+    longest = 0
+    for i in range(len(offsets) - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    numbers = np.empty((2, longest + 1), np.int64)
+    lattice = _Lattice(np.empty(longest + 1), numbers[0], numbers[1])
+    edges = _room_for(8 * longest + 8)
+    path = np.empty(longest, np.int64)
+    result = np.empty(4 * len(symbols), np.int32)  # a character falls back to at most four bytes
+    num_ids, draws = 0, np.uint64(0)
+    for i in range(len(offsets) - 1):
+        word = symbols[offsets[i] : offsets[i + 1]]
+        lattice.last_edges[:] = -1
+        lattice.totals[0], lattice.unknowns[0] = 0.0, 0
+        num_edges = 0
+        for place in range(len(word)):
+            if place:
+                _sum_paths(lattice, edges, place)
+            if num_edges + len(word) - place + 1 > len(edges.starts):
+                edges = _grown(edges, num_edges + len(word) - place + 1)
+            num_edges = _find_tokens(word, place, trie, lattice, edges, num_edges)
+        _sum_paths(lattice, edges, len(word))
+        length = _draw_path(lattice, edges, path, len(word), key, draws)
+        draws += np.uint64(length)
+        num_ids = _write(word, path[:length], edges, fallback, result, num_ids)
+    return result[:num_ids].copy()
+
+
+@compiled
+def _room_for(room: int) -> _Edges:
+    numbers = np.empty((3, room), np.int64)
+    return _Edges(numbers[0], numbers[1], np.empty(room), numbers[2])
+
+
+@compiled
+def _grown(edges: _Edges, room: int) -> _Edges:
+    old, grown = len(edges.starts), _room_for(max(2 * len(edges.starts), room))
+    grown.starts[:old], grown.tokens[:old] = edges.starts, edges.tokens
+    grown.weights[:old], grown.links[:old] = edges.weights, edges.links
+    return grown
+
+
+@compiled
+def _find_tokens(
+    word: Int32Array, place: int, trie: Trie, lattice: _Lattice, edges: _Edges, num_edges: int
+) -> int:
+    """Add an edge for every token that begins at a place; the new number of edges."""
+    node, stop, alone = np.int64(0), place, False
+    while node >= 0 and stop < len(word):
+        node = np.int64(trie.children.values[slot_of(trie.children, node, np.int64(word[stop]))])
+        stop += 1
+        if node >= 0 and trie.tokens[node] >= 0:
+            alone |= stop == place + 1
+            edges.starts[num_edges], edges.tokens[num_edges] = place, trie.tokens[node]
+            edges.weights[num_edges] = trie.scores[node]
+            edges.links[num_edges] = lattice.last_edges[stop]
+            lattice.last_edges[stop] = num_edges
+            num_edges += 1
+    if not alone:
+        edges.starts[num_edges], edges.tokens[num_edges] = place, -1
+        edges.weights[num_edges] = 0.0
+        edges.links[num_edges] = lattice.last_edges[place + 1]
+        lattice.last_edges[place + 1] = num_edges
+        num_edges += 1
+    return num_edges
+
+
+@compiled
+def _sum_paths(lattice: _Lattice, edges: _Edges, place: int) -> None:
+    """Fill in a place from the edges that end there, of which those with fewest unknowns count."""
+    fewest, most = len(lattice.totals), -np.inf
+    edge = lattice.last_edges[place]
+    while edge >= 0:
+        start = edges.starts[edge]
+        unknowns = lattice.unknowns[start] + (1 if edges.tokens[edge] < 0 else 0)
+        if unknowns < fewest:
+            fewest, most = unknowns, -np.inf
+        if unknowns == fewest:
+            most = max(most, lattice.totals[start] + edges.weights[edge])
+        edge = edges.links[edge]
+    total = 0.0
+    edge = lattice.last_edges[place]
+    while edge >= 0:
+        start = edges.starts[edge]
+        if lattice.unknowns[start] + (1 if edges.tokens[edge] < 0 else 0) == fewest:
+            total += math.exp(lattice.totals[start] + edges.weights[edge] - most)
+        edge = edges.links[edge]
+    lattice.unknowns[place] = fewest
+    lattice.totals[place] = most + math.log(total)
+
+
+@compiled
+def _draw_path(
+    lattice: _Lattice,
+    edges: _Edges,
+    path: Int64Array,
+    place: int,
+    key: np.uint64,
+    draws: np.uint64,
+) -> int:
+    """Draw edges from the end of a word to its start; their number."""
+    length = 0
+    while place > 0:
+        rest = np.float64(draw(key, draws + np.uint64(length))) / ONE
+        edge = lattice.last_edges[place]
+        path[length] = -1
+        while edge >= 0 and (path[length] < 0 or rest >= 0):
+            start = edges.starts[edge]
+            unknowns = lattice.unknowns[start] + (1 if edges.tokens[edge] < 0 else 0)
+            if unknowns == lattice.unknowns[place]:
+                weight = lattice.totals[start] + edges.weights[edge]
+                rest -= math.exp(weight - lattice.totals[place])
+                path[length] = edge  # the last one stands where sums were rounded
+            edge = edges.links[edge]
+        place = edges.starts[path[length]]
+        length += 1
+    return length
+
+
+@compiled
+def _write(
+    word: Int32Array,
+    path: Int64Array,
+    edges: _Edges,
+    fallback: Fallback,
+    result: Int32Array,
+    num_ids: int,
+) -> int:
+    """Write the ids of a path that was drawn from its end; the new number of ids."""
+    after_unknown = False
+    for i in range(len(path) - 1, -1, -1):
+        token, symbol = edges.tokens[path[i]], word[edges.starts[path[i]]]
+        for j in range(fallback.offsets[symbol], fallback.offsets[symbol + 1]):
+            found = fallback.ids[j] if token < 0 else np.int32(token)
+            if not (after_unknown and found == fallback.unknown):
+                result[num_ids] = found
+                num_ids += 1
+            after_unknown = found == fallback.unknown
+            if token >= 0:
+                break
+    return num_ids

@@ -1,0 +1,238 @@
+"""BPE-dropout: the merges of byte-pair encoding, each left out with a probability at each step.
+
+I. Provilkov, D. Emelianenko, E. Voita: BPE-Dropout: simple and effective subword regularization,
+ACL 2020 (arXiv 1910.13267), algorithm 1: as long as any possible merge of a word is kept, the one
+with the highest priority among those kept is applied. It is drawn anew for every possible merge
+at every step. Of equal merges the leftmost comes first, as in the `tokenizers` library.
+
+The library's own dropout differs in one point: merges that have become impossible are drawn for
+as well, and where one is kept, all that were left out so far get another chance.
+
+A **word** is what the pre-tokenizer makes. SentencePiece-style vocabularies (byte fallback) and
+those without a pre-tokenizer make one word of a whole document, in which nearly every merge would
+get another chance until it is kept. So their words are cut wherever no merge can ever cross.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.encode.subword.draws import draw, threshold
+from tokenmill.encode.subword.pair_table import PairTable, pair_table, slot_of
+from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
+from tokenmill.records import Int32Array, Int64Array
+
+Json = dict[str, Any]
+
+
+class _Merges(NamedTuple):
+    """The merges of a model; a merge is known by its rank."""
+
+    table: PairTable
+    """Pairs of ids to ranks."""
+    results: Int32Array
+    """Shape (num_merges,): the id that a merge makes."""
+
+
+class MergeSampler:
+    """Samples encodings of a BPE model."""
+
+    def __init__(self, tokenizer: Json, dropout: float) -> None:
+        model = tokenizer["model"]
+        symbol_model = {**model, "type": "BPE", "merges": [], "ignore_merges": False}
+        self._splitter = WordSplitter(tokenizer, symbol_model)
+        self._dropout = threshold(dropout)
+        merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+        vocab, prefix = model["vocab"], len(model.get("continuing_subword_prefix") or "")
+        parts = [np.array([vocab[m[side]] for m in merges], np.int32) for side in (0, 1)]
+        table = pair_table(parts[0], parts[1], np.arange(len(merges), dtype=np.int32))
+        results = np.array([vocab[left + right[prefix:]] for left, right in merges], np.int32)
+        self._merges = _Merges(table, results)
+        self._crossable = _crossable(tokenizer, merges)
+
+    def encode(self, text: str, key: np.uint64) -> Int32Array:
+        """The ids of a text; shape (num_tokens,)."""
+        words = self._splitter.split(text)
+        if self._crossable is not None:
+            offsets = _cut(words.symbols, words.offsets, self._crossable)
+            words = Words(words.symbols, offsets)
+        return _merge(*words, self._merges, self._dropout, key)
+
+
+def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
+    """Pairs of symbols between which a merge can take place; None where words stay as they are."""
+    model = tokenizer["model"]
+    vocab = model["vocab"]
+    if not model.get("byte_fallback") and tokenizer.get("pre_tokenizer"):
+        return None
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return None
+    # These stand for text that they are not spelled with.
+    opaque = {*BYTES, model.get("unk_token")}
+    if any(part in opaque for merge in merges for part in merge):
+        return None
+    lefts = np.array([vocab.get(left[-1], -1) for left, _ in merges], np.int32)
+    rights = np.array([vocab.get(right[0], -1) for _, right in merges], np.int32)
+    return pair_table(lefts, rights, np.zeros(len(merges), np.int32))
+
+
+@compiled
+def _cut(symbols: Int32Array, offsets: Int64Array, crossable: PairTable) -> Int64Array:
+    """Offsets of words, cut further between symbols that no merge can join."""
+    cuts = np.empty(len(symbols) + 1, np.int64)
+    cuts[0] = 0
+    count, word = 1, 1
+    for i in range(1, len(symbols)):
+        begins = offsets[word] == i
+        if begins:
+            word += 1
+        if begins or crossable.keys[slot_of(crossable, symbols[i - 1], symbols[i])] < 0:
+            cuts[count] = i
+            count += 1
+    if len(symbols):
+        cuts[count] = len(symbols)
+        count += 1
+    return cuts[:count].copy()
+
+
+class _Word(NamedTuple):
+    """One word while it is merged: a linked list of ids, and a heap of possible merges.
+
+    An entry of the heap is `rank << 32 | place`: the smallest is the merge to apply first.
+    """
+
+    ids: Int32Array
+    following: Int64Array
+    preceding: Int64Array
+    ranks: Int64Array
+    """The rank of the merge of an id with the one that follows, or -1."""
+    heap: Int64Array
+    left_out: Int64Array
+    """Entries that were drawn to be left out of the current step."""
+
+
+@compiled
+def _merge(
+    symbols: Int32Array, offsets: Int64Array, merges: _Merges, dropout: np.uint64, key: np.uint64
+) -> Int32Array:
+    """The ids of every word, one after another."""
+    longest = 0
+    for i in range(len(offsets) - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    links = np.empty((3, longest), np.int64)
+    room = 3 * longest  # a merge makes at most two new pairs
+    entries = np.empty((2, room), np.int64)
+    ids = np.empty(longest, np.int32)
+    word = _Word(ids, links[0], links[1], links[2], entries[0], entries[1])
+    result = np.empty(len(symbols), np.int32)
+    num_ids, draws = 0, np.uint64(0)
+    for i in range(len(offsets) - 1):
+        length = offsets[i + 1] - offsets[i]
+        if length > 1:
+            size = _begin(word, symbols[offsets[i] : offsets[i + 1]], merges)
+            draws = _apply(word, length, size, merges, (dropout, key, draws))
+        else:
+            word.ids[0], word.following[0] = symbols[offsets[i]], 1
+        place = 0
+        while place < length:
+            result[num_ids] = word.ids[place]
+            num_ids += 1
+            place = word.following[place]
+    return result[:num_ids].copy()
+
+
+@inlined
+def _begin(word: _Word, symbols: Int32Array, merges: _Merges) -> int:
+    """Fill in a word of symbols; the size of its heap."""
+    size = 0
+    for i in range(len(symbols)):
+        word.ids[i] = symbols[i]
+        word.following[i] = i + 1
+        word.preceding[i] = i - 1
+    word.ranks[len(symbols) - 1] = -1
+    for i in range(len(symbols) - 1):
+        size = _consider(word, i, i + 1, size, merges)
+    return size
+
+
+@compiled
+def _apply(
+    word: _Word,
+    length: int,
+    size: int,
+    merges: _Merges,
+    chance: tuple[np.uint64, np.uint64, np.uint64],
+) -> np.uint64:
+    """Apply merges until none is kept; how many numbers have been drawn by then."""
+    dropout, key, draws = chance
+    num_left_out = 0
+    while size:
+        entry = word.heap[0]
+        size = _pop(word.heap, size)
+        place, rank = entry & 0xFFFFFFFF, entry >> 32
+        if word.ranks[place] != rank:
+            continue  # one of the two has been merged with another
+        if dropout:
+            draws += np.uint64(1)
+            if draw(key, draws) < dropout:
+                word.left_out[num_left_out] = entry
+                num_left_out += 1
+                continue
+        for i in range(num_left_out):
+            size = _push(word.heap, size, word.left_out[i])
+        num_left_out = 0
+        right = word.following[place]
+        after, before = word.following[right], word.preceding[place]
+        word.ids[place] = merges.results[rank]
+        word.following[place] = after
+        word.ranks[right] = word.ranks[place] = -1
+        if after < length:
+            word.preceding[after] = place
+            size = _consider(word, place, after, size, merges)
+        if before >= 0:
+            size = _consider(word, before, place, size, merges)
+    return draws
+
+
+@inlined
+def _consider(word: _Word, left: int, right: int, size: int, merges: _Merges) -> int:
+    """Note the merge of two neighbours, if there is one; the new size of the heap."""
+    rank = np.int64(merges.table.values[slot_of(merges.table, word.ids[left], word.ids[right])])
+    word.ranks[left] = rank
+    return _push(word.heap, size, (rank << 32) | left) if rank >= 0 else size
+
+
+@inlined
+def _push(heap: Int64Array, size: int, entry: int | np.int64) -> int:
+    """Add an entry to a binary heap, the smallest first; the new size."""
+    child = size
+    while child:
+        parent = (child - 1) >> 1
+        if heap[parent] <= entry:
+            break
+        heap[child] = heap[parent]
+        child = parent
+    heap[child] = entry
+    return size + 1
+
+
+@inlined
+def _pop(heap: Int64Array, size: int) -> int:
+    """Remove the smallest entry; the new size."""
+    size -= 1
+    entry = heap[size]
+    place = 0
+    child = 1
+    while child < size:
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if entry <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place = child
+        child = 2 * place + 1
+    heap[place] = entry
+    return size

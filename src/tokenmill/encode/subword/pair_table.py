@@ -1,0 +1,54 @@
+"""Pairs of ids to numbers: an open-addressing hash table that compiled functions can look into."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.records import Int32Array, Int64Array
+
+NOTHING = -1
+
+
+class PairTable(NamedTuple):
+    """Slots of the table; their number is a power of two and at least twice that of the pairs."""
+
+    keys: Int64Array
+    """Shape (num_slots,): `left << 32 | right`, or -1 where a slot is free."""
+    values: Int32Array
+    """Shape (num_slots,)."""
+
+
+def pair_table(lefts: Int32Array, rights: Int32Array, values: Int32Array) -> PairTable:
+    """A table of pairs, shape (n,) each, of numbers from 0 on; of equal pairs the last one counts.
+
+    Pairs with a negative member are left out.
+    """
+    size = 1 << max(2 * len(lefts), 2).bit_length()
+    table = PairTable(np.full(size, NOTHING, np.int64), np.full(size, NOTHING, np.int32))
+    _fill(table, lefts, rights, values)
+    return table
+
+
+@inlined
+def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np.int64:
+    """The slot that holds a pair, or the free one where it would stand."""
+    key = (np.int64(left) << np.int64(32)) | np.int64(right)
+    mask = np.int64(len(table.keys) - 1)
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    slot = np.int64(mixed >> np.uint64(32)) & mask
+    while table.keys[slot] != key and table.keys[slot] != NOTHING:
+        slot = (slot + np.int64(1)) & mask
+    return slot
+
+
+@compiled
+def _fill(table: PairTable, lefts: Int32Array, rights: Int32Array, values: Int32Array) -> None:
+    for i in range(len(lefts)):
+        if lefts[i] < 0 or rights[i] < 0:
+            continue
+        slot = slot_of(table, lefts[i], rights[i])
+        table.keys[slot] = (np.int64(lefts[i]) << np.int64(32)) | np.int64(rights[i])
+        table.values[slot] = values[i]

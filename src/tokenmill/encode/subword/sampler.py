@@ -1,0 +1,100 @@
+"""Texts to sampled ids: what the rest of tokenmill asks for subword regularisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.subword.merges import MergeSampler
+from tokenmill.encode.subword.unigram import UnigramSampler
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.permutation import UInt64Array
+from tokenmill.records import Int32Array, TokenBatch
+
+
+class _ModelSampler(Protocol):
+    def encode(self, text: str, key: np.uint64) -> Int32Array: ...
+
+
+class SubwordSampler:
+    """Samples an encoding of each text, by BPE-dropout or from a Unigram model.
+
+    The ids are a function of the text, its key and the tokenizer alone. `dropout` in [0, 1] is
+    the probability with which a merge of a BPE model is left out; `alpha` >= 0 sharpens the
+    distribution of a Unigram model (0: every segmentation is as likely as another). With a
+    dropout of 0 or an alpha of infinity nothing is random, and the reference encodes.
+
+    Raises:
+        UserError: the tokenizer is no tokenizer.json with a BPE or Unigram model, or the rate is
+            of the other model or out of range.
+    """
+
+    def __init__(
+        self, file: TokenizerFile, *, dropout: float | None = None, alpha: float | None = None
+    ) -> None:
+        tokenizer = _sampleable(file)
+        _check_rates(tokenizer["model"]["type"], dropout, alpha, file.origin)
+        self.dropout, self.alpha = dropout, alpha
+        self.reference = HuggingFaceReference(file, control_tokens=False)
+        self._sampler: _ModelSampler | None = None
+        if dropout:
+            self._sampler = MergeSampler(tokenizer, dropout)
+        elif alpha is not None and alpha < math.inf:
+            self._sampler = UnigramSampler(tokenizer, alpha, file.origin)
+
+    def encode(self, texts: Sequence[str], keys: UInt64Array) -> TokenBatch:
+        """The ids of every text, sampled by its key (shape (n,), see `draws.document_keys`).
+
+        Raises:
+            EngineError: the library that normalizes and splits the texts failed.
+        """
+        if self._sampler is None:
+            return self.reference.encode(texts)
+        arrays = [
+            self._sampler.encode(text, key).astype(np.uint32)
+            for text, key in zip(texts, keys, strict=True)
+        ]
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
+        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+
+def _sampleable(file: TokenizerFile) -> dict[str, Any]:
+    """The tokenizer.json, its model's type filled in where an old file leaves it out."""
+    if file.kind != "huggingface":
+        raise UserError(
+            "the tokenizer cannot be sampled",
+            where=file.origin,
+            why=f"it is a {file.kind} file; merges or pieces are taken from tokenizer.json",
+            hint="convert it to tokenizer.json, and check that it encodes the same",
+        )
+    tokenizer: dict[str, Any] = msgspec.json.decode(file.data)
+    model = tokenizer["model"]
+    has_list = isinstance(model.get("vocab"), list)
+    kind = model.setdefault("type", "BPE" if "merges" in model else "Unigram" * has_list)
+    if kind not in ("BPE", "Unigram"):
+        raise UserError(
+            "the tokenizer cannot be sampled",
+            where=file.origin,
+            why=f"its model is {kind or 'of an unknown type'}; BPE has dropout, and Unigram alpha",
+            hint="encode it without sampling, or take a tokenizer with a BPE or Unigram model",
+        )
+    return tokenizer
+
+
+def _check_rates(kind: str, dropout: float | None, alpha: float | None, origin: str) -> None:
+    wanted, other = ("dropout", alpha) if kind == "BPE" else ("alpha", dropout)
+    rate = dropout if kind == "BPE" else alpha
+    if rate is None or other is not None:
+        why = f"its model is {kind}, which is sampled by {wanted} and nothing else"
+        hint = f"give {wanted} alone"
+        raise UserError("the wrong rate for the tokenizer", where=origin, why=why, hint=hint)
+    largest = 1.0 if kind == "BPE" else math.inf
+    if not 0 <= rate <= largest:
+        raise UserError(f"{wanted} is out of range", why=f"got {rate}; it is in [0, {largest}]")

@@ -1,0 +1,221 @@
+"""Which tiles of an attention matrix are empty, full or partial, from boundaries alone.
+
+Tiles of 4 queries by 4 keys, causal, segments of 8 and 4 tokens (`#` full, `+` partial):
+
+    queries 0-3     + . .
+    queries 4-7     # + .
+    queries 8-11    . . +      a kernel skips `.` and does not ask the mask in `#`
+
+A tile is cut at segment boundaries into pieces, each of one segment. A piece is decided by the
+spans of its positions (`spans.py`), else by its corners, and only what is left is evaluated
+element by element. Tiles that no segment connects are never looked at, so the work is that of the
+segments, not of rows squared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.compiled import compiled
+from tokenmill.errors import UserError
+from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
+from tokenmill.load.masks.grid import Grid
+from tokenmill.load.masks.spans import Outcome, Span, SpanTable
+from tokenmill.load.segmentation import BoolArray
+from tokenmill.records import Int32Array, Int64Array
+
+PIECES_AT_ONCE = 1 << 20
+ELEMENTS_AT_ONCE = 1 << 22
+"""They bound what is held at once, to tens of megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tiles with visible elements; arrays have shape (num_rows, query tiles, key tiles)."""
+
+    partial: BoolArray
+    """Some elements are visible, or the tile is cut off by the end of its row."""
+    full: BoolArray
+    """All elements are visible."""
+
+
+def find_tiles(mask: Mask, grid: Grid, block_size: tuple[int, int] = (128, 128)) -> Tiles:
+    """Tiles of `block_size` (queries, keys), counted from the first query and the first key.
+
+    Raises:
+        UserError: the grid lacks what the mask needs, or a block has no tokens.
+    """
+    grid.check(mask)
+    if min(block_size) < 1:
+        raise UserError("a block has no tokens", why=f"block_size is {block_size}")
+    queries = _strips(grid, grid.first_query, block_size[0])
+    keys = _strips(grid, 0, block_size[1])
+    shape = (grid.num_rows, queries.num_tiles, keys.num_tiles)
+    tiles = Tiles(np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+    decider = _Decider(mask, grid, (queries, keys), block_size)
+    for q, k in _pieces(queries, keys, len(grid.segmentation)):
+        answer = decider.decide(q, k)
+        whole = (queries.sizes == block_size[0])[q] & (keys.sizes == block_size[1])[k]
+        full = answer.every & whole
+        for flags, chosen in ((tiles.full, full), (tiles.partial, ~answer.none & ~full)):
+            at = q[chosen]
+            flags[queries.rows[at], queries.tiles[at], keys.tiles[k[chosen]]] = True
+    return tiles
+
+
+def ordered(flags: BoolArray) -> tuple[Int32Array, Int32Array]:
+    """Tiles of each query tile, as FlexAttention lists them.
+
+    Args:
+        flags: shape (num_rows, query tiles, key tiles).
+
+    Returns:
+        How many are set, shape (num_rows, query tiles), and indices, shape of `flags`: of those
+        that are set, then of the others, both ascending.
+    """
+    counts = np.zeros(flags.shape[:-1], np.int32)
+    indices = np.empty(flags.shape, np.int32)
+    _order(np.ascontiguousarray(flags), counts, indices)
+    return counts, indices
+
+
+@compiled
+def _order(flags: BoolArray, counts: Int32Array, indices: Int32Array) -> None:
+    for row in range(flags.shape[0]):
+        for query in range(flags.shape[1]):
+            count = 0
+            for key in range(flags.shape[2]):
+                count += flags[row, query, key]
+            counts[row, query] = count
+            first, other = 0, count
+            for key in range(flags.shape[2]):
+                if flags[row, query, key]:
+                    indices[row, query, first] = key
+                    first += 1
+                else:
+                    indices[row, query, other] = key
+                    other += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    """Tokens of one segment in one tile, one side of a piece; arrays have shape (num_strips,)."""
+
+    rows: Int64Array
+    tiles: Int64Array
+    segments: Int32Array
+    firsts: Int32Array
+    """Positions in the segment: of the first token and of the last."""
+    lasts: Int32Array
+    num_tiles: int
+
+    @property
+    def sizes(self) -> Int32Array:
+        return self.lasts - self.firsts + 1
+
+
+def _strips(grid: Grid, first: int, block_size: int) -> _Strips:
+    """Strips of all rows, from column `first` on, in tiles counted from there."""
+    length, edges = grid.row_length, grid.segmentation.edges
+    num_tiles = -(-(length - first) // block_size)
+    tile_starts = np.arange(num_tiles) * block_size + first
+    row_starts = np.arange(grid.num_rows) * length
+    cuts = np.union1d(edges, row_starts[:, None] + tile_starts)
+    rows, columns = np.divmod(cuts[:-1], max(length, 1))
+    inside = columns >= first
+    starts, sizes = cuts[:-1][inside], np.diff(cuts)[inside]
+    segments = np.searchsorted(edges, starts, side="right") - 1
+    firsts = starts - edges[segments]
+    return _Strips(
+        rows[inside],
+        (columns[inside] - first) // block_size,
+        segments.astype(np.int32),
+        firsts.astype(np.int32),
+        (firsts + sizes - 1).astype(np.int32),
+        num_tiles,
+    )
+
+
+def _pieces(
+    queries: _Strips, keys: _Strips, num_segments: int
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Pairs of strips that share a segment, as indices of both; many at a time."""
+    first_keys = np.searchsorted(keys.segments, np.arange(num_segments + 1))
+    firsts = first_keys[queries.segments]
+    counts = first_keys[queries.segments + 1] - firsts
+    offsets = offsets_from_lengths(counts)
+    begin = 0
+    while begin < len(counts):
+        limit = offsets[begin] + PIECES_AT_ONCE
+        end = max(int(np.searchsorted(offsets, limit, side="right")) - 1, begin + 1)
+        q = np.repeat(np.arange(begin, end), counts[begin:end])
+        k = np.arange(offsets[begin], offsets[end]) + (firsts - offsets[:-1])[q]
+        yield q, k
+        begin = end
+
+
+class _Decider:
+    """Says of pieces whether none, some or all of their elements are visible."""
+
+    def __init__(
+        self,
+        mask: Mask,
+        grid: Grid,
+        sides: tuple[_Strips, _Strips],
+        block_size: tuple[int, int],
+    ) -> None:
+        longest = grid.segmentation.max_length
+        self._on_spans = with_tables(mask, longest, SpanTable)
+        self._on_arrays = with_tables(mask, longest, np.asarray)
+        self._grid, self._sides = grid, sides
+        q, k = (np.arange(size, dtype=np.int32) for size in block_size)
+        self._elements = q[:, None], k
+        self._corners = q[[0, -1], None], k[[0, -1]]
+
+    def decide(self, *pieces: Int64Array) -> Outcome:
+        """One answer for each piece."""
+        q, k = (self._spans(*side) for side in zip(self._sides, pieces, strict=True))
+        answer: Outcome = visible(self._on_spans, q, k)
+        for part, some, every in self._evaluated(answer, pieces, self._corners):
+            answer.none[part] &= ~some
+            answer.every[part] &= every
+        for part, some, every in self._evaluated(answer, pieces, self._elements):
+            exact = Outcome.of(some, every)
+            answer.none[part], answer.mixed[part] = exact.none, exact.mixed
+            answer.every[part] = exact.every
+        return answer
+
+    def _evaluated(
+        self, answer: Outcome, pieces: tuple[Int64Array, ...], offsets: tuple[Int32Array, ...]
+    ) -> Iterator[tuple[Int64Array, BoolArray, BoolArray]]:
+        """Undecided pieces: whether some of their elements at `offsets` are seen, and all."""
+        undecided = np.flatnonzero(answer.undecided)
+        step = max(ELEMENTS_AT_ONCE // (offsets[0].size * offsets[1].size), 1)
+        for begin in range(0, len(undecided), step):
+            part = undecided[begin : begin + step]
+            q, k = (
+                self._tokens(strips, chosen[part], at)
+                for strips, chosen, at in zip(self._sides, pieces, offsets, strict=True)
+            )
+            seen = visible(self._on_arrays, q, k)
+            yield part, seen.any((1, 2)), seen.all((1, 2))
+
+    def _spans(self, strips: _Strips, chosen: Int64Array) -> Tokens:
+        """What rules know of some strips as wholes."""
+        positions = Span(strips.firsts[chosen], strips.lasts[chosen])
+        return self._grid.tokens(strips.segments[chosen], positions, lambda v: Span(v, v))
+
+    def _tokens(self, strips: _Strips, chosen: Int64Array, offsets: Int32Array) -> Tokens:
+        """What rules know of tokens of some strips; `offsets` broadcast against (chosen, 1, 1).
+
+        A strip's last token stands for all that would lie behind it: to meet a token again changes
+        neither whether some elements are visible nor whether all are.
+        """
+        firsts, lasts = (ends[chosen][:, None, None] for ends in (strips.firsts, strips.lasts))
+        positions = np.minimum(firsts + offsets, lasts)
+        segments = strips.segments[chosen]
+        return self._grid.tokens(segments, positions, lambda v: v[:, None, None])

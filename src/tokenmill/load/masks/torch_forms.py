@@ -1,0 +1,138 @@
+"""Forms of a mask for PyTorch: tensors for SDPA, `mask_mod` and `BlockMask` for FlexAttention.
+
+    block = block_mask(Causal() & Window(1024), Grid(segmentation), device="cuda")
+    flex_attention(query, key, value, block_mask=block)
+
+`block_mask` finds its tiles from boundaries and never evaluates rows squared; it holds what
+`create_block_mask` would. Import this module by its name: it alone needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from tokenmill.load.masks.bias import alibi_slopes
+from tokenmill.load.masks.blocks import find_tiles, ordered
+from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
+from tokenmill.load.masks.forms import check_additive, dense
+from tokenmill.load.masks.grid import Grid
+
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Device = torch.device | str
+
+
+def sdpa_mask(mask: Mask, grid: Grid, device: Device = "cpu") -> Tensor:
+    """True where a query sees a key: bool of (num_rows, 1, num_queries, row_length).
+
+    Raises:
+        UserError: the grid lacks what the mask needs.
+    """
+    return torch.from_numpy(dense(mask, grid)[:, None]).to(device)
+
+
+def additive(
+    mask: Mask,
+    grid: Grid,
+    dtype: torch.dtype = torch.float32,
+    value: float = -np.inf,
+    device: Device = "cpu",
+) -> Tensor:
+    """0 where a query sees a key and `value` elsewhere: of (num_rows, 1, num_queries, row_length).
+
+    For SDPA, in the dtype of the queries, and for Hugging Face models as a 4-D `attention_mask`.
+
+    Raises:
+        UserError: `value` is no negative number of that dtype, or the grid lacks what the mask
+            needs.
+    """
+    hidden = torch.tensor(value, dtype=torch.float64).to(dtype)
+    check_additive(value, hidden.item(), str(dtype))
+    seen = sdpa_mask(mask, grid, device)
+    return torch.where(seen, torch.zeros((), dtype=dtype, device=device), hidden.to(device))
+
+
+def mask_mod(mask: Mask, grid: Grid, device: Device = "cpu") -> MaskMod:
+    """A function (b, h, q_idx, kv_idx) for FlexAttention; query 0 is the first that there is.
+
+    Raises:
+        UserError: the grid lacks what the mask needs.
+    """
+    grid.check(mask)
+    rule = with_tables(mask, grid.segmentation.max_length, _on(device))
+    keys, first_query = grid.keys, grid.first_query
+    names = ("segment", "position", "prefix", "task")
+    fields = [getattr(keys, name) for name in names]
+    tables = [None if field is None else _on(device)(field) for field in fields]
+
+    def mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:  # noqa: ARG001
+        q = Tokens(*(None if table is None else table[b, q_idx + first_query] for table in tables))
+        k = Tokens(*(None if table is None else table[b, kv_idx] for table in tables))
+        seen: Tensor = visible(rule, q, k)
+        return seen
+
+    return mod
+
+
+def block_mask(
+    mask: Mask,
+    grid: Grid,
+    block_size: int | tuple[int, int] = 128,
+    device: Device = "cpu",
+) -> BlockMask:
+    """The BlockMask of all rows and any number of heads, with full tiles apart.
+
+    Args:
+        mask: what queries see.
+        grid: the rows of the batch.
+        block_size: tokens of a tile; of queries and of keys, if they differ.
+        device: where its tensors go.
+
+    Raises:
+        UserError: the grid lacks what the mask needs, or a block has no tokens.
+    """
+    sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
+    tiles = find_tiles(mask, grid, sizes)
+    tables: dict[str, Any] = {}
+    for prefix, flags in (("", tiles.partial), ("full_", tiles.full)):
+        for side, seen in (("kv", flags), ("q", flags.transpose(0, 2, 1))):
+            counts, indices = ordered(seen)
+            tables[f"{prefix}{side}_num_blocks"] = _on(device)(counts[:, None])
+            tables[f"{prefix}{side}_indices"] = _on(device)(indices[:, None])
+    return BlockMask(
+        seq_lengths=(grid.row_length - grid.first_query, grid.row_length),
+        BLOCK_SIZE=sizes,
+        mask_mod=mask_mod(mask, grid, device),
+        **tables,
+    )
+
+
+def alibi_score_mod(grid: Grid, num_heads: int, device: Device = "cpu") -> ScoreMod:
+    """ALiBi for FlexAttention: score - slope * |q - k|, to go with a mask.
+
+    Raises:
+        UserError: there are no heads.
+    """
+    slopes, first_query = _on(device)(alibi_slopes(num_heads)), grid.first_query
+
+    def mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:  # noqa: ARG001
+        return score - slopes[h] * (q_idx + first_query - kv_idx).abs()
+
+    return mod
+
+
+def _on(device: Device) -> Callable[[npt.NDArray[Any]], Tensor]:
+    """Makes tensors; on the CPU they share their memory, if it may be written to."""
+
+    def tensor(array: npt.NDArray[Any]) -> Tensor:
+        # torch.tensor would copy with all its threads, which takes longest where cores are busy.
+        return torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
+
+    return tensor

@@ -1,0 +1,1 @@
+"""Text in, training rows out: for sources whose encoding is sampled anew in each epoch."""

@@ -1,0 +1,67 @@
+"""Batches of a text stream as PyTorch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import IterableDataset, get_worker_info
+
+from tokenmill.errors import UserError
+from tokenmill.load.buffers import Buffers
+from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
+from tokenmill.load.loader import as_tensors
+from tokenmill.load.rows import Layout, Rows
+from tokenmill.load.text.stream import TextStream
+
+
+class TextLoader(IterableDataset[Batch]):
+    """The batches of one rank of a text stream.
+
+    A DataLoader may have one worker: each would encode the whole stream.
+
+    Raises:
+        UserError: an option is wrong, or needs a plan: positions that go on in a document, and
+            labels of a masked language model.
+    """
+
+    def __init__(self, stream: TextStream, options: BatchOptions) -> None:
+        problem = options.problems()
+        if options.positions == "document" or options.masked_lm is not None:
+            problem = "a text stream has no positions in documents, and no masked_lm"
+        if problem:
+            raise UserError("an option of the batches is wrong", why=problem)
+        self.stream, self.options = stream, options
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches from where the stream stands, as tensors."""
+        worker = get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            hint = "num_workers=1, or 0"
+            raise UserError("each worker would encode the whole stream", hint=hint)
+        for rows in self.stream:
+            yield as_tensors(columns_of(self._content(rows)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands: see `TextStream.state_dict`."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken: see `TextStream.load_state_dict`."""
+        self.stream.load_state_dict(state)
+
+    def _content(self, rows: Rows) -> BatchContent:
+        nowhere = np.zeros(len(rows.ids), np.int64)
+        most = self.stream.most_segments
+        return BatchContent(
+            rows=rows,
+            layout=Layout(*(nowhere[:0] for _ in Layout.__slots__)),
+            epochs=nowhere,
+            sequences=nowhere,
+            sources=nowhere,
+            most_segments=len(rows.ids) * most if most else len(rows.segmentation),
+            seed=0,
+            options=self.options,
+            buffers=Buffers(),
+        )

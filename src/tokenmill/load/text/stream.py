@@ -1,0 +1,243 @@
+"""Training rows from sources kept as text, every document sampled anew in each epoch.
+
+    documents ─▶ sampled ids ─▶ prefix, EOS ─▶ pieces ─▶ StreamPacker ─▶ rows ─▶ batches
+
+The encoding of a document is a function of seed, epoch and the document's number. Documents come
+in the order of the sources, and packing goes on over the end of an epoch; sequences are closed
+at the end of the last one. Rows without a token fill up the last batch, so nothing is left out.
+
+Every rank computes the whole stream and keeps its part of each batch: encoding costs as many
+processors as there are ranks, and the rows are the same for any number of ranks.
+
+A state holds numbers and strings, no text and no tokens: where the portion of documents begins
+that the last batch was made of, what the packer held there, and where the documents lie of which
+it held pieces. A resume reads and encodes those again, then the portion, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.encode.boundary_policy import resolve_boundary_tokens
+from tokenmill.encode.subword.sampler import SubwordSampler
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
+from tokenmill.errors import UserError
+from tokenmill.load.rows import Rows
+from tokenmill.load.text.documents import Place, TextDocuments
+from tokenmill.load.text.options import TextStreamOptions, checked_options, share_of_batch
+from tokenmill.load.text.pieces import DocumentEncoder, Key, PieceStore
+from tokenmill.load.text.rows import Piece, RowShape
+from tokenmill.load.text.state import (
+    Cursor,
+    Origin,
+    StreamCounts,
+    StreamState,
+    Waypoint,
+    checked_state,
+)
+from tokenmill.pack.long_documents import cut
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.streaming import StreamPacker
+from tokenmill.read.fields import Fields
+from tokenmill.records import DocumentBatch, Segments, Sequences
+
+
+class TextStream:
+    """An iterator of batches of rows; it goes on where it stands.
+
+    `inputs` are files, folders and globs, `tokenizer` is what `load_tokenizer_file` takes. Rank
+    `rank` of `world_size` is given the rows [rank, rank + 1) * batch_size / world_size of each
+    batch.
+
+    Raises:
+        UserError: an option cannot be carried out.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        tokenizer: str,
+        options: TextStreamOptions,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self._options = options = checked_options(options)
+        self._share = share_of_batch(options.batch_size, rank, world_size)
+        fields = Fields(text=options.text_field, separator=options.separator)
+        self._documents = TextDocuments(inputs, fields, options.format)
+        file = load_tokenizer_file(tokenizer)
+        sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)
+        boundary = resolve_boundary_tokens(sampler.reference, file, options.eos, options.pad)
+        pad_id = boundary.eos_id if boundary.pad_id is None else boundary.pad_id
+        self._encoder = DocumentEncoder(sampler, boundary, options.seed)
+        length = options.sequence_length
+        self._shape = RowShape(length, options.labels, pad_id)
+        self._identity = {
+            "sources": self._documents.identity,
+            "tokenizer": {
+                "sha256": file.sha256,
+                "version of tokenizers": sampler.reference.version,
+                "prefix": list(boundary.prefix),
+                "eos_id": boundary.eos_id,
+                "pad_id": pad_id,
+            },
+            "options": msgspec.to_builtins(msgspec.structs.replace(options, max_bad=0.0)),
+        }
+        self._begin(Waypoint(packer=self._new_packer().state_dict()))
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What has been read so far, over all epochs, records that could not be read included."""
+        return self._counts
+
+    @property
+    def most_segments(self) -> int | None:
+        """That a row can have, padding included; None where there is no bound."""
+        most = self._options.max_segments
+        return None if most is None else most + 1
+
+    def __iter__(self) -> Iterator[Rows]:
+        return self
+
+    def __next__(self) -> Rows:
+        """The next batch of this rank: batch_size / world_size rows of `sequence_length` tokens.
+
+        Raises:
+            DataError: a source is damaged, or more records are bad than `max_bad` allows.
+        """
+        size = self._options.batch_size
+        sequences: list[list[Piece]] = []
+        while len(sequences) < size:
+            rows = self._rows[self._given : self._given + size - len(sequences)]
+            if not rows and not self._pack_portion():
+                break
+            sequences += [self._pieces.take(row) for row in rows]
+            self._given += len(rows)
+        if not sequences:
+            raise StopIteration
+        sequences += [[]] * (size - len(sequences))
+        self._settled = (self._before, self._given)
+        return self._shape.rows(sequences[self._share])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands after the last batch: numbers, strings and lists of them."""
+        before, given = self._settled
+        state = StreamState(identity=self._identity, before=before, rows_given=given)
+        found: dict[str, Any] = msgspec.to_builtins(state)
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken; the number of ranks may be another.
+
+        Raises:
+            UserError: it is the state of something else; the message names the difference.
+            InputChangedError: the sources are not those that it was taken of.
+        """
+        found = checked_state(state, self._identity)
+        self._begin(found.before)
+        columns = found.before.packer["segments"][:3]
+        keys: list[Key] = list(zip(*columns, strict=True))
+        self._pieces.restore(keys, found.before.origins, self._documents, self._encoder)
+        if found.rows_given:
+            self._pack_portion()
+        if found.rows_given > len(self._rows):
+            why = f"{found.rows_given} rows were given out of {len(self._rows)}"
+            raise UserError("not the state of a text stream", why=why)
+        for row in self._rows[: found.rows_given]:
+            self._pieces.take(row)
+        self._given = found.rows_given
+        self._settled = (found.before, found.rows_given)
+
+    def _begin(self, at: Waypoint) -> None:
+        """Stand at a waypoint, with no piece in memory."""
+        self._packer = self._new_packer()
+        self._packer.load_state_dict(at.packer)
+        self._pieces = PieceStore()
+        self._cursor, self._counts = at.cursor, at.counts
+        self._origins = {origin.number: origin for origin in at.origins}
+        self._portions: Iterator[tuple[int, Place, DocumentBatch]] | None = self._read(at.cursor)
+        self._rows: list[list[Key]] = []  # of the portion that was packed last
+        self._given, self._before = 0, at
+        self._settled = (at, 0)
+
+    def _new_packer(self) -> StreamPacker:
+        options = self._options
+        return StreamPacker(
+            options.sequence_length,
+            open_sequences=options.open_sequences,
+            max_segments=options.max_segments,
+        )
+
+    def _read(self, start: Cursor) -> Iterator[tuple[int, Place, DocumentBatch]]:
+        """Epoch, place and documents of every portion from a cursor on."""
+        place = Place(start.extent, start.batch)
+        for epoch in range(start.epoch, self._options.epochs):
+            for found, batch in self._documents.read(place):
+                yield epoch, found, batch
+            self._counts.judge(self._options.max_bad)
+            place = Place(0, 0)
+
+    def _pack_portion(self) -> bool:
+        """Pack the next documents; False where everything has been given out."""
+        if self._portions is None:
+            return False
+        before = self._waypoint()
+        found = next(self._portions, None)
+        if found is None:
+            self._portions = None
+            self._rows = _keys_by_row(self._packer.finish())
+        else:
+            self._rows = self._pack(*found)
+        self._before, self._given = before, 0
+        return True
+
+    def _pack(self, epoch: int, place: Place, batch: DocumentBatch) -> list[list[Key]]:
+        """Encode, cut and pack documents; the rows that are complete with them."""
+        cursor = self._cursor
+        ordinal = cursor.ordinal if epoch == cursor.epoch else 0
+        ids, offsets = self._encoder.encode(batch.texts, epoch, ordinal)
+        lengths = np.diff(offsets).astype(np.int32)
+        packed = np.flatnonzero(lengths).astype(np.int32)
+        options = PackOptions(sequence_length=self._options.sequence_length)
+        pieces, _ = cut(packed, lengths, options)
+        numbers = pieces.segments.documents.astype(np.int64) + cursor.number
+        segments = Segments(numbers, pieces.segments.starts, pieces.segments.lengths)  # type: ignore[arg-type]
+        keys = _keys(segments)
+        self._pieces.add(keys, cursor.number, ids, offsets)
+        rows = _keys_by_row(self._packer.push(Pieces(segments, pieces.sizes)))
+        self._pieces.detach(set(keys).difference(*rows))
+        for index in packed.tolist():
+            number = cursor.number + index
+            self._origins[number] = Origin(number, epoch, ordinal + index, *place, index)
+        self._counts = self._counts.plus(batch, len(packed), len(ids))
+        self._cursor = Cursor(
+            epoch=epoch,
+            extent=place.extent,
+            batch=place.batch + 1,
+            ordinal=ordinal + len(batch.texts),
+            number=cursor.number + len(batch.texts),
+        )
+        return rows
+
+    def _waypoint(self) -> Waypoint:
+        packer = self._packer.state_dict()
+        origins = [self._origins[number] for number in sorted(set(packer["segments"][0]))]
+        self._origins = {origin.number: origin for origin in origins}
+        return Waypoint(packer=packer, cursor=self._cursor, origins=origins, counts=self._counts)
+
+
+def _keys(segments: Segments) -> list[Key]:
+    columns = (segments.documents, segments.starts, segments.lengths)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _keys_by_row(sequences: Sequences) -> list[list[Key]]:
+    keys = _keys(sequences.segments)
+    return [keys[first:stop] for first, stop in pairwise(sequences.offsets.tolist())]
