@@ -27,16 +27,16 @@ test: $(SETUP)  ## every test but the long trials
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
-	$(BIN)/ruff format --check src tests bench demo
-	$(BIN)/ruff check src tests bench demo
+	$(BIN)/ruff format --check src tests bench demo examples
+	$(BIN)/ruff check src tests bench demo examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
 
 .PHONY: format
 format: $(SETUP)  ## format the code, and mend what lint can mend
-	$(BIN)/ruff format src tests bench demo
-	$(BIN)/ruff check --fix src tests bench demo
+	$(BIN)/ruff format src tests bench demo examples
+	$(BIN)/ruff check --fix src tests bench demo examples
 
 .PHONY: soak
 soak: $(SETUP)  ## long trials: 1,000 kills, memory over a long run

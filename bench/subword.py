@@ -107,7 +107,7 @@ def resume(path: Path, options: argparse.Namespace) -> None:
     """Run a stream, and resume it at some batches."""
     from tokenmill.load.text.stream import TextStream, TextStreamOptions
 
-    made = TextStreamOptions(sequence_length=2048, batch_size=16, dropout=options.dropout)
+    made = TextStreamOptions(sequence_length=2048, global_batch_size=16, dropout=options.dropout)
     inputs = [str(each) for each in options.corpus]
     stream = TextStream(inputs, str(path), made)
     states: list[str] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ class Dataset(_store.Dataset):
 
     def loader(self, plan: Plan | str | Path | None = None, **options: Any) -> Loader:
         """`batches`, as PyTorch tensors: for a loop, a DataLoader, or a trainer."""
-        from tokenmill.load.loader import Loader
+        with _needs_torch():
+            from tokenmill.load.loader import Loader
 
         return Loader(self.batches(plan, **options))
 
@@ -180,7 +182,8 @@ def mix_batches(sources: Sequence[Source], **options: Any) -> Batches:
 
 def mix(sources: Sequence[Source], **options: Any) -> Loader:
     """`mix_batches`, as PyTorch tensors."""
-    from tokenmill.load.loader import Loader
+    with _needs_torch():
+        from tokenmill.load.loader import Loader
 
     return Loader(mix_batches(sources, **options))
 
@@ -196,13 +199,16 @@ def text_loader(
     """Batches of sources kept as text, each document encoded anew in each epoch.
 
     Options are the fields of TextStreamOptions (`dropout` for BPE, `alpha` for Unigram) and of
-    BatchOptions.
+    BatchOptions; `batch_size`, of each rank, may stand for `global_batch_size`.
 
     Raises:
         UserError: an option is wrong, or the tokenizer cannot be sampled.
     """
-    from tokenmill.load.text.loader import TextLoader
+    with _needs_torch():
+        from tokenmill.load.text.loader import TextLoader
 
+    if "batch_size" in options:
+        options["global_batch_size"] = options.pop("batch_size") * world_size
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     made_of, content = make_options((TextStreamOptions, BatchOptions), options)
     stream = TextStream(
@@ -214,6 +220,15 @@ def text_loader(
 def open(folder: str | Path) -> Dataset:
     """A dataset on disk, with the manifest and all sizes checked."""
     return Dataset(folder)
+
+
+@contextmanager
+def _needs_torch() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        hint = "pip install 'tokenmill[torch]'; Dataset.batches gives NumPy arrays without it"
+        raise UserError("tensors need PyTorch", why=str(error), hint=hint) from error
 
 
 def _opened(dataset: Dataset | str | Path) -> Dataset:

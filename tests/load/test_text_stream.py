@@ -29,7 +29,7 @@ from tokenmill.read import units
 
 LENGTH, BATCH = 64, 4
 OPTIONS = TextStreamOptions(
-    sequence_length=LENGTH, batch_size=BATCH, dropout=0.3, epochs=2, seed=5, open_sequences=6
+    sequence_length=LENGTH, global_batch_size=BATCH, dropout=0.3, epochs=2, seed=5, open_sequences=6
 )
 
 
@@ -135,7 +135,7 @@ class TestResume:
             ({"seed": 6}, "options.seed is 5 there and 6 here"),
             ({"dropout": 0.2}, "options.dropout is 0.3 there and 0.2 here"),
             ({"sequence_length": 32}, "options.sequence_length is 64 there and 32 here"),
-            ({"batch_size": 8}, "options.batch_size is 4 there and 8 here"),
+            ({"global_batch_size": 8}, "options.global_batch_size is 4 there and 8 here"),
             ({"eos": "a"}, "tokenizer.eos_id is"),
         ],
     )
@@ -254,7 +254,7 @@ class TestRows:
         found = {}
         for labels in ("aligned", "next"):
             options = TextStreamOptions(
-                sequence_length=6, batch_size=2, dropout=1.0, labels=labels, pad="!", eos="!"
+                sequence_length=6, global_batch_size=2, dropout=1.0, labels=labels, pad="!", eos="!"
             )
             (rows,) = list(TextStream([str(path)], str(tokenizer_path), options))
             found[labels] = rows
@@ -275,7 +275,7 @@ class TestRows:
     def test_the_last_batch_is_filled_with_empty_rows(
         self, make: Callable[..., TextStream]
     ) -> None:
-        *_, last = make(batch_size=16, sequence_length=256)
+        *_, last = make(global_batch_size=16, sequence_length=256)
         assert last.ids.shape == (16, 256)
         empty = last.flags[-1]
         assert empty[0] == 2
@@ -293,28 +293,30 @@ class TestSources:
     def test_bad_lines_are_counted(self, tmp_path: Path, tokenizer_path: Path) -> None:
         path = tmp_path / "x.jsonl"
         path.write_text('{"text": "a b c"}\n{"text": 1}\nnonsense\n{"text": ""}\n\n{"text": "d"}\n')
-        options = TextStreamOptions(sequence_length=8, batch_size=1, dropout=0.5, max_bad=0.5)
+        options = TextStreamOptions(
+            sequence_length=8, global_batch_size=1, dropout=0.5, max_bad=0.5
+        )
         stream = TextStream([str(path)], str(tokenizer_path), options)
         (rows,) = list(stream)
         assert len(rows.ids) == 1
         counts = stream.counts
         assert (counts.records, counts.documents, counts.empty) == (5, 2, 1)
         assert counts.rejected == {"invalid-json": 1, "text-not-a-string": 1}
-        options = TextStreamOptions(sequence_length=8, batch_size=1, dropout=0.5)
+        options = TextStreamOptions(sequence_length=8, global_batch_size=1, dropout=0.5)
         with pytest.raises(DataError, match=r"2 of 5 records(.|\n)*1 invalid-json"):
             list(TextStream([str(path)], str(tokenizer_path), options))
 
     def test_a_wrong_field_is_noticed_early(self, tmp_path: Path, tokenizer_path: Path) -> None:
         path = write_jsonl(tmp_path / "x.jsonl", ["a"] * 5000)
         options = TextStreamOptions(
-            sequence_length=8, batch_size=1, dropout=0.5, text_field="content", max_bad=0.99
+            sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content", max_bad=0.99
         )
         with pytest.raises(DataError, match=r"1\d\d\d of 1\d\d\d records(.|\n)*missing-field"):
             list(TextStream([str(path)], str(tokenizer_path), options))
 
     def test_nothing_to_read(self, tmp_path: Path, tokenizer_path: Path) -> None:
         path = write_jsonl(tmp_path / "x.jsonl", [""])
-        options = TextStreamOptions(sequence_length=8, batch_size=1, dropout=0.5)
+        options = TextStreamOptions(sequence_length=8, global_batch_size=1, dropout=0.5)
         with pytest.raises(DataError, match="nothing to read"):
             list(TextStream([str(path)], str(tokenizer_path), options))
 
@@ -330,7 +332,9 @@ class TestSources:
     def test_plain_text_with_a_separator(self, tmp_path: Path, tokenizer_path: Path) -> None:
         path = tmp_path / "x.txt"
         path.write_text("a b%%c d%%e")
-        options = TextStreamOptions(sequence_length=64, batch_size=1, dropout=0.5, separator="%%")
+        options = TextStreamOptions(
+            sequence_length=64, global_batch_size=1, dropout=0.5, separator="%%"
+        )
         stream = TextStream([str(path)], str(tokenizer_path), options)
         assert len(segments_of(list(stream))) == 3
 

@@ -255,7 +255,8 @@ def _label(
     targets = flags[row, left:right]
     for j in range(len(targets)):
         targets[j] |= TARGET
-    if rules.across and column and not kind & (BOS | JOINED) and start >= rules.prefix:
+    is_left_out = start < rules.prefix or (start > 0 and rules.overlap > 0)
+    if rules.across and column and not kind & (BOS | JOINED) and not is_left_out:
         at = column - shift
         if flags[row, column - 1] & REAL and not flags[row, at] & TARGET:
             flags[row, at] |= TARGET

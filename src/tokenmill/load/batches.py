@@ -62,21 +62,30 @@ class Batches:
             raise UserError("there is no such rank", why=why)
         if problem := options.problems():
             raise UserError("an option of the batches is wrong", why=problem)
-        self._readers, self._schedule, self._size = list(readers), schedule, size
+        for num_rows in schedule.row_counts:
+            if num_rows % share.world_size:
+                raise UserError(
+                    "the ranks cannot share the global batch",
+                    why=f"it has {num_rows} rows, and there are {share.world_size} ranks",
+                    hint="take a number of ranks that divides it",
+                )
+        self._readers, self._size = list(readers), size
+        self.schedule = schedule
+        """What each step trains on; that of a mixture has a `report()` of its sources."""
         self.share, self.options, self._seed = share, options, seed
         self.step = 0
         """The step whose batch comes next."""
 
     def __len__(self) -> int:
         """Steps from the first to the last, whichever comes next."""
-        if self._schedule.num_steps is None:
+        if self.schedule.num_steps is None:
             raise TypeError("the number of steps is not known: it has no end, or is a mixture's")
-        return self._schedule.num_steps
+        return self.schedule.num_steps
 
     @property
     def rows_left(self) -> int:
         """Sequences at the end that make no complete global batch, and are not trained on."""
-        return self._schedule.rows_left
+        return self.schedule.rows_left
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches from the next step on.
@@ -101,7 +110,7 @@ class Batches:
         """The sequences of a step over all ranks, or None behind the last step."""
         if step < 0:
             raise UserError(f"there is no step {step}")
-        return self._schedule.batch(step)
+        return self.schedule.batch(step)
 
     def batch(self, step: int) -> Batch | None:
         """The batch of a step for this rank, or None behind the last one.
@@ -181,7 +190,7 @@ class Batches:
             UserError: it is of other data, another order or another global batch.
         """
         found = check_state(state, self._state(self.step))
-        self._schedule.resume(found.step, found.progress)
+        self.schedule.resume(found.step, found.progress)
         self.step = found.step
 
     def _state(self, step: int) -> LoaderState:
@@ -189,8 +198,8 @@ class Batches:
             step=step,
             global_batch={"rows": self._size.rows, "tokens": self._size.tokens},
             sources=[describe_source(reader) for reader in self._readers],
-            order=self._schedule.identity(),
-            progress=self._schedule.progress(step),
+            order=self.schedule.identity(),
+            progress=self.schedule.progress(step),
         )
 
     def _existing(self, step: int) -> GlobalBatch:
@@ -202,12 +211,6 @@ class Batches:
     def _dealt(self, whole: GlobalBatch) -> Int64Array:
         """Shape (world_size, num_rows / world_size): the rows of each rank."""
         num_rows, world_size = len(whole.sequences), self.share.world_size
-        if num_rows % world_size:
-            raise UserError(
-                "the ranks cannot share the global batch",
-                why=f"{num_rows} rows of {whole.row_length} tokens, and {world_size} ranks",
-                hint="take a number of ranks that divides it",
-            )
         if world_size == 1 or not self.share.even_attention:
             return np.arange(num_rows).reshape(world_size, -1)
         costs = np.empty(num_rows, np.int64)
@@ -235,6 +238,7 @@ class Batches:
             layout=layout,
             epochs=np.repeat(epochs, times),
             sequences=np.repeat(sequences, times),
+            firsts=np.tile(np.arange(times) * (whole.cut_length or 0), len(chosen)),
             sources=np.repeat(sources, times),
             most_segments=len(chosen) * (most_segments + times - 1),
             seed=self._seed,

@@ -26,16 +26,15 @@ class Buffers:
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array with arbitrary values, as `np.empty` gives it."""
         wanted = np.dtype(dtype)
-        for place in range(len(self._kept)):
-            if _references(self._kept, place) == ALONE:
-                array = self._kept[place]
-                if array.shape == shape and array.dtype == wanted:
-                    return array
-        array = np.empty(shape, wanted)
-        if REUSES and len(self._kept) < ARRAYS_KEPT:
+        for _ in range(len(self._kept)):
+            array, references = _taken(self._kept)
             self._kept.append(array)
-        elif REUSES:
-            self._kept[:] = [*self._kept[1:], array]
+            if references == ALONE and array.shape == shape and array.dtype == wanted:
+                return array
+        array = np.empty(shape, wanted)
+        if REUSES:
+            self._kept.append(array)
+            del self._kept[:-ARRAYS_KEPT]
         return array
 
     def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
@@ -43,11 +42,17 @@ class Buffers:
         return Buffers, ()
 
 
-def _references(arrays: list[npt.NDArray[Any]], place: int) -> int:
-    return sys.getrefcount(arrays[place])
+def _taken(arrays: list[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], int]:
+    """The first array, taken out, and how many references there are to it.
+
+    Out of the list, no other thread can be given it, and while one thread looks at an array,
+    it is not alone for another.
+    """
+    array = arrays.pop(0)
+    return array, sys.getrefcount(array)
 
 
-ALONE = _references([np.empty(0)], 0)
-"""What a list's own reference counts as: interpreters differ."""
+ALONE = _taken([np.empty(0)])[1]
+"""References to an array that nobody else holds, as `_taken` counts them."""
 REUSES = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Without the global lock, counts of references say less."""

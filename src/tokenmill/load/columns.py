@@ -6,7 +6,7 @@ Rows of 7 tokens: a document 7 8 9 that goes on with 5, a document 3 4 2, one to
     labels         8  9  5  4  2  -  -     "next"; "aligned" ones: -  8  9  -  4  2  -
     position_ids   0  1  2  0  1  2  0     of the segment; "row": 0 1 2 3 4 5 6
     segment_ids    0  0  0  1  1  1 -1
-    cu_seqlens     0  3  6  7  7  7        of fixed size; the rest are empty segments
+    cu_seqlens     0  3  6  7              of fixed size: more rows end with empty segments
     loss_weights   ⅓  ⅓  ⅓  ½  ½  0  0     "document"
 """
 
@@ -59,6 +59,9 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return f"columns: there is no {', '.join(unknown)}; there are {', '.join(COLUMNS)}"
         if not self.columns:
             return "columns: a batch has at least one"
+        rule = self.masked_lm
+        if rule is not None and rule.mask_share + rule.random_share > 1:
+            return "masked_lm: mask_share and random_share add up to more than 1"
         return ""
 
 
@@ -73,6 +76,8 @@ class BatchContent:
     """Shape (num_rows,): the epoch of each row."""
     sequences: Int64Array
     """Shape (num_rows,)."""
+    firsts: Int64Array
+    """Shape (num_rows,): where each row begins in its sequence; above 0 where it was cut."""
     sources: Int64Array
     """Shape (num_rows,)."""
     most_segments: int
@@ -87,7 +92,8 @@ class BatchContent:
         rows, rule = self.rows, self.options.masked_lm
         if rule is None:
             return rows.ids, rows.labels
-        return mask_tokens(rows, self.sequences, self.epochs, self.seed, rule)
+        origins = (self.sequences, self.epochs, self.firsts)
+        return mask_tokens(rows, origins, self.seed, rule)
 
 
 def columns_of(content: BatchContent) -> Batch:

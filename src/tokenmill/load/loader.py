@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
+from tokenmill.load.explanation import Origin
 
 
 class Loader(IterableDataset[Batch]):
@@ -24,6 +27,8 @@ class Loader(IterableDataset[Batch]):
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
+        self._passes = mmap.mmap(-1, 1)
+        """Passes that workers have begun, in memory that a forked worker shares."""
         self._worker_step: int | None = None
         """In a worker: the step of its next batch, once it has begun or been resumed."""
 
@@ -38,6 +43,8 @@ class Loader(IterableDataset[Batch]):
             for batch in self.batches:
                 yield as_tensors(batch)
             return
+        if worker.id == 0:
+            self._begin_pass()
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
         while (found := self.batches.batch(self._worker_step)) is not None:
@@ -49,10 +56,24 @@ class Loader(IterableDataset[Batch]):
         """The step whose batch comes next."""
         return self.batches.step
 
+    def explain(self, step: int) -> list[Origin]:
+        """What the batches of a step are made of: see `Batches.explain`."""
+        return self.batches.explain(step)
+
+    def digest(self, step: int) -> str:
+        """SHA-256 of the global batch of a step: see `Batches.digest`."""
+        return self.batches.digest(step)
+
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """What is needed to go on at a step, by default the next one: see `Batches.state_dict`."""
         worker = get_worker_info()
         if worker is None:
+            if step is None and self._passes[0]:
+                raise UserError(
+                    "how far training has come is not known here",
+                    why="workers of a DataLoader made the batches",
+                    hint="state_dict(step) with the trainer's own step, or a StatefulDataLoader",
+                )
             return self.batches.state_dict(step)
         next_step = self.batches.step + worker.id
         if self._worker_step is not None:
@@ -77,6 +98,26 @@ class Loader(IterableDataset[Batch]):
             )
         self.batches.load_state_dict(state)
         self._worker_step = None if workers is None else self.batches.step
+        self._passes[0] = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:
+            self._passes[0] = 1
+        return {**self.__dict__, "_passes": self._passes[0]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._passes = mmap.mmap(-1, 1)
+
+    def _begin_pass(self) -> None:
+        """Workers begin: a second time, they would give the same batches again."""
+        if self._passes[0]:
+            raise UserError(
+                "the batches of this loader were given out before, by workers",
+                why="they would come again, the same and in the same order",
+                hint="ask for more epochs, or load a state to begin elsewhere",
+            )
+        self._passes[0] = 1
 
 
 def as_tensors(batch: Batch) -> Batch:

@@ -28,7 +28,7 @@ class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which tokens are hidden, and how."""
 
     mask_id: TokenId
-    vocab_size: TokenId
+    vocab_size: Annotated[int, Meta(ge=1, le=2**31)]
     """Random tokens are drawn from the ids below."""
     probability: Share = 0.15
     """Share of tokens that are chosen."""
@@ -41,20 +41,23 @@ class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def mask_tokens(
-    rows: Rows, sequences: Int64Array, epochs: Int64Array, seed: int, rule: MaskedLM
+    rows: Rows, origins: tuple[Int64Array, Int64Array, Int64Array], seed: int, rule: MaskedLM
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Ids with tokens hidden, and labels (IGNORE_INDEX elsewhere), in the dtype of the rows.
 
-    `sequences` and `epochs` (shape (num_rows,)) say what each row is.
+    `origins` say of each row (shape (num_rows,)) its sequence, its epoch, and its first place in
+    the sequence.
     """
+    sequences, epochs, firsts = origins
     keys = keyed_hash(sequences.astype(np.uint64), seed)
     keys = keyed_hash(keys + epochs.astype(np.uint64), seed)
     places = np.arange(3 * rows.ids.shape[1], dtype=np.uint64)  # three draws for each token
+    skipped = 3 * firsts.astype(np.uint64)
     ids, labels = rows.ids.copy(), np.full(rows.ids.shape, IGNORE_INDEX, rows.ids.dtype)
     kept = np.array(sorted(rule.keep), np.int64)
     shares = (rule.probability, rule.mask_share, rule.mask_share + rule.random_share)
     for row, key in enumerate(keys.tolist()):
-        draws = keyed_hash(places, key)
+        draws = keyed_hash(skipped[row] + places, key)
         others = (rule.mask_id, rule.vocab_size)
         _mask((ids[row], labels[row], rows.flags[row]), draws, shares, others, kept)
     return ids, labels
@@ -72,17 +75,17 @@ def _mask(
     probability, mask_share, change_share = shares
     mask_id, vocab_size = others
     for j in range(len(ids)):
-        if not flags[j] & REAL or _unit(draws[j]) >= probability:
+        if not flags[j] & REAL or _unit(draws[3 * j]) >= probability:
             continue
         place = np.searchsorted(kept, ids[j])
         if place < len(kept) and kept[place] == ids[j]:
             continue
         labels[j] = ids[j]
-        share = _unit(draws[len(ids) + j])
+        share = _unit(draws[3 * j + 1])
         if share < mask_share:
             ids[j] = mask_id
         elif share < change_share:
-            ids[j] = np.int64(draws[2 * len(ids) + j] % np.uint64(vocab_size))
+            ids[j] = np.int64(draws[3 * j + 2] % np.uint64(vocab_size))
 
 
 @inlined

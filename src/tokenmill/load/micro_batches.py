@@ -9,6 +9,7 @@ import numpy as np
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch
 from tokenmill.load.segmentation import Segmentation
+from tokenmill.records import Int64Array
 
 EDGES = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")
 LONGEST = ("max_seqlen", "max_length_q", "max_length_k")
@@ -29,16 +30,19 @@ def micro_batches(batch: Batch, count: int) -> list[Batch]:
         why = f"{shapes[0][0]} rows in {count} parts" if shapes else "no array has rows"
         raise UserError("a batch cannot be divided", why=why)
     num_rows, row_length = (int(size) for size in shapes[0])
+    if "num_targets" in batch and "labels" not in batch:
+        raise UserError("a batch cannot be divided", why="num_targets are counted in labels")
     step = num_rows // count
-    return [_part(batch, slice(i * step, (i + 1) * step), row_length, count) for i in range(count)]
+    places = np.arange(count + 1) * step * row_length
+    return [_part(batch, slice(i * step, (i + 1) * step), places) for i in range(count)]
 
 
-def _part(batch: Batch, rows: slice, row_length: int, count: int) -> Batch:
-    first, stop = rows.start * row_length, rows.stop * row_length
+def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
+    """Some rows of a batch whose parts begin at `places` of its tokens."""
     part: Batch = {}
     for name, value in batch.items():
         if name in EDGES:
-            part[name] = _edges(value, first, stop, count)
+            part[name] = _edges(value, rows.start // (rows.stop - rows.start), places)
         elif isinstance(value, Segmentation):
             part[name] = value.part(rows.start, rows.stop)
         elif name not in (*LONGEST, "num_targets"):
@@ -52,10 +56,18 @@ def _part(batch: Batch, rows: slice, row_length: int, count: int) -> Batch:
     return part
 
 
-def _edges(edges: Any, first: int, stop: int, count: int) -> Any:
-    """The edges of some rows, counted from their first token, in an array of the fixed size."""
-    size = (len(edges) - 1) // count + 1
-    inside = edges[(edges >= first) & (edges <= stop)][:size] - first
-    padded = edges[:size] * 0 + (stop - first)
-    padded[: len(inside)] = inside
+def _edges(edges: Any, number: int, places: Int64Array) -> Any:
+    """The edges of a part, counted from its first token, in an array of the same size for all.
+
+    That is the fixed size of the whole divided by the number of parts; or the whole size, where
+    a part has more segments than that, because rows were cut.
+    """
+    values = np.asarray(edges)
+    bounds = np.searchsorted(values, places)
+    size = (len(values) - 1) // (len(places) - 1) + 1
+    if int(np.diff(bounds).max()) + 1 > size:
+        size = len(values)
+    first, stop = bounds[number : number + 2].tolist()
+    padded = edges[:size] * 0 + int(places[number + 1] - places[number])
+    padded[: stop - first] = edges[first:stop] - int(places[number])
     return padded

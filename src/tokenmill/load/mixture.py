@@ -2,7 +2,8 @@
 
 Each row goes to the source that lags furthest behind its share of the tokens given out so far,
 padding not counted. So at any point no source is more than one row ahead of its share, and none
-more than one row for each other source behind it. Shares may change over the steps, as straight
+more than one row for each other source behind it; as long as no share falls to 0, for what such
+a source was behind, the others have been given. Shares may change over the steps, as straight
 lines between the steps that are named:
 
     shares of web  ((0, 0.9), (1000, 0.5))      0.9 at step 0, 0.7 at step 500, 0.5 from 1000 on
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -23,11 +25,14 @@ import numpy as np
 
 from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import UserError
-from tokenmill.load.order import FloatArray, Order, Shuffle, steps_of
+from tokenmill.load.order import Order, Shuffle, steps_of
 from tokenmill.load.schedule import EPOCHS_FOR_EVER, BatchSize, GlobalBatch, only_row_length
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan
+from tokenmill.store.plan import Plan, open_plan
+
+WHOLE = 1 << 20
+"""What shares add up to, as integers: the order is the same on any machine."""
 
 Points = tuple[tuple[int, float], ...]
 
@@ -46,6 +51,16 @@ class Source:
     """Tokens after which the source ends, where they come before its epochs do."""
     name: str = ""
 
+    @staticmethod
+    def of(dataset: Dataset | str | Path, plan: str | Path, **fields: Any) -> Source:
+        """A source by the folder of its dataset and the name of its plan.
+
+        Raises:
+            UserError: there is no such plan.
+        """
+        opened = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+        return Source(dataset=opened, plan=open_plan(opened, plan), **fields)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
@@ -62,15 +77,14 @@ class SourceReport:
     has_ended: bool
 
 
-class _Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a mixture stands before a step; lists have a value for each source."""
 
     step: int
     rows: list[int]
     tokens: list[int]
-    lags: list[float]
-    """Tokens that each source is behind its share; they add up to 0 until one ends."""
-    ended: list[bool]
+    lags: list[int]
+    """Tokens that each source is behind its share, times WHOLE."""
 
 
 @dataclass
@@ -93,12 +107,14 @@ class MixtureSchedule:
         _check(self.sources)
         self._row_length = only_row_length(self.sources[0].plan)
         self._num_rows = self.size.rows_of(self._row_length)
+        if self._num_rows < 1:
+            why = f"it has {self.size.tokens} tokens, and a row {self._row_length}"
+            raise UserError("a global batch has at least one row", why=why)
         self._orders = [
             Order(steps_of(source.plan), self.seed + number, self.shuffle)
             for number, source in enumerate(self.sources)
         ]
-        self._start = _at_start(len(self.sources))
-        self._rewind()
+        self._start = self._progress = _at_start(len(self.sources))
 
     @property
     def num_steps(self) -> int | None:
@@ -106,22 +122,23 @@ class MixtureSchedule:
         return None
 
     @property
+    def row_counts(self) -> list[int]:
+        """How many rows a global batch has."""
+        return [self._num_rows]
+
+    @property
     def rows_left(self) -> int:
-        """Sequences that no step has trained on so far, of the epochs asked for."""
-        total = sum(_rows_of(source) for source in self.sources if source.epochs is not None)
-        return max(total - sum(self._progress.rows), 0)
+        """Sequences that no step has trained on so far, of sources that have an end."""
+        ends = [number for number, source in enumerate(self.sources) if source.epochs is not None]
+        return sum(self._room(number)[0] for number in ends)
 
     def batch(self, step: int) -> GlobalBatch | None:
         """The global batch of a step, or None behind the last one.
 
         Steps before the last one that was asked for are found from the start again.
         """
-        if step < self._progress.step:
-            self._rewind()
-        while self._progress.step < step:
-            if self._advance() is None:
-                return None
-        return self._advance()
+        self._go_to(step)
+        return None if self._progress.step < step else self._advance()
 
     def report(self) -> list[SourceReport]:
         """What every source has given before the next step."""
@@ -134,7 +151,7 @@ class MixtureSchedule:
                 tokens=now.tokens[number],
                 epochs=now.rows[number] / len(source.plan),
                 share=now.tokens[number] / total,
-                has_ended=now.ended[number],
+                has_ended=min(self._room(number)) <= 0,
             )
             for number, source in enumerate(self.sources)
         ]
@@ -151,10 +168,7 @@ class MixtureSchedule:
 
     def progress(self, step: int) -> dict[str, Any]:
         """What every source has given before a step."""
-        if step < self._progress.step:
-            self._rewind()
-        while self._progress.step < step and self._advance() is not None:
-            pass
+        self._go_to(step)
         values: dict[str, Any] = msgspec.to_builtins(self._progress)
         return values
 
@@ -168,40 +182,36 @@ class MixtureSchedule:
             found = msgspec.convert(progress, _Progress)
         except msgspec.ValidationError as error:
             raise UserError("not the state of a mixture", why=str(error)) from error
-        sizes = {len(found.rows), len(found.tokens), len(found.lags), len(found.ended)}
+        sizes = {len(found.rows), len(found.tokens), len(found.lags)}
         if sizes != {len(self.sources)} or found.step > step:
             raise UserError("not the state of this mixture")
-        self._start = found
-        self._rewind()
+        self._start = self._progress = found
 
-    def _rewind(self) -> None:
-        self._progress = msgspec.convert(msgspec.to_builtins(self._start), _Progress)
+    def _go_to(self, step: int) -> None:
+        """Stand before a step, or behind the last one."""
+        if step < self._progress.step:
+            is_before = step < self._start.step
+            self._progress = _at_start(len(self.sources)) if is_before else self._start
+        while self._progress.step < step and self._advance() is not None:
+            pass
 
     def _advance(self) -> GlobalBatch | None:
         """The next step's rows, if there are enough of them."""
         now, count = self._progress, self._num_rows
-        candidates, tokens = np.zeros((2, len(self.sources), count), np.int64)
-        epochs = np.zeros((len(self.sources), count), np.int64)
+        candidates, epochs, tokens = np.zeros((3, len(self.sources), count), np.int64)
         room = np.zeros((len(self.sources), 2), np.int64)
         for number, source in enumerate(self.sources):
-            room[number] = _room(source, now.rows[number], now.tokens[number])
-            places = now.rows[number] + np.arange(min(count, room[number, 0]))
-            epochs[number, : len(places)], within = np.divmod(places, len(source.plan))
-            for epoch in np.unique(epochs[number, : len(places)]).tolist():
-                inside = np.flatnonzero(epochs[number, : len(places)] == epoch)
-                candidates[number, inside] = self._orders[number](epoch, within[inside])
-            plan = source.plan
-            tokens[number] = _token_counts(candidates[number], *_arrays(plan))
-        lags, ended = np.array(now.lags), np.array(now.ended)
+            room[number] = self._room(number)
+            most = min(count, int(room[number, 0]))
+            found = self._orders[number].across_epochs(now.rows[number], most)
+            candidates[number, :most], epochs[number, :most] = found
+            tokens[number, :most] = _token_counts(found[0], *_arrays(source.plan))
+        lags = np.array(now.lags, np.int64)
+        stops = self.when_one_ends == "stop"
         chosen, taken = _choose(
-            tokens,
-            (lags, ended, room),
-            self._shares(now.step),
-            self._row_length,
-            self.when_one_ends == "stop",
+            tokens, lags, room, self._shares(now.step), (self._row_length, stops)
         )
         if len(chosen) < count:
-            now.ended = ended.tolist()
             return None
         given = [int(tokens[i, : taken[i]].sum()) for i in range(len(self.sources))]
         self._progress = _Progress(
@@ -209,20 +219,31 @@ class MixtureSchedule:
             rows=[before + int(more) for before, more in zip(now.rows, taken, strict=True)],
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
             lags=lags.tolist(),
-            ended=ended.tolist(),
         )
         place = _running_count(chosen)
         return GlobalBatch(
             chosen, candidates[chosen, place], epochs[chosen, place], self._row_length
         )
 
-    def _shares(self, step: int) -> FloatArray:
-        """Shape (num_sources,): the shares at a step, as they were given."""
+    def _room(self, number: int) -> tuple[int, int]:
+        """Rows and tokens that a source may still give."""
+        source, now = self.sources[number], self._progress
+        epochs = EPOCHS_FOR_EVER if source.epochs is None else source.epochs
+        budget = 1 << 62 if source.tokens is None else source.tokens - now.tokens[number]
+        return epochs * self._orders[number].size - now.rows[number], budget
+
+    def _shares(self, step: int) -> Int64Array:
+        """Shape (num_sources,): the shares at a step, which add up to WHOLE, or to 0."""
         values = []
         for source in self.sources:
             steps, shares = zip(*_points(source), strict=True)
             values.append(float(np.interp(step, steps, shares)))
-        return np.array(values)
+        total = sum(values)
+        if total <= 0:
+            return np.zeros(len(values), np.int64)
+        whole = np.floor(np.array(values) / total * WHOLE).astype(np.int64)
+        whole[np.argmax(whole)] += WHOLE - whole.sum()
+        return whole
 
 
 def _check(sources: Sequence[Source]) -> None:
@@ -239,6 +260,10 @@ def _check(sources: Sequence[Source]) -> None:
         if lengths[0] != lengths[1]:
             why = f"{lengths[0]} and {lengths[1]} tokens"
             raise UserError("sources have rows of different lengths", where=where, why=why)
+        if any(limit is not None and limit < 1 for limit in (source.epochs, source.tokens)):
+            why = f"epochs={source.epochs}, tokens={source.tokens}"
+            hint = "None stands for no end; a share of 0 leaves a source out"
+            raise UserError("a source must give something", where=where, why=why, hint=hint)
         points = _points(source)
         steps = [step for step, _ in points]
         if not points or steps != sorted(set(steps)):
@@ -257,17 +282,7 @@ def _points(source: Source) -> Points:
 
 def _at_start(count: int) -> _Progress:
     zeros = [0] * count
-    return _Progress(step=0, rows=zeros, tokens=zeros, lags=[0.0] * count, ended=[False] * count)
-
-
-def _rows_of(source: Source) -> int:
-    return (source.epochs or EPOCHS_FOR_EVER) * len(source.plan)
-
-
-def _room(source: Source, rows: int, tokens: int) -> tuple[int, int]:
-    """Rows and tokens that a source may still give."""
-    budget = 1 << 62 if source.tokens is None else source.tokens - tokens
-    return _rows_of(source) - rows, budget
+    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros)
 
 
 def _arrays(plan: Plan) -> tuple[Int64Array, Any]:
@@ -294,14 +309,13 @@ def _token_counts(sequences: Int64Array, offsets: Int64Array, lengths: Any) -> I
 
 
 @inlined
-def _furthest_behind(lags: FloatArray, ended: Any, shares: FloatArray, row_length: int) -> int:
+def _furthest_behind(lags: Int64Array, shares: Int64Array, row_length: int) -> int:
     """The source that would be furthest behind its share after one more row; -1 for none."""
-    total = np.sum(shares[~ended])
     best = -1
     for i in range(len(lags)):
-        if ended[i] or shares[i] <= 0:
+        if shares[i] <= 0:
             continue
-        if best < 0 or lags[i] - lags[best] > (shares[best] - shares[i]) / total * row_length:
+        if best < 0 or lags[i] + shares[i] * row_length > lags[best] + shares[best] * row_length:
             best = i
     return best
 
@@ -309,36 +323,44 @@ def _furthest_behind(lags: FloatArray, ended: Any, shares: FloatArray, row_lengt
 @compiled
 def _choose(
     tokens: Int64Array,
-    sources: tuple[FloatArray, Any, Int64Array],
-    shares: FloatArray,
-    row_length: int,
-    stops: bool,
+    lags: Int64Array,
+    room: Int64Array,
+    shares: Int64Array,
+    rule: tuple[int, bool],
 ) -> tuple[Int64Array, Int64Array]:
     """The source of each row of a step, shape (num_rows,), and how many each source gives.
 
-    Fewer rows than asked for: the mixture ends. Lags, and which sources have ended, are updated.
+    Fewer rows than asked for: the mixture ends. `lags` are updated.
     """
-    lags, ended, room = sources
+    row_length, stops = rule
     num_sources, num_rows = tokens.shape
     chosen = np.empty(num_rows, np.int64)
     taken = np.zeros(num_sources, np.int64)
+    active = shares.copy()
     for row in range(num_rows):
-        for i in range(num_sources):
-            if not ended[i] and (taken[i] >= room[i, 0] or room[i, 1] <= 0):
-                ended[i] = True
-                lags[i] = 0.0
-        if stops and np.any(ended & (shares > 0)):
-            return chosen[:row], taken
-        total = np.sum(shares[~ended])
-        best = _furthest_behind(lags, ended, shares, row_length)
+        while True:
+            best = _furthest_behind(lags, active, row_length)
+            if best < 0 or (taken[best] < room[best, 0] and room[best, 1] > 0):
+                break
+            if stops:
+                return chosen[:row], taken
+            _give_away(active, lags, best)
         if best < 0:
             return chosen[:row], taken
         count = tokens[best, taken[best]]
-        for i in range(num_sources):
-            if not ended[i]:
-                lags[i] += shares[i] / total * count
-        lags[best] -= count
+        lags += active * count
+        lags[best] -= np.sum(active) * count
         room[best, 1] -= count
         chosen[row] = best
         taken[best] += 1
     return chosen, taken
+
+
+@inlined
+def _give_away(shares: Int64Array, lags: Int64Array, source: int) -> None:
+    """A source has ended: the others have its share, in the proportion of theirs."""
+    share, whole = shares[source], np.sum(shares)
+    shares[source] = lags[source] = 0
+    for i in range(len(shares)):
+        if share < whole:
+            shares[i] = shares[i] * whole // (whole - share)

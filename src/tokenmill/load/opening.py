@@ -79,6 +79,14 @@ def open_batches(
     Raises:
         UserError: an option is wrong or unknown, or there is no such plan.
     """
+    given = sorted(
+        {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}.intersection(
+            options
+        )
+    )
+    if curriculum is not None and given:
+        why = f"{', '.join(given)}: it has its own"
+        raise UserError("a curriculum decides what a step takes, and in which order", why=why)
     order, content, targets = split_options(options)
     found = plan if isinstance(plan, Plan) else open_plan(dataset, plan or only_plan(dataset))
     reader = RowReader(dataset, found, targets, np.dtype(np.int64))

@@ -106,6 +106,21 @@ class Order:
         mixed[inside] = self._shuffled(epoch, step[inside]) * self.steps.size + within[inside]
         return self.steps.sequences(mixed)
 
+    @property
+    def size(self) -> int:
+        """Sequences of an epoch: all, or as many as make whole groups of a step's size."""
+        total = int(self.steps.window_starts[-1])
+        return total - total % self.steps.size
+
+    def across_epochs(self, first: int, count: int) -> tuple[Int64Array, Int64Array]:
+        """Sequences from a place on, epochs one after another, and the epoch of each."""
+        epochs, places = np.divmod(first + np.arange(count), self.size)
+        sequences = np.empty(count, np.int64)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1) if count else ():
+            inside = epochs == epoch
+            sequences[inside] = self(epoch, places[inside])
+        return sequences, epochs
+
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
         if self.shuffle == "none":
             return places

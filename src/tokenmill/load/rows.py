@@ -29,6 +29,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.assembly import (
     BOS,
+    GOES_ON,
     PROBLEMS,
     REAL,
     RESTART,
@@ -305,7 +306,7 @@ class RowReader:
                 row = layout.rows[place]
                 has_bos = bool(layout.kinds[place] & BOS)
                 column = int(layout.columns[place]) + has_bos
-                first_target = 0 if has_bos and self._rules.bos_predicts else shift
+                first_target = 0 if self._is_first_predicted(layout, place) else shift
                 for span in spans[document] or ():
                     first = max(span["start"] - start, first_target)
                     stop = min(span["stop"] - start, length + shift)
@@ -313,6 +314,13 @@ class RowReader:
                     rows.flags[row, cells] &= ~TARGET
                     if self._ignored:
                         rows.labels[row, cells] = self._ignored
+
+    def _is_first_predicted(self, layout: Layout, place: int) -> bool:
+        """Whether what stands before the first token of a segment is trained to say it."""
+        if layout.kinds[place] & BOS:
+            return self._rules.bos_predicts
+        before_says_other = layout.kinds[place - 1] & GOES_ON and not self._rules.overlap
+        return self._rules.across and bool(layout.columns[place]) and not before_says_other
 
     def _no_loss(self, shard: Shard) -> list[Any]:
         """Token ranges without loss of each document; those of one shard are kept."""

@@ -54,6 +54,10 @@ class Schedule(Protocol):
     def rows_left(self) -> int:
         """Sequences at the end that make no complete step, and are not trained on."""
 
+    @property
+    def row_counts(self) -> list[int]:
+        """How many rows a global batch has: one number, or one for each length of rows."""
+
     def batch(self, step: int) -> GlobalBatch | None:
         """The global batch of a step, or None behind the last one."""
 
@@ -90,22 +94,18 @@ class _Series:
     members: Int64Array | None
     """The sequences, where they are not all of the plan."""
 
-    @property
-    def size(self) -> int:
-        """Sequences of an epoch."""
-        return int(self.order.steps.window_starts[-1])
-
     def steps_before(self, epoch: int) -> int:
         """Complete steps that all epochs before this one make."""
-        return epoch * self.size // self.num_rows
+        return epoch * self.order.size // self.num_rows
+
+    def rows_left(self, epochs: int) -> int:
+        """Sequences of some epochs that no step takes."""
+        total = int(self.order.steps.window_starts[-1])
+        return epochs * total - self.steps_before(epochs) * self.num_rows
 
     def take(self, step: int) -> tuple[Int64Array, Int64Array]:
         """The sequences of a step, and the epoch of each."""
-        epochs, places = np.divmod(step * self.num_rows + np.arange(self.num_rows), self.size)
-        sequences = np.empty(self.num_rows, np.int64)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            inside = epochs == epoch
-            sequences[inside] = self.order(epoch, places[inside])
+        sequences, epochs = self.order.across_epochs(step * self.num_rows, self.num_rows)
         return sequences if self.members is None else self.members[sequences], epochs
 
 
@@ -146,11 +146,16 @@ class PlanSchedule:
         return None if self._epochs == EPOCHS_FOR_EVER else self._steps_before(self._epochs)
 
     @property
+    def row_counts(self) -> list[int]:
+        """How many rows a global batch has, for each length of rows."""
+        return [series.num_rows for series in self._series]
+
+    @property
     def rows_left(self) -> int:
         """Sequences at the end of the last epoch that make no complete step."""
         if self._epochs == EPOCHS_FOR_EVER:
             return 0
-        return sum(self._epochs * series.size % series.num_rows for series in self._series)
+        return sum(series.rows_left(self._epochs) for series in self._series)
 
     def batch(self, step: int) -> GlobalBatch | None:
         """The global batch of a step, or None behind the last one."""
@@ -209,6 +214,11 @@ class CurriculumSchedule:
     def num_steps(self) -> int | None:
         """Complete steps of the epoch."""
         return self._curriculum.num_steps
+
+    @property
+    def row_counts(self) -> list[int]:
+        """How many sequences of the plan a step has, before they are cut."""
+        return [self._curriculum.batch_size]
 
     @property
     def rows_left(self) -> int:

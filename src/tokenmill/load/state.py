@@ -59,8 +59,8 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
         raise UserError(
             "the state is of another loader",
             why="\n       ".join(differences),
-            hint="open the dataset and the plan that it was taken with, and the same options; "
-            "only ranks and workers may differ",
+            hint="open the dataset and the plan that it was taken with, in the same order and with "
+            "the same global_batch_size; ranks and workers may differ",
         )
     return found
 

@@ -15,6 +15,7 @@ The last one needs torch and is imported by its name only.
 
 from __future__ import annotations
 
+from tokenmill.load.masks import bias, blocks, forms, varlen, windows
 from tokenmill.load.masks.definition import Mask
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import (
@@ -44,5 +45,10 @@ __all__ = [
     "Sinks",
     "Task",
     "Window",
+    "bias",
+    "blocks",
     "by_source",
+    "forms",
+    "varlen",
+    "windows",
 ]

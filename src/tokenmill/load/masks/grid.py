@@ -11,7 +11,7 @@ cached, the same row is met again with fewer queries:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,28 @@ class Grid:
                 why = f"{np.shape(values)}, and there are {len(self.segmentation)} segments"
                 hint = "padding is a segment too"
                 raise UserError(f"{name} needs one value a segment", why=why, hint=hint)
+
+    @staticmethod
+    def of_batch(batch: Mapping[str, Any], **fields: Any) -> Grid:
+        """The rows of a batch that has the column `segmentation`.
+
+        Each source of a mixture is a task, where the batch has the column `task_ids`.
+
+        Args:
+            batch: what a loader gives.
+            fields: `num_queries` and `prefix_lengths`.
+
+        Raises:
+            UserError: it has no such column.
+        """
+        segmentation = batch.get("segmentation")
+        if not isinstance(segmentation, Segmentation):
+            hint = 'loader(columns=(..., "segmentation"))'
+            raise UserError("masks are made from the column segmentation", hint=hint)
+        tasks = batch.get("task_ids")
+        if tasks is not None:
+            tasks = np.asarray(tasks)[segmentation.rows]
+        return Grid(segmentation, tasks=tasks, **fields)
 
     @property
     def num_rows(self) -> int:

@@ -79,7 +79,8 @@ def position_ids(mask: Mask, grid: Grid) -> Int64Array:
     """Positions of the queries from which Hugging Face finds segments, (num_rows, num_queries).
 
     They begin at 0 in each segment, which is what its flash path looks for; its other paths look
-    for differences other than 1. No attention_mask may go along, not even one of ones.
+    for differences other than 1. No attention_mask may go along, not even one of ones. The flash
+    path looks at a batch of one row only: flatten them, with `.reshape(1, -1)`.
 
     Raises:
         UserError: the mask is more than causality and a window, or keys are cached: then models

@@ -59,6 +59,7 @@ class TextLoader(IterableDataset[Batch]):
             layout=Layout(*(nowhere[:0] for _ in Layout.__slots__)),
             epochs=nowhere,
             sequences=nowhere,
+            firsts=nowhere,
             sources=nowhere,
             most_segments=len(rows.ids) * most if most else len(rows.segmentation),
             seed=0,

@@ -18,7 +18,7 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What decides the rows. A resume needs the same options, but for `max_bad`."""
 
     sequence_length: Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)]
-    batch_size: Positive
+    global_batch_size: Positive
     """Rows of a step, over all ranks."""
     dropout: float | None = None
     """BPE: the probability with which a merge is left out."""
@@ -48,11 +48,11 @@ def checked_options(options: TextStreamOptions) -> TextStreamOptions:
         raise UserError("an option of the stream is wrong", why=str(error)) from error
 
 
-def share_of_batch(batch_size: int, rank: int, world_size: int) -> slice:
+def share_of_batch(num_rows: int, rank: int, world_size: int) -> slice:
     """The rows of a batch that a rank is given."""
-    if not 0 <= rank < world_size or batch_size % world_size:
-        why = f"rank {rank} of {world_size}, and batches of {batch_size} rows"
+    if not 0 <= rank < world_size or num_rows % world_size:
+        why = f"rank {rank} of {world_size}, and batches of {num_rows} rows"
         hint = "ranks count from 0, and their number divides the batch size"
         raise UserError("batches cannot be dealt to the ranks", why=why, hint=hint)
-    size = batch_size // world_size
+    size = num_rows // world_size
     return slice(rank * size, (rank + 1) * size)

@@ -51,9 +51,8 @@ from tokenmill.records import DocumentBatch, Segments, Sequences
 class TextStream:
     """An iterator of batches of rows; it goes on where it stands.
 
-    `inputs` are files, folders and globs, `tokenizer` is what `load_tokenizer_file` takes. Rank
-    `rank` of `world_size` is given the rows [rank, rank + 1) * batch_size / world_size of each
-    batch.
+    `inputs` are files, folders and globs, `tokenizer` is what `load_tokenizer_file` takes. Each
+    of `world_size` ranks is given as many neighbouring rows of a global batch.
 
     Raises:
         UserError: an option cannot be carried out.
@@ -69,7 +68,7 @@ class TextStream:
         world_size: int = 1,
     ) -> None:
         self._options = options = checked_options(options)
-        self._share = share_of_batch(options.batch_size, rank, world_size)
+        self._share = share_of_batch(options.global_batch_size, rank, world_size)
         fields = Fields(text=options.text_field, separator=options.separator)
         self._documents = TextDocuments(inputs, fields, options.format)
         file = load_tokenizer_file(tokenizer)
@@ -107,12 +106,12 @@ class TextStream:
         return self
 
     def __next__(self) -> Rows:
-        """The next batch of this rank: batch_size / world_size rows of `sequence_length` tokens.
+        """The next batch of this rank: its rows of a global batch, `sequence_length` tokens each.
 
         Raises:
             DataError: a source is damaged, or more records are bad than `max_bad` allows.
         """
-        size = self._options.batch_size
+        size = self._options.global_batch_size
         sequences: list[list[Piece]] = []
         while len(sequences) < size:
             rows = self._rows[self._given : self._given + size - len(sequences)]

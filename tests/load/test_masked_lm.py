@@ -1,0 +1,394 @@
+"""Masked language models: what is hidden, how often, and that it depends on nothing else."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loading_kit import EOS, MASK, NUM_IDS, PAD, all_batches, digits, plan_of
+
+from tokenmill.api import Dataset
+from tokenmill.errors import UserError
+from tokenmill.load.assembly import REAL
+from tokenmill.load.batches import Batches
+from tokenmill.load.curriculum import Curriculum, Phase
+from tokenmill.load.masked_lm import MaskedLM, mask_tokens
+from tokenmill.load.opening import open_batches
+from tokenmill.load.rows import Rows
+from tokenmill.records import Int64Array
+from tokenmill.store.plan import Plan
+
+NO = -100
+BERT = MaskedLM(mask_id=1000, vocab_size=1000)
+COLUMNS = ("input_ids", "labels", "attention_mask", "loss_weights", "num_targets")
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+def rows_of(ids: Int64Array, num_real: int | None = None) -> Rows:
+    """Rows of which the first `num_real` tokens are no padding."""
+    flags = np.full(ids.shape, REAL, np.uint8)
+    flags[:, ids.shape[1] if num_real is None else num_real :] = 0
+    return Rows(ids, ids, flags, aligned=True)
+
+
+def masked(
+    rows: Rows, rule: MaskedLM = BERT, *, epoch: int = 0, seed: int = 0, first: int = 0
+) -> tuple[Int64Array, Int64Array]:
+    """Rows that are the sequences from `first` on."""
+    sequences = np.arange(first, first + len(rows.ids))
+    return mask_tokens(rows, sequences, np.full_like(sequences, epoch), seed, rule)
+
+
+def random_rows(num_rows: int, row_length: int = 1000) -> Rows:
+    return rows_of(np.random.default_rng(1).integers(0, 1000, (num_rows, row_length)))
+
+
+def close(found: int, of: int, share: float) -> bool:
+    """Within five standard deviations of a binomial distribution."""
+    return abs(found - of * share) <= 5 * (of * share * (1 - share)) ** 0.5
+
+
+# What is hidden.
+
+
+def test_hidden_tokens_are_the_labels_and_all_others_stay() -> None:
+    rows = random_rows(20)
+    before = rows.ids.copy()
+    ids, labels = masked(rows)
+    hidden = labels != NO
+    assert (labels[hidden] == before[hidden]).all()
+    assert (ids[~hidden] == before[~hidden]).all()
+    assert (rows.ids == before).all()
+    assert ids.dtype == labels.dtype == before.dtype
+
+
+def test_all_tokens_can_become_the_mask_token() -> None:
+    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=1, random_share=0)
+    ids, labels = masked(rows_of(np.array([[7, 8, 9, EOS, PAD, PAD]]), num_real=4), rule)
+    assert ids.tolist() == [[MASK, MASK, MASK, MASK, PAD, PAD]]
+    assert labels.tolist() == [[7, 8, 9, EOS, NO, NO]]
+
+
+def test_all_tokens_can_be_asked_for_and_stay_visible() -> None:
+    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=0, random_share=0)
+    ids, labels = masked(rows_of(np.array([[7, 8, 9]])), rule)
+    assert ids.tolist() == labels.tolist() == [[7, 8, 9]]
+
+
+def test_nothing_is_hidden_where_nothing_is_chosen() -> None:
+    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=0)
+    ids, labels = masked(rows_of(np.array([[7, 8, 9]])), rule)
+    assert ids.tolist() == [[7, 8, 9]]
+    assert labels.tolist() == [[NO, NO, NO]]
+
+
+def test_ids_to_keep_and_padding_are_never_chosen() -> None:
+    """In any order; padding has an id that real tokens have, too."""
+    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=1, keep=(9, 0, 4))
+    rows = rows_of(np.array([[9, 1, 0, 4, 2, 3, 1, 1], [0, 9, 4, 0, 9, 4, 1, 1]]), num_real=6)
+    ids, labels = masked(rows, rule)
+    assert ids.tolist() == [[9, MASK, 0, 4, MASK, MASK, 1, 1], [0, 9, 4, 0, 9, 4, 1, 1]]
+    assert labels.tolist() == [[NO, 1, NO, NO, 2, 3, NO, NO], [NO] * 8]
+
+
+# How often.
+
+
+def test_shares_are_those_of_bert() -> None:
+    rows = random_rows(300)
+    ids, labels = masked(rows)
+    hidden = labels != NO
+    num_hidden = int(hidden.sum())
+    assert close(num_hidden, rows.ids.size, 0.15)
+    assert close(int((ids[hidden] == BERT.mask_id).sum()), num_hidden, 0.8)
+    # A random token is the one that was there once in a thousand times.
+    changed = hidden & (ids != BERT.mask_id) & (ids != rows.ids)
+    assert close(int(changed.sum()), num_hidden, 0.1 * 999 / 1000)
+
+
+@pytest.mark.parametrize(
+    ("probability", "mask_share", "random_share"), [(0.4, 0.5, 0.5), (0.9, 0.1, 0.3)]
+)
+def test_shares_are_those_that_are_asked_for(
+    probability: float, mask_share: float, random_share: float
+) -> None:
+    rule = MaskedLM(
+        mask_id=1000,
+        vocab_size=1000,
+        probability=probability,
+        mask_share=mask_share,
+        random_share=random_share,
+    )
+    rows = random_rows(100)
+    ids, labels = masked(rows, rule)
+    hidden = labels != NO
+    num_hidden = int(hidden.sum())
+    assert close(num_hidden, rows.ids.size, probability)
+    assert close(int((ids[hidden] == 1000).sum()), num_hidden, mask_share)
+    changed = hidden & (ids != 1000) & (ids != rows.ids)
+    assert close(int(changed.sum()), num_hidden, random_share * 999 / 1000)
+
+
+def test_random_tokens_are_drawn_evenly_from_the_vocabulary() -> None:
+    rule = MaskedLM(mask_id=50, vocab_size=20, probability=1, mask_share=0, random_share=1)
+    ids, _ = masked(random_rows(40), rule)
+    counts = np.bincount(ids.reshape(-1), minlength=20)
+    assert len(counts) == 20
+    assert ((counts - 2000) ** 2 / 2000).sum() < 60  # chi-square, 19 degrees: 1 in a million
+
+
+def test_places_in_a_row_and_neighbours_are_chosen_independently() -> None:
+    _, labels = masked(random_rows(4000, row_length=50))
+    hidden = labels != NO
+    for place in range(50):
+        assert close(int(hidden[:, place].sum()), 4000, 0.15)
+    assert close(int((hidden[:, 1:] & hidden[:, :-1]).sum()), 4000 * 49, 0.15**2)
+    assert close(int((hidden[1:] & hidden[:-1]).sum()), 3999 * 50, 0.15**2)
+
+
+# What it depends on.
+
+
+def test_the_same_sequence_in_the_same_epoch_is_hidden_the_same_way() -> None:
+    rows = random_rows(3)
+    expected = masked(rows, epoch=4, seed=9)
+    found = masked(rows, epoch=4, seed=9)
+    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
+
+
+def test_another_seed_epoch_or_sequence_hides_other_places() -> None:
+    rows = rows_of(np.full((1, 200), 5))
+    hidden = {
+        tuple((masked(rows, seed=seed, epoch=epoch, first=first)[1] != NO)[0].tolist())
+        for seed in range(5)
+        for epoch in range(5)
+        for first in range(5)
+    }
+    assert len(hidden) == 125
+
+
+def test_epochs_hide_places_independently_of_each_other() -> None:
+    rows = random_rows(200)
+    hidden = [masked(rows, epoch=epoch)[1] != NO for epoch in range(3)]
+    for one, other in pairwise(hidden):
+        assert close(int((one & other).sum()), rows.ids.size, 0.15**2)
+
+
+def test_what_is_hidden_does_not_depend_on_the_tokens() -> None:
+    places = [masked(rows_of(np.full((2, 100), token)))[1] != NO for token in (1, 2)]
+    assert places[0].tolist() == places[1].tolist()
+
+
+def test_what_is_hidden_never_changes() -> None:
+    """Runs are resumed: other places would be other batches. As computed by the model below."""
+    rule = MaskedLM(
+        mask_id=MASK, vocab_size=NUM_IDS, probability=0.5, mask_share=0.5, random_share=0.4
+    )
+    ids, labels = masked(rows_of(np.arange(1, 10)[None, :]), rule, seed=7, epoch=1, first=3)
+    assert ids.tolist() == [[11, 2, 3, 11, 8, 6, 7, 8, 4]]
+    assert labels.tolist() == [[1, 2, NO, 4, 5, NO, NO, NO, 9]]
+
+
+def mixed(value: int) -> int:
+    """The finaliser of splitmix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = (value ^ (value >> shift)) * factor % 2**64
+    return value ^ (value >> 31)
+
+
+def hashed(value: int, key: int) -> int:
+    start = mixed((key + 0x9E3779B97F4A7C15) % 2**64)
+    return mixed((mixed((value + start) % 2**64) + start) % 2**64)
+
+
+def model(
+    row: list[int], rule: MaskedLM, sequence: int, epoch: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Three draws for each token: whether it is hidden, how, and behind which other one."""
+    key = hashed((hashed(sequence, seed) + epoch) % 2**64, seed)
+    ids, labels = [], []
+    for place, token in enumerate(row):
+        draws = [hashed(place + number * len(row), key) for number in range(3)]
+        is_chosen, how = ((draw >> 11) / 2**53 for draw in draws[:2])
+        if token in rule.keep or is_chosen >= rule.probability:
+            ids.append(token)
+            labels.append(NO)
+            continue
+        labels.append(token)
+        if how < rule.mask_share:
+            ids.append(rule.mask_id)
+        elif how < rule.mask_share + rule.random_share:
+            ids.append(draws[2] % rule.vocab_size)
+        else:
+            ids.append(token)
+    return ids, labels
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(0, 20), min_size=7, max_size=7), min_size=1, max_size=3),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)),
+    keep=st.lists(st.integers(0, 20), max_size=4),
+    first=st.integers(0, 2**40),
+    epoch=st.integers(0, 2**40),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_every_token_is_that_of_a_model_in_plain_integers(
+    rows: list[list[int]],
+    shares: tuple[float, float, float],
+    keep: list[int],
+    first: int,
+    epoch: int,
+    seed: int,
+) -> None:
+    probability, mask_share, random_share = shares
+    rule = MaskedLM(
+        mask_id=30,
+        vocab_size=13,
+        probability=probability,
+        mask_share=mask_share,
+        random_share=min(random_share, 1 - mask_share),
+        keep=tuple(keep),
+    )
+    ids, labels = masked(rows_of(np.array(rows)), rule, epoch=epoch, seed=seed, first=first)
+    expected = [model(row, rule, first + place, epoch, seed) for place, row in enumerate(rows)]
+    assert list(zip(ids.tolist(), labels.tolist(), strict=True)) == expected
+
+
+# In batches.
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """24 documents of 8 to 31 digits."""
+    texts = ["123456789"[number % 9] * (8 + number) for number in range(24)]
+    return digits(tmp_path_factory.mktemp("digits"), texts)
+
+
+@pytest.fixture(scope="module")
+def plan(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("plans") / "plan"
+    sequences = [[(number, 0, 9 + number)] for number in range(24)]
+    return plan_of(folder, dataset, sequences, sequence_length=32)
+
+
+HALF: dict[str, Any] = {"mask_id": MASK, "vocab_size": NUM_IDS, "probability": 0.5, "keep": [EOS]}
+
+
+def batches_of(dataset: Dataset, plan: Plan, **options: Any) -> Batches:
+    return open_batches(dataset, plan, columns=COLUMNS, masked_lm=HALF, seed=5, **options)
+
+
+def rows_by_original(batches: list[dict[str, Any]]) -> dict[tuple[int, ...], list[int]]:
+    """What each row has become; each document has digits or a length of its own."""
+    found = {}
+    for batch in batches:
+        for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+            original = tuple(i if x == NO else x for i, x in zip(ids, labels, strict=True))
+            assert original not in found
+            found[original] = ids
+    return found
+
+
+def test_batches_hide_tokens_but_no_padding_and_no_end(dataset: Dataset, plan: Plan) -> None:
+    (batch,) = all_batches(batches_of(dataset, plan, batch_size=24))
+    hidden = batch["labels"] != NO
+    originals = np.where(hidden, batch["labels"], batch["input_ids"])
+    assert sorted(originals.tolist()) == sorted(
+        [number % 9 + 1] * (8 + number) + [EOS] + [PAD] * (32 - 9 - number) for number in range(24)
+    )
+    assert set(batch["labels"][hidden].tolist()) == set(range(1, 10))
+    assert (batch["loss_weights"] == hidden).all()
+    assert batch["num_targets"] == hidden.sum()
+    assert close(batch["num_targets"], sum(range(8, 32)), 0.5)
+
+
+def test_batches_of_any_size_on_any_ranks_hide_the_same(dataset: Dataset, plan: Plan) -> None:
+    (whole,) = all_batches(batches_of(dataset, plan, batch_size=24))
+    expected = rows_by_original([whole])
+    assert len(expected) == 24
+    for world_size, rows in ((1, 1), (1, 6), (2, 12), (4, 8), (8, 24)):
+        found = [
+            batch
+            for rank in range(world_size)
+            for batch in all_batches(
+                batches_of(dataset, plan, global_batch_size=rows, rank=rank, world_size=world_size)
+            )
+        ]
+        assert rows_by_original(found) == expected
+
+
+def test_each_epoch_of_a_run_hides_others(dataset: Dataset, plan: Plan) -> None:
+    epochs = all_batches(batches_of(dataset, plan, batch_size=24, epochs=3))
+    one, two, three = (rows_by_original([batch]) for batch in epochs)
+    assert one.keys() == two.keys() == three.keys()
+    assert all(one[row] != two[row] != three[row] != one[row] for row in one)
+
+
+def test_a_run_that_is_resumed_hides_the_same(dataset: Dataset, plan: Plan) -> None:
+    running = batches_of(dataset, plan, batch_size=5, epochs=2)
+    expected = [batch["input_ids"].tolist() for batch in all_batches(running)]
+    resumed = batches_of(dataset, plan, batch_size=5, epochs=2)
+    resumed.load_state_dict(running.state_dict(step=4))
+    assert [batch["input_ids"].tolist() for batch in resumed] == expected[4:]
+
+
+@pytest.mark.parametrize("mode", ["document", "square-root"])
+def test_weights_count_the_hidden_tokens_of_a_document(
+    mode: str, dataset: Dataset, plan: Plan
+) -> None:
+    (batch,) = all_batches(batches_of(dataset, plan, batch_size=24, loss_weights=mode))
+    counts = (batch["labels"] != NO).sum(axis=1)
+    expected = np.ones(24) if mode == "document" else np.sqrt(counts)
+    assert counts.min() > 0
+    assert batch["loss_weights"].sum(axis=1) == pytest.approx(expected, abs=1e-5)
+
+
+def test_pieces_of_a_row_that_is_cut_hide_places_of_their_own(dataset: Dataset, plan: Plan) -> None:
+    curriculum = Curriculum.of_plan(plan, dataset, 24, (Phase(row_length=8),))
+    (batch,) = all_batches(batches_of(dataset, plan, curriculum=curriculum))
+    full = batch["attention_mask"].reshape(24, 32).all(axis=1)
+    (pieces,) = (batch["labels"] != NO).reshape(24, 4, 8)[full].tolist()
+    assert len({tuple(piece) for piece in pieces}) == 4
+
+
+# Rules that are refused.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"probability": 1.5},
+        {"probability": -0.1},
+        {"mask_share": 2},
+        {"random_share": -1},
+        {"mask_id": -1},
+        {"mask_id": 2**31},
+        {"keep": [-1]},
+        {"vocab_size": None},
+        {"whole_words": True},
+    ],
+)
+def test_wrong_rules_are_refused(change: dict[str, Any], dataset: Dataset, plan: Plan) -> None:
+    with pytest.raises(UserError) as caught:
+        open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
+    assert caught.value.what == "an option of the loader is wrong"
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 0}, {"mask_share": 0.9, "random_share": 0.2}])
+def test_rules_that_contradict_themselves_are_refused(
+    change: dict[str, Any], dataset: Dataset, plan: Plan
+) -> None:
+    with pytest.raises((UserError, ValueError)):
+        open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
+
+
+def test_a_rule_is_plain_values() -> None:
+    rule = MaskedLM(mask_id=4, vocab_size=10, keep=(0, 2))
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(rule)), MaskedLM) == rule

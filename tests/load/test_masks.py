@@ -1,0 +1,367 @@
+"""What a query sees: each rule, their combinations, and the tiles that they make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from attention_kit import MASKS, grid_of, grids, picture
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask
+
+from tokenmill.errors import UserError
+from tokenmill.load.masks import (
+    Bidirectional,
+    Blocks,
+    Causal,
+    Chunks,
+    GlobalTokens,
+    Grid,
+    Mask,
+    Prefix,
+    RandomBlocks,
+    Sinks,
+    Task,
+    Window,
+    blocks,
+    by_source,
+)
+from tokenmill.load.masks.bias import alibi_bias, alibi_slopes, relative_positions, t5_buckets
+from tokenmill.load.masks.blocks import find_tiles, ordered
+from tokenmill.load.masks.forms import dense
+from tokenmill.load.masks.torch_forms import block_mask, mask_mod
+
+# Rules.
+
+
+def test_packed_causal_is_block_diagonal_and_padding_sees_itself_only() -> None:
+    assert picture(Causal(), grid_of([[3, 2]], 7)) == [
+        "x......",
+        "xx.....",
+        "xxx....",
+        "...x...",
+        "...xx..",
+        ".....x.",
+        ".....xx",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mask", "seen_by_query_4"),
+    [
+        (Bidirectional(), "xxxxxx"),
+        (Causal(), "xxxxx."),
+        (Window(1), "....x."),
+        (Window(3), "..xxx."),
+        (Window(2, dilation=2), "..x.x."),
+        (Window(9, dilation=2), "x.x.x."),
+        (Window(2, both_sides=True), "...xxx"),
+        (Chunks(3), "...xxx"),
+        (Sinks(2), "xx..x."),
+        (GlobalTokens((0, 1)), "xx..x."),
+        (GlobalTokens((4,)), "xxxxxx"),
+        (Prefix(), "xxx.x."),
+        (Task(7), "xxxxxx"),
+        (Task(8), "....x."),
+        (Blocks(2, ((2, 1),)), "..xxx."),
+        (Causal() & (Window(2) | Sinks(1)), "x..xx."),
+        (Causal() & Chunks(3), "...xx."),
+        (Causal() | Prefix(), "xxxxx."),
+        (~Causal(), "....xx"),
+        (~Bidirectional(), "....x."),
+    ],
+    ids=repr,
+)
+def test_a_rule_alone_in_its_row_and_behind_another_segment(
+    mask: Mask, seen_by_query_4: str
+) -> None:
+    """Sinks, chunks, prefixes and blocks count from the segment's start, not from the row's."""
+    alone = grid_of([[6]], 6, prefix_lengths=[3], tasks=[7])
+    packed = grid_of([[2, 6]], 9, prefix_lengths=[1, 3, 0], tasks=[8, 7, 7])
+    assert picture(mask, alone)[4] == seen_by_query_4
+    assert picture(mask, packed)[6] == f"..{seen_by_query_4}."
+
+
+def test_prefixes_are_seen_by_all_queries_of_their_own_segment() -> None:
+    grid = grid_of([[3, 3]], 6, prefix_lengths=[2, 3])
+    assert picture(Causal() | Prefix(), grid) == [
+        "xx....",
+        "xx....",
+        "xxx...",
+        "...xxx",
+        "...xxx",
+        "...xxx",
+    ]
+
+
+def test_sources_have_masks_of_their_own_and_padding_that_of_the_others() -> None:
+    mask = by_source({5: Bidirectional(), 6: Window(1)}, otherwise=Causal())
+    assert picture(mask, grid_of([[2, 2, 2]], 8, tasks=[5, 6, 7, 5])) == [
+        "xx......",
+        "xx......",
+        "..x.....",
+        "...x....",
+        "....x...",
+        "....xx..",
+        "......x.",
+        "......xx",
+    ]
+
+
+def test_fewer_queries_are_the_last_of_the_row() -> None:
+    assert picture(Window(2), grid_of([[2, 4]], 6, num_queries=3)) == ["..xx..", "...xx.", "....xx"]
+
+
+def test_random_blocks_draw_as_many_of_the_blocks_before_as_there_are() -> None:
+    seen = dense(RandomBlocks(4, 3, seed=1) & Causal(), grid_of([[40]], 40))[0]
+    by_blocks = seen.reshape(10, 4, 10, 4).any((1, 3)) & ~np.eye(10, dtype=np.bool_)
+    assert by_blocks.sum(1).tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 3, 3]
+
+
+def test_random_blocks_never_change() -> None:
+    """As computed by an implementation of its own, in plain integers."""
+    drawn = [[0], [0, 1], [0, 1, 2], [0, 1, 3], [2, 3, 4], [2, 3, 5], [2, 4, 6], [1, 4, 7]]
+    seen = dense(RandomBlocks(1, 2, seed=1) & Causal(), grid_of([[8]], 8))[0]
+    assert [np.flatnonzero(query).tolist() for query in seen] == drawn
+
+
+def test_a_segment_that_grows_keeps_its_random_blocks() -> None:
+    mask = Causal() & RandomBlocks(2, 2, seed=3)
+    short, long = (dense(mask, grid_of([[size]], size))[0] for size in (20, 90))
+    assert np.array_equal(short, long[:20, :20])
+
+
+PLAIN: dict[type[Mask], Callable[..., bool]] = {
+    Bidirectional: lambda mask, q, k: True,
+    Causal: lambda mask, q, k: k <= q,
+    Sinks: lambda mask, q, k: k < mask.count,
+    Chunks: lambda mask, q, k: q // mask.size == k // mask.size,
+    GlobalTokens: lambda mask, q, k: q in mask.positions or k in mask.positions,
+    Blocks: lambda mask, q, k: (q // mask.size, k // mask.size) in mask.pairs,
+}
+
+
+def plain(mask: Mask, q: int, k: int) -> bool:
+    """Whether a query sees a key of its segment, by the words of the definition."""
+    if isinstance(mask, Window):
+        visible = range(0, mask.size * mask.dilation, mask.dilation)
+        return q - k in visible or (mask.both_sides and k - q in visible)
+    return PLAIN[type(mask)](mask, q, k)
+
+
+@pytest.mark.parametrize(
+    "mask", [mask for mask in MASKS if isinstance(mask, Window) or type(mask) in PLAIN], ids=repr
+)
+@given(grid=grids(20))
+@settings(max_examples=15, deadline=None)
+def test_rules_are_what_their_words_say_for_any_rows(mask: Mask, grid: Grid) -> None:
+    edges = grid.segmentation.edges.tolist()
+    expected = np.zeros((grid.num_rows, grid.row_length, grid.row_length), np.bool_)
+    for start, stop in pairwise(edges):
+        row, first = divmod(start, grid.row_length)
+        for q in range(stop - start):
+            for k in range(stop - start):
+                expected[row, first + q, first + k] = q == k or plain(mask, q, k)
+    assert np.array_equal(dense(mask, grid), expected[:, grid.first_query :])
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=repr)
+@given(grid=grids())
+@settings(max_examples=10, deadline=None)
+def test_every_query_sees_itself_and_nothing_outside_its_segment(mask: Mask, grid: Grid) -> None:
+    seen, segments = dense(mask, grid), grid.keys.segment
+    own = np.arange(grid.first_query, grid.row_length)
+    assert seen[:, np.arange(len(own)), own].all()
+    assert not (seen & (segments[:, grid.first_query :, None] != segments[:, None, :])).any()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Window(0),
+        lambda: Window(2, dilation=0),
+        lambda: Sinks(0),
+        lambda: Chunks(0),
+        lambda: GlobalTokens(()),
+        lambda: GlobalTokens((-1,)),
+        lambda: Blocks(0, ()),
+        lambda: Blocks(1, ((0, -1),)),
+        lambda: RandomBlocks(1, 0, 0),
+    ],
+)
+def test_sizes_out_of_range_are_refused(make: Callable[[], Mask]) -> None:
+    with pytest.raises(UserError, match="out of range"):
+        make()
+
+
+def test_a_grid_says_what_a_mask_lacks() -> None:
+    with pytest.raises(UserError, match="needs prefix_lengths"):
+        dense(Causal() | Prefix(), grid_of([[2]], 3))
+    with pytest.raises(UserError, match="needs tasks"):
+        find_tiles(by_source({0: Causal()}, Window(2)), grid_of([[2]], 3))
+    with pytest.raises(UserError, match="prefix_lengths needs one value a segment"):
+        grid_of([[2]], 3, prefix_lengths=[1])
+    with pytest.raises(UserError, match="queries are the last tokens of a row"):
+        grid_of([[2]], 3, num_queries=4)
+
+
+def test_masks_are_there_without_torch() -> None:
+    code = "import sys, tokenmill.load.masks.varlen, tokenmill.load.masks.blocks; "
+    subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True)
+
+
+# Tiles.
+
+
+def test_tiles_of_a_row() -> None:
+    tiles = find_tiles(Causal(), grid_of([[8, 4]], 12), (4, 4))
+    assert tiles.full[0].astype(int).tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0]]
+    assert tiles.partial[0].astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_tiles_are_listed_with_those_that_are_set_first() -> None:
+    counts, indices = ordered(np.array([[[0, 1, 0, 1], [0, 0, 0, 0]]], np.bool_))
+    assert counts.tolist() == [[2, 0]]
+    assert indices.tolist() == [[[1, 3, 0, 2], [0, 1, 2, 3]]]
+
+
+def test_a_block_without_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="a block has no tokens"):
+        find_tiles(Causal(), grid_of([[2]], 2), (0, 4))
+
+
+FIELDS = [
+    f"{full}{side}_{kind}"
+    for full in ("", "full_")
+    for side in ("kv", "q")
+    for kind in ("num_blocks", "indices")
+]
+
+
+def assert_is_what_torch_makes(mask: Mask, grid: Grid, block_size: int | tuple[int, int]) -> None:
+    made = block_mask(mask, grid, block_size)
+    num_queries = grid.row_length - grid.first_query
+    expected = create_block_mask(
+        mask_mod(mask, grid),
+        grid.num_rows,
+        None,
+        num_queries,
+        grid.row_length,
+        device="cpu",
+        BLOCK_SIZE=block_size,
+    )
+    assert made.seq_lengths == expected.seq_lengths
+    assert made.BLOCK_SIZE == expected.BLOCK_SIZE
+    for field in FIELDS:
+        ours, theirs = getattr(made, field), getattr(expected, field)
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs), field
+
+
+@pytest.mark.parametrize("block_size", [16, 128, (8, 32)], ids=str)
+@pytest.mark.parametrize("num_queries", [None, 130])
+@pytest.mark.parametrize("mask", MASKS, ids=repr)
+def test_block_masks_are_what_create_block_mask_makes(
+    mask: Mask, num_queries: int | None, block_size: int | tuple[int, int]
+) -> None:
+    """Rows of 300 tokens, no multiple of a block: long, short and many segments, and padding."""
+    rows = [[300], [200, 60], [1, 15, 16, 17, 64, 128], []]
+    count = 1 + 3 + 7 + 1
+    prefix_lengths, tasks = [40, 0, 70, 3] * 3, [0, 1, 2] * 4
+    grid = grid_of(
+        rows,
+        300,
+        num_queries,
+        prefix_lengths=prefix_lengths[:count],
+        tasks=tasks[:count],
+    )
+    assert_is_what_torch_makes(mask, grid, block_size)
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=repr)
+@given(grid=grids().filter(lambda grid: grid.num_rows > 0), block_size=st.integers(1, 9))
+@settings(max_examples=8, deadline=None)
+def test_block_masks_are_what_create_block_mask_makes_of_any_rows(
+    mask: Mask, grid: Grid, block_size: int
+) -> None:
+    assert_is_what_torch_makes(mask, grid, block_size)
+
+
+def test_work_in_small_portions_gives_the_same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, grid = Causal() & Window(9, dilation=3), grid_of([[300], [50, 60]], 300)
+    at_once = find_tiles(mask, grid, (16, 16))
+    monkeypatch.setattr(blocks, "PIECES_AT_ONCE", 5)
+    monkeypatch.setattr(blocks, "ELEMENTS_AT_ONCE", 7)
+    in_portions = find_tiles(mask, grid, (16, 16))
+    assert np.array_equal(at_once.partial, in_portions.partial)
+    assert np.array_equal(at_once.full, in_portions.full)
+
+
+def test_no_rows_have_no_tiles() -> None:
+    assert find_tiles(Causal(), grid_of([], 300)).full.shape == (0, 3, 3)
+
+
+def test_nothing_of_a_long_causal_row_is_evaluated_element_by_element(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 131,072 tokens, 16,384 a tile: spans and corners decide all tiles."""
+    asked: list[int] = []
+    evaluated = blocks._Decider._tokens
+
+    def counted(self, strips, chosen, offsets):  # type: ignore[no-untyped-def]
+        asked.append(len(chosen) * offsets.size)
+        return evaluated(self, strips, chosen, offsets)
+
+    monkeypatch.setattr(blocks._Decider, "_tokens", counted)
+    find_tiles(Causal(), grid_of([[100_000, 31_072]], 131_072))
+    assert sum(asked) < 10_000
+
+
+# Biases.
+
+
+def test_alibi_slopes_halve_by_a_constant_factor_and_interleave_for_other_numbers() -> None:
+    """The values of the paper's code, `get_slopes`."""
+    assert alibi_slopes(8).tolist() == [2.0**-n for n in range(1, 9)]
+    assert alibi_slopes(1).tolist() == [2.0**-8]
+    twelve = [*(2.0**-n for n in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+    assert alibi_slopes(12).tolist() == pytest.approx(twelve, rel=1e-7)
+    with pytest.raises(UserError, match="no heads"):
+        alibi_slopes(0)
+
+
+def test_biases_are_of_distances_from_the_query() -> None:
+    grid = grid_of([[4]], 4, num_queries=2)
+    assert relative_positions(grid).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
+    bias = alibi_bias(grid, 1) * 256
+    assert bias.tolist() == [[[[-2, -1, 0, -1], [-3, -2, -1, 0]]]]
+
+
+def test_buckets_are_one_a_distance_then_grow() -> None:
+    relative = -np.array([0, 1, 15, 16, 20, 64, 127, 128, 5000])
+    assert t5_buckets(relative, bidirectional=False).tolist() == [
+        0, 1, 15, 16, 17, 26, 31, 31, 31,
+    ]  # fmt: skip
+    assert t5_buckets(np.array([-1, 0, 1])).tolist() == [1, 0, 17]
+    with pytest.raises(UserError, match="distances do not fit"):
+        t5_buckets(relative, num_buckets=2)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (64, 1000), (8, 20), (10, 9)])
+def test_buckets_are_those_of_transformers(
+    num_buckets: int, max_distance: int, bidirectional: bool
+) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    relative = np.arange(-3000, 3000)
+    theirs = t5.T5Attention._relative_position_bucket(
+        torch.from_numpy(relative), bidirectional, num_buckets, max_distance
+    )
+    ours = t5_buckets(relative, num_buckets, max_distance, bidirectional=bidirectional)
+    assert ours.tolist() == theirs.tolist()
