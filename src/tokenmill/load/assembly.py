@@ -68,14 +68,17 @@ class Rules(NamedTuple):
 
 @compiled
 def look_up(
-    sequences: Int64Array, plan: tuple[Any, Any, Any, Any], first_documents: Int64Array
+    sequences: Int64Array,
+    plan: tuple[Any, Any, Any, Any],
+    first_documents: Int64Array,
+    row_length: int,
 ) -> tuple[int, Int64Array]:
     """The segments of sequences, shape (5, n): row, shard, document, start, length of each."""
     offsets, documents, starts, lengths = plan
     total = 0
     for i in range(len(sequences)):
         first, last = offsets[sequences[i]], offsets[sequences[i] + 1]
-        if first < 0 or last <= first or last > len(documents):
+        if first < 0 or last <= first or last > len(documents) or last - first > row_length:
             return 1, np.empty((5, 0), np.int64)
         total += last - first
     segments = np.empty((5, total), np.int64)
@@ -104,13 +107,13 @@ def locate(
     like: npt.NDArray[np.integer],
     blocks: tuple[Int64Array, Int64Array, npt.NDArray[np.uint8]],
 ) -> tuple[int, Int64Array, Int64Array]:
-    """Where segments lie, shape (2, n), and blocks that nothing has touched before.
+    """Where segments lie, shape (2, n), and blocks that have not been checked before.
 
     For each segment: tokens of its document, and the first token of the document in the shard.
     `like` has the dtype of tokens; `blocks` is where those of tokens and of the index begin for
-    each shard, and which are touched.
+    each shard, and which are checked.
     """
-    first_blocks, first_index_blocks, touched = blocks
+    first_blocks, first_index_blocks, checked = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
     new = np.empty(
         np.sum(segments[4]) * like.itemsize // BLOCK_BYTES + 7 * found.shape[1], np.int64
@@ -120,14 +123,13 @@ def locate(
         shard, start, length = segments[1, i], segments[3, i], segments[4, i]
         local = segments[2, i] - first_documents[shard]
         num_tokens, num_documents = table[shard, 2], table[shard, 3]
-        index = mapped_array(table[shard, 1], 12 * num_documents, touched)
+        index = mapped_array(table[shard, 1], 12 * num_documents, checked)
         at_length, at_offset = 4 * local, 4 * num_documents + 8 * local
         found[0, i] = _little_endian(index, at_length, 4)
         found[1, i] = _little_endian(index, at_offset, 8) // like.itemsize
         for at in (at_length, at_length + 3, at_offset, at_offset + 7):
             block = first_index_blocks[shard] + (HEADER_BYTES + at) // BLOCK_BYTES
-            if not touched[block]:
-                touched[block] = 1
+            if not checked[block]:
                 new[num_new] = block
                 num_new += 1
         if start + length > found[0, i]:
@@ -137,8 +139,7 @@ def locate(
         stop = found[1, i] + min(start + length + 1, found[0, i])
         first_block = (found[1, i] + start) * like.itemsize // BLOCK_BYTES
         for block in range(first_block, (stop * like.itemsize - 1) // BLOCK_BYTES + 1):
-            if not touched[first_blocks[shard] + block]:
-                touched[first_blocks[shard] + block] = 1
+            if not checked[first_blocks[shard] + block]:
                 new[num_new] = first_blocks[shard] + block
                 num_new += 1
     return 0, found, new[:num_new]
@@ -280,7 +281,7 @@ def _pad(
 
 @inlined
 def _copy(values: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
-    for j in range(len(values)):
+    for j in range(min(len(values), len(source))):
         values[j] = source[j]
 
 

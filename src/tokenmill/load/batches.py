@@ -9,6 +9,7 @@ depends on them. So the state is the step, with what identifies the data and the
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,9 @@ import numpy as np
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
+from tokenmill.load.costs import attention_costs
 from tokenmill.load.curriculum import shortened
-from tokenmill.load.dealing import attention_costs, deal
+from tokenmill.load.dealing import deal
 from tokenmill.load.explanation import Origin, origins
 from tokenmill.load.rows import Layout, RowReader, Rows
 from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
@@ -37,6 +39,8 @@ class Share:
     world_size: int = 1
     even_attention: bool = True
     """Deal rows so that attention costs all ranks the same; else neighbours go to one rank."""
+    restart: bool = False
+    """Each pass begins again with the first step; else batches are given out once."""
 
 
 class Batches:
@@ -93,11 +97,13 @@ class Batches:
         Raises:
             UserError: all have been given out.
         """
+        if self.share.restart:
+            self.step = 0
         if self.global_batch(self.step) is None:
             raise UserError(
                 "all batches have been given out",
                 why=f"the next step would be {self.step}",
-                hint="ask for more epochs, or load a state to begin elsewhere",
+                hint="ask for more epochs, or restart=True where each pass is to be the same",
             )
         while True:
             batch = self.batch(self.step)
@@ -108,9 +114,7 @@ class Batches:
 
     def global_batch(self, step: int) -> GlobalBatch | None:
         """The sequences of a step over all ranks, or None behind the last step."""
-        if step < 0:
-            raise UserError(f"there is no step {step}")
-        return self.schedule.batch(step)
+        return self.schedule.batch(_step(step))
 
     def batch(self, step: int) -> Batch | None:
         """The batch of a step for this rank, or None behind the last one.
@@ -179,7 +183,7 @@ class Batches:
         see how many have been taken from them.
         """
         values: dict[str, Any] = msgspec.to_builtins(
-            self._state(self.step if step is None else step)
+            self._state(self.step if step is None else _step(step))
         )
         return values
 
@@ -216,7 +220,7 @@ class Batches:
         costs = np.empty(num_rows, np.int64)
         for number, reader in enumerate(self._readers):
             inside = whole.sources == number
-            costs[inside] = attention_costs(whole.sequences[inside], *reader.boundaries)
+            costs[inside] = attention_costs(reader.plan, whole.sequences[inside])
         return deal(costs, world_size)
 
     def _content(
@@ -260,3 +264,15 @@ class Batches:
         return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
             [layout for _, layout in parts], places
         )
+
+
+def _step(value: int) -> int:
+    """A step as a number from 0 on.
+
+    Raises:
+        UserError: it is negative.
+    """
+    step = operator.index(value)
+    if step < 0:
+        raise UserError(f"there is no step {step}", why="steps count from 0")
+    return step

@@ -73,6 +73,8 @@ class Curriculum:
             raise UserError("a batch has at least one sequence, and whole groups of them", why=why)
         self._order, self._keys, self.batch_size = order, keys, batch_size
         self._steps = steps
+        self.plan_id = ""
+        """Of the plan that it was made of, if it was."""
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
         self._set_phases(phases)
@@ -88,13 +90,15 @@ class Curriculum:
         epoch: int = 0,
     ) -> Curriculum:
         """The curriculum of an epoch of a plan."""
-        return Curriculum(
+        made = Curriculum(
             shuffled(plan, seed, epoch),
             partial(sequence_keys, plan, dataset=dataset),
             batch_size,
             phases,
             steps_of(plan),
         )
+        made.plan_id = plan.manifest.plan_id
+        return made
 
     @property
     def num_sequences(self) -> int:
@@ -146,6 +150,11 @@ class Curriculum:
         number = self._phase_of(step)
         first = (step - self._phases[number].first_step) * self.batch_size
         return self._orders[number][first : first + self.batch_size]
+
+    @property
+    def row_lengths(self) -> list[int]:
+        """Lengths that phases cut rows to."""
+        return [phase.row_length for phase in self._phases if phase.row_length is not None]
 
     def row_length(self, step: int) -> int | None:
         """Tokens of a row in this step; None for those of the plan."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.compiled import compiled
 from tokenmill.records import Int64Array
@@ -18,18 +17,6 @@ def deal(costs: Int64Array, world_size: int) -> Int64Array:
     """
     ranks = _deal(costs, np.argsort(-costs, kind="stable"), world_size)
     return np.argsort(ranks, kind="stable").reshape(world_size, -1)
-
-
-@compiled
-def attention_costs(
-    sequences: Int64Array, offsets: Int64Array, lengths: npt.NDArray[np.integer]
-) -> Int64Array:
-    """Shape (num_rows,): the sum of squared segment lengths of sequences of a plan."""
-    costs = np.zeros(len(sequences), np.int64)
-    for i in range(len(sequences)):
-        for k in range(offsets[sequences[i]], offsets[sequences[i] + 1]):
-            costs[i] += np.int64(lengths[k]) ** 2
-    return costs
 
 
 @compiled

@@ -43,7 +43,9 @@ class Loader(IterableDataset[Batch]):
             for batch in self.batches:
                 yield as_tensors(batch)
             return
-        if worker.id == 0:
+        if self.batches.share.restart:
+            self._worker_step = worker.id
+        elif worker.id == 0:
             self._begin_pass()
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
@@ -86,6 +88,8 @@ class Loader(IterableDataset[Batch]):
         Raises:
             UserError: it is of another loader, or of a worker among another number of them.
         """
+        if not isinstance(state, dict):
+            raise UserError("not the state of a loader", why=f"it is a {type(state).__name__}")
         state = dict(state)
         workers = state.pop("workers", None)
         worker = get_worker_info()
@@ -101,13 +105,15 @@ class Loader(IterableDataset[Batch]):
         self._passes[0] = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        if get_spawning_popen() is not None:
+        state = {**self.__dict__, "_passes": self._passes[0]}
+        if get_spawning_popen() is not None:  # a worker, which shares no memory with this process
             self._passes[0] = 1
-        return {**self.__dict__, "_passes": self._passes[0]}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._passes = mmap.mmap(-1, 1)
+        self._passes[0] = state["_passes"]
 
     def _begin_pass(self) -> None:
         """Workers begin: a second time, they would give the same batches again."""
@@ -115,7 +121,7 @@ class Loader(IterableDataset[Batch]):
             raise UserError(
                 "the batches of this loader were given out before, by workers",
                 why="they would come again, the same and in the same order",
-                hint="ask for more epochs, or load a state to begin elsewhere",
+                hint="ask for more epochs, or restart=True where each pass is to be the same",
             )
         self._passes[0] = 1
 

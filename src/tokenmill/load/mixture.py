@@ -18,13 +18,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import UserError
+from tokenmill.load.costs import token_counts
 from tokenmill.load.order import Order, Shuffle, steps_of
 from tokenmill.load.schedule import EPOCHS_FOR_EVER, BatchSize, GlobalBatch, only_row_length
 from tokenmill.records import Int64Array
@@ -34,6 +36,7 @@ from tokenmill.store.plan import Plan, open_plan
 WHOLE = 1 << 20
 """What shares add up to, as integers: the order is the same on any machine."""
 
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Points = tuple[tuple[int, float], ...]
 
 
@@ -80,10 +83,10 @@ class SourceReport:
 class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a mixture stands before a step; lists have a value for each source."""
 
-    step: int
-    rows: list[int]
-    tokens: list[int]
-    lags: list[int]
+    step: Count
+    rows: list[Count]
+    tokens: list[Count]
+    lags: list[Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]]
     """Tokens that each source is behind its share, times WHOLE."""
 
 
@@ -205,7 +208,7 @@ class MixtureSchedule:
             most = min(count, int(room[number, 0]))
             found = self._orders[number].across_epochs(now.rows[number], most)
             candidates[number, :most], epochs[number, :most] = found
-            tokens[number, :most] = _token_counts(found[0], *_arrays(source.plan))
+            tokens[number, :most] = token_counts(source.plan, found[0])
         lags = np.array(now.lags, np.int64)
         stops = self.when_one_ends == "stop"
         chosen, taken = _choose(
@@ -285,26 +288,12 @@ def _at_start(count: int) -> _Progress:
     return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros)
 
 
-def _arrays(plan: Plan) -> tuple[Int64Array, Any]:
-    return np.asarray(plan.offsets), np.asarray(plan.lengths)
-
-
 def _running_count(chosen: Int64Array) -> Int64Array:
     """How often each value has stood before it."""
     order = np.argsort(chosen, kind="stable")
     firsts = np.searchsorted(chosen[order], chosen[order])
     counts = np.empty(len(chosen), np.int64)
     counts[order] = np.arange(len(chosen)) - firsts
-    return counts
-
-
-@compiled
-def _token_counts(sequences: Int64Array, offsets: Int64Array, lengths: Any) -> Int64Array:
-    """Shape (n,): tokens of each sequence."""
-    counts = np.zeros(len(sequences), np.int64)
-    for i in range(len(sequences)):
-        for k in range(offsets[sequences[i]], offsets[sequences[i] + 1]):
-            counts[i] += np.int64(lengths[k])
     return counts
 
 

@@ -40,6 +40,9 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Shuffle, Meta(description="over the whole epoch, within some blocks, or not")
     ] = "global"
     epochs: Annotated[Count | None, Meta(description="None: without end")] = 1
+    restart: Annotated[
+        bool, Meta(description="each pass begins again with the first step, as for validation")
+    ] = False
     even_attention: Annotated[
         bool, Meta(description="deal rows to ranks so that attention costs all the same")
     ] = True
@@ -64,7 +67,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def share(self) -> Share:
         """Which part of a global batch is read here."""
-        return Share(self.rank, self.world_size, self.even_attention)
+        return Share(self.rank, self.world_size, self.even_attention, self.restart)
 
 
 def open_batches(
@@ -166,7 +169,11 @@ def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple
 
 def _made(kind: type[S], options: dict[str, Any]) -> S:
     """The options that are fields of a struct, as that struct."""
-    own = {name: value for name, value in options.items() if name in kind.__struct_fields__}
+    own = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in options.items()
+        if name in kind.__struct_fields__
+    }
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:

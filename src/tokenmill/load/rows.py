@@ -41,13 +41,14 @@ from tokenmill.load.assembly import (
     look_up,
 )
 from tokenmill.load.buffers import Buffers
+from tokenmill.load.loss_spans import LossSpans
 from tokenmill.load.segmentation import Segmentation
 from tokenmill.load.shard_maps import ShardMaps
 from tokenmill.pack.long_documents import set_at_cuts
 from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import row_lengths, sums
 from tokenmill.records import Int64Array
-from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
 Labels = Literal["aligned", "next"]
@@ -68,7 +69,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="the last token of a document predicts the first of the next")
     ] = False
     without_prefix: Annotated[
-        int, Meta(ge=0, description="first tokens of each document that carry no loss")
+        int, Meta(ge=0, le=2**31, description="first tokens of each document without loss")
     ] = 0
     overlap_in_loss: Annotated[
         bool | None, Meta(description="tokens that windows repeat carry loss (None: as planned)")
@@ -76,10 +77,6 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     loss_spans: Annotated[
         bool, Meta(description="leave out the ranges that the dataset marks as without loss")
     ] = True
-
-
-ROWS_AT_ONCE = 256
-"""Rows that are read together, so that not too many shards are needed at once."""
 
 
 @dataclass(frozen=True)
@@ -194,17 +191,12 @@ class RowReader:
             np.asarray(plan.starts),
             np.asarray(plan.lengths),
         )
-        self._spans: tuple[Shard | None, list[Any] | None] = (None, None)
+        self._spans = LossSpans(dataset)
         self._made_of = (dataset, plan, self.targets, dtype)
 
     def __reduce__(self) -> tuple[type[RowReader], tuple[Any, ...]]:
         """Another process maps the files anew."""
         return type(self), self._made_of
-
-    @property
-    def boundaries(self) -> tuple[Int64Array, npt.NDArray[np.integer]]:
-        """Offsets of the plan's sequences, and lengths of its segments."""
-        return self._arrays[0], self._arrays[3]
 
     @cached_property
     def most_segments(self) -> int:
@@ -230,9 +222,8 @@ class RowReader:
         ids, flags = self.buffers.empty(shape, self.dtype), self.buffers.empty(shape, np.uint8)
         labels = self.buffers.empty(shape, self.dtype) if self._own_labels else ids
         layouts, places = [], []
-        for first in range(0, max(len(sequences), 1), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            segments, found = self._found(sequences[part])
+        for part in self._parts(sequences, row_length):
+            segments, found = self._found(sequences[part], row_length)
             cells = (ids[part], labels[part], flags[part])
             problem, placed = fill(
                 cells, segments, found, self._maps.table, self._like, self._rules
@@ -240,24 +231,46 @@ class RowReader:
             if problem:
                 raise self._damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
             layouts.append(Layout(*(*segments, found[0], *placed)))
-            places.append(np.arange(first, first + len(cells[0])))
+            places.append(np.arange(part.start, part.stop))
         rows = Rows(ids, labels, flags, aligned=self.targets.labels == "aligned")
         layout = layouts[0] if len(layouts) == 1 else Layout.interleaved(layouts, places)
         if self._has_spans:
             self._mask_no_loss(rows, layout)
         return rows, layout
 
-    def _found(self, sequences: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The segments of sequences, and where they lie in shards that are mapped."""
+    def _parts(self, sequences: Int64Array, row_length: int) -> Iterator[slice]:
+        """Sequences in parts that need no more shards at once than may be mapped."""
+        parts = [slice(0, len(sequences))]
+        while parts:
+            part = parts.pop()
+            middle = (part.start + part.stop) // 2
+            if middle > part.start and self._needs_too_many(sequences[part], row_length):
+                parts += [slice(middle, part.stop), slice(part.start, middle)]
+            else:
+                yield part
+
+    def _needs_too_many(self, sequences: Int64Array, row_length: int) -> bool:
+        most = self._maps.most_mapped
+        if len(self.dataset.shards) <= most:
+            return False
+        return len(np.unique(self._looked_up(sequences, row_length)[1])) > most
+
+    def _looked_up(self, sequences: Int64Array, row_length: int) -> Int64Array:
+        """The segments of sequences: see `look_up`."""
         if len(sequences) and not (sequences.min() >= 0 and sequences.max() < len(self.plan)):
             why = f"the plan has {len(self.plan)} sequences, counted from 0"
             raise UserError("there is no such sequence", where=str(self.plan.folder), why=why)
-        maps = self._maps
-        problem, segments = look_up(sequences, self._arrays, maps.first_documents)
+        first_documents = self._maps.first_documents
+        problem, segments = look_up(sequences, self._arrays, first_documents, row_length)
         if problem:
             raise self._damaged(PROBLEMS[problem])
+        return segments
+
+    def _found(self, sequences: Int64Array, row_length: int) -> tuple[Int64Array, Int64Array]:
+        """The segments of sequences, and where they lie in shards that are mapped."""
+        maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
-        blocks = (maps.first_blocks, maps.first_index_blocks, maps.touched)
+        blocks = (maps.first_blocks, maps.first_index_blocks, maps.checked)
         problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
         if len(new):
             maps.check(new)
@@ -299,7 +312,6 @@ class RowReader:
         """Take away the labels of tokens that the documents table marks as carrying no loss."""
         shift = 0 if rows.aligned else 1  # a label stands so far before its token
         for number, places in _by_shard(layout):
-            spans = self._no_loss(self.dataset.shards[number])
             local = layout.documents[places] - self._maps.first_documents[number]
             for place, document in zip(places.tolist(), local.tolist(), strict=True):
                 start, length = int(layout.starts[place]), int(layout.lengths[place])
@@ -307,9 +319,9 @@ class RowReader:
                 has_bos = bool(layout.kinds[place] & BOS)
                 column = int(layout.columns[place]) + has_bos
                 first_target = 0 if self._is_first_predicted(layout, place) else shift
-                for span in spans[document] or ():
-                    first = max(span["start"] - start, first_target)
-                    stop = min(span["stop"] - start, length + shift)
+                for begin, end in self._spans.of(number, document):
+                    first = max(begin - start, first_target)
+                    stop = min(end - start, length + shift)
                     cells = slice(column + first - shift, column + max(stop, first) - shift)
                     rows.flags[row, cells] &= ~TARGET
                     if self._ignored:
@@ -321,15 +333,6 @@ class RowReader:
             return self._rules.bos_predicts
         before_says_other = layout.kinds[place - 1] & GOES_ON and not self._rules.overlap
         return self._rules.across and bool(layout.columns[place]) and not before_says_other
-
-    def _no_loss(self, shard: Shard) -> list[Any]:
-        """Token ranges without loss of each document; those of one shard are kept."""
-        if self._spans[0] is not shard:
-            import pyarrow.parquet as pq
-
-            table = pq.read_table(shard.path("parquet"), columns=["no_loss"])
-            self._spans = (shard, table.column("no_loss").to_pylist())
-        return self._spans[1] or []
 
     def _damaged(self, why: str) -> VerificationError:
         hint = "make the plan again: tokenmill pack"

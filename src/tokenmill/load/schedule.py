@@ -204,11 +204,23 @@ class PlanSchedule:
 
 
 class CurriculumSchedule:
-    """The steps of a curriculum, which is one epoch of a plan."""
+    """The steps of a curriculum, which is one epoch of a plan.
+
+    Raises:
+        UserError: it is of another plan, or cuts rows unevenly.
+    """
 
     def __init__(self, plan: Plan, curriculum: Curriculum) -> None:
+        if curriculum.plan_id != plan.manifest.plan_id:
+            why = f"it was made of {curriculum.plan_id or 'none'}, not {plan.manifest.plan_id}"
+            hint = "Curriculum.of_plan(plan, dataset, ...)"
+            raise UserError("the curriculum is of another plan", why=why, hint=hint)
         self._curriculum = curriculum
         self._row_length = only_row_length(plan)
+        for length in curriculum.row_lengths:
+            if self._row_length % length:
+                why = f"{self._row_length} is not a multiple of {length}"
+                raise UserError("rows of a phase cannot be cut evenly", why=why)
 
     @property
     def num_steps(self) -> int | None:

@@ -10,6 +10,7 @@ import resource
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
@@ -43,39 +44,51 @@ class ShardMaps:
         """Shape (num_shards + 1,): blocks of all shards, those of tokens before those of index."""
         tokens = np.array([count for count, _ in blocks], np.int64)
         self.first_index_blocks = self.first_blocks[:-1] + tokens
-        self.touched = np.zeros(self.first_blocks[-1], np.uint8)
+        self.checked = np.zeros(self.first_blocks[-1], np.uint8)
         """Shape (num_blocks,): whether a block has been checked; one byte for each 64 KiB."""
+        # Maps of its own: other readers of the dataset may not unmap what the table points to.
+        self._maps: dict[int, tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]]] = {}
+        self._seen: dict[int, tuple[tuple[int, int, int], ...]] = {}
         self._last_use = np.zeros(len(self._shards), np.int64)
         self._clock = 0
+
+    @property
+    def most_mapped(self) -> int:
+        """Shards that may be mapped at once."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most_mapped = min(MOST_MAPPED, max(limit // 4 // FILES_OF_SHARD, 1))
+        if limit == resource.RLIM_INFINITY:
+            return MOST_MAPPED
+        return min(MOST_MAPPED, max(limit // 4 // FILES_OF_SHARD, 1))
 
     def require(self, shards: Int64Array) -> None:
-        """Map shards, and unmap those unused for longest where there are too many."""
+        """Map shards, and unmap those unused for longest where there are too many.
+
+        Raises:
+            VerificationError: a file has another size than the manifest says.
+        """
         self._clock += 1
         self._last_use[shards] = self._clock
         if self.table[shards, 0].all():
             return
         missing = np.unique(shards[self.table[shards, 0] == 0])
         mapped = np.flatnonzero(self.table[:, 0])
-        too_many = len(mapped) + len(missing) - self._most_mapped
+        too_many = len(mapped) + len(missing) - self.most_mapped
         if too_many > 0:
             idle = mapped[self._last_use[mapped] < self._clock]
             oldest = idle[np.argsort(self._last_use[idle], kind="stable")][:too_many]
             for number in oldest.tolist():
                 self.table[number] = 0
-                self._shards[number].release()
+                del self._maps[number]
         for number in missing.tolist():
-            shard = self._shards[number]
-            addresses = shard.ids.ctypes.data, shard.index.ctypes.data
-            self.table[number] = (*addresses, shard.entry.tokens, shard.entry.documents)
+            self._map(number)
 
     def check(self, blocks: Int64Array) -> None:
-        """Compare the digests of blocks that are touched for the first time.
+        """Compare the digests of blocks (any number of times each) that are used the first time.
 
         Raises:
             VerificationError: one is not what was written.
         """
+        blocks = np.unique(blocks)
         shards = np.searchsorted(self.first_blocks, blocks, side="right") - 1
         for number, block in zip(shards.tolist(), blocks.tolist(), strict=True):
             shard = self._shards[number]
@@ -85,9 +98,28 @@ class ShardMaps:
             with open(shard.path(part), "rb") as file:
                 file.seek(at * BLOCK_BYTES)
                 digest = xxhash.xxh3_64_intdigest(file.read(BLOCK_BYTES))
-            if place >= len(shard.block_digests) or digest != int(shard.block_digests[place]):
-                self.touched[blocks] = 0
-                raise _damaged(shard.path(part), at)
+            known = shard.block_digests
+            if len(known) != self.first_blocks[number + 1] - self.first_blocks[number]:
+                raise _damaged(shard.path("xxh3"), "it has another number of digests")
+            if digest != int(known[place]):
+                raise _damaged(
+                    shard.path(part),
+                    f"from byte {at * BLOCK_BYTES} on, the digest of a block differs",
+                )
+        self.checked[blocks] = 1
+
+    def _map(self, number: int) -> None:
+        """Map a shard; what was checked of it holds only for the same files."""
+        shard = self._shards[number]
+        ids, index = shard.map()
+        self._maps[number] = ids, index
+        files = [shard.path(part).stat() for part in ("bin", "idx")]
+        found = tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
+        if self._seen.setdefault(number, found) != found:
+            self._seen[number] = found
+            self.checked[self.first_blocks[number] : self.first_blocks[number + 1]] = 0
+        addresses = ids.ctypes.data, index.ctypes.data
+        self.table[number] = (*addresses, shard.entry.tokens, shard.entry.documents)
 
     @staticmethod
     def _num_blocks(shard: Shard, token_bytes: int) -> tuple[int, int]:
@@ -96,10 +128,8 @@ class ShardMaps:
         return tokens, index
 
 
-def _damaged(path: Path, block: int) -> VerificationError:
+def _damaged(path: Path, why: str) -> VerificationError:
+    hint = "tokenmill verify lists what else is damaged; restore the file from a copy"
     return VerificationError(
-        "a file of the dataset is damaged",
-        where=f"{path}, bytes from {block * BLOCK_BYTES} on",
-        why="the digest of a block differs from the one written with it",
-        hint="tokenmill verify lists what else is damaged; restore the file from a copy",
+        "a file of the dataset is damaged", where=str(path), why=why, hint=hint
     )

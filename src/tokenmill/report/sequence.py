@@ -10,7 +10,9 @@ import numpy as np
 
 from tokenmill.encode.engine import Reference
 from tokenmill.load.assembly import BOS, EOS
-from tokenmill.load.rows import Layout, RowReader, Rows, plan_row_lengths
+from tokenmill.load.costs import token_counts
+from tokenmill.load.rows import Layout, RowReader, Rows
+from tokenmill.pack.window import row_lengths
 from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
@@ -62,8 +64,9 @@ def view_sequence(dataset: Dataset, plan: Plan, sequence: int) -> SequenceView:
     """
     plan.segments(sequence)  # refuses one that is not there
     reference, reader = open_reference(dataset), RowReader(dataset, plan)
-    row_length = int(plan_row_lengths(plan, reader.options)[sequence])
-    rows, layout = reader.read_layout(np.array([sequence]), row_length)
+    chosen = np.array([sequence])
+    row_length = int(row_lengths(token_counts(plan, chosen), reader.options)[0])
+    rows, layout = reader.read_layout(chosen, row_length)
     records = dataset.records(layout.documents)
     head = len(dataset.manifest.tokenizer.prefix_ids)
     segments = [

@@ -60,13 +60,26 @@ class Shard:
     @cached_property
     def index(self) -> npt.NDArray[np.uint8]:
         """Lengths (int32) and byte offsets (int64) of documents, mapped for use here and there."""
-        index = map_index(self.path("idx"))
-        if len(index) != 12 * self.entry.documents:
-            why = "it has another number of documents than the manifest says"
+        return self.map()[1]
+
+    def map(self) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]]:
+        """New maps of the ids and of the index, both as long as the manifest says.
+
+        Raises:
+            VerificationError: one is not.
+        """
+        dtype, index = map_index(self.path("idx"))
+        if dtype != self._dtype or len(index) != 12 * self.entry.documents:
+            why = "its documents or its dtype are not those of the manifest"
             raise VerificationError(
                 "a token index is of another shard", where=str(self.path("idx")), why=why
             )
-        return index
+        path = self.path("bin")
+        size = path.stat().st_size
+        if size != self.entry.tokens * self._dtype.itemsize:
+            why = f"{size} bytes are not {self.entry.tokens} tokens"
+            raise VerificationError("a token file has another size", where=str(path), why=why)
+        return np.memmap(path, self._dtype, mode="r"), index
 
     def place(self, index: int) -> tuple[int, int]:
         """The first token of a document and the number of its tokens, from the mapped index."""
@@ -77,7 +90,8 @@ class Shard:
     @cached_property
     def block_digests(self) -> npt.NDArray[np.uint64]:
         """xxh3-64 of every 64 KiB block: those of the tokens, then those of the index."""
-        return np.fromfile(self.path("xxh3"), "<u8")
+        data = self.path("xxh3").read_bytes()
+        return np.frombuffer(data[: len(data) // 8 * 8], "<u8")
 
     @cached_property
     def offsets(self) -> Int64Array:

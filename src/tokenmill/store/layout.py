@@ -64,8 +64,8 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
     return dtype, result
 
 
-def map_index(path: Path) -> npt.NDArray[np.uint8]:
-    """Lengths and byte offsets of documents as they stand in a `.idx`, mapped: 12 bytes each.
+def map_index(path: Path) -> tuple[np.dtype[np.integer], npt.NDArray[np.uint8]]:
+    """The dtype of tokens; lengths and byte offsets of documents, mapped: 12 bytes each.
 
     Only the header is read, and nothing is checked against anything else.
 
@@ -74,8 +74,8 @@ def map_index(path: Path) -> npt.NDArray[np.uint8]:
     """
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
-    _, count = _read_header(header, path.stat().st_size, str(path))
-    return np.memmap(path, np.uint8, "r")[HEADER.size : HEADER.size + 12 * count]
+    dtype, count = _read_header(header, path.stat().st_size, str(path))
+    return dtype, np.memmap(path, np.uint8, "r")[HEADER.size : HEADER.size + 12 * count]
 
 
 def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:
