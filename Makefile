@@ -48,6 +48,10 @@ readers:  ## official readers of other projects, in an environment of their own,
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
 
+.PHONY: notebook
+notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
+	$(BIN)/python examples/run_notebook.py
+
 .PHONY: clean
-clean:  ## remove the environments and the demo's output
-	rm -rf $(VENV) .venv-readers demo/out
+clean:  ## remove the environments and the output of demo and examples
+	rm -rf $(VENV) .venv-readers demo/out examples/out

@@ -221,39 +221,17 @@ class RowReader:
         shape = (len(sequences), row_length)
         ids, flags = self.buffers.empty(shape, self.dtype), self.buffers.empty(shape, np.uint8)
         labels = self.buffers.empty(shape, self.dtype) if self._own_labels else ids
-        layouts, places = [], []
-        for part in self._parts(sequences, row_length):
-            segments, found = self._found(sequences[part], row_length)
-            cells = (ids[part], labels[part], flags[part])
-            problem, placed = fill(
-                cells, segments, found, self._maps.table, self._like, self._rules
-            )
-            if problem:
-                raise self._damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
-            layouts.append(Layout(*(*segments, found[0], *placed)))
-            places.append(np.arange(part.start, part.stop))
+        segments, found = self._found(sequences, row_length)
+        problem, placed = fill(
+            (ids, labels, flags), segments, found, self._maps.table, self._like, self._rules
+        )
+        if problem:
+            raise self._damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
         rows = Rows(ids, labels, flags, aligned=self.targets.labels == "aligned")
-        layout = layouts[0] if len(layouts) == 1 else Layout.interleaved(layouts, places)
+        layout = Layout(*(*segments, found[0], *placed))
         if self._has_spans:
             self._mask_no_loss(rows, layout)
         return rows, layout
-
-    def _parts(self, sequences: Int64Array, row_length: int) -> Iterator[slice]:
-        """Sequences in parts that need no more shards at once than may be mapped."""
-        parts = [slice(0, len(sequences))]
-        while parts:
-            part = parts.pop()
-            middle = (part.start + part.stop) // 2
-            if middle > part.start and self._needs_too_many(sequences[part], row_length):
-                parts += [slice(middle, part.stop), slice(part.start, middle)]
-            else:
-                yield part
-
-    def _needs_too_many(self, sequences: Int64Array, row_length: int) -> bool:
-        most = self._maps.most_mapped
-        if len(self.dataset.shards) <= most:
-            return False
-        return len(np.unique(self._looked_up(sequences, row_length)[1])) > most
 
     def _looked_up(self, sequences: Int64Array, row_length: int) -> Int64Array:
         """The segments of sequences: see `look_up`."""

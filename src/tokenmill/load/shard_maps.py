@@ -6,11 +6,9 @@ of an index is touched, its digest is compared with the one that was written wit
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
@@ -18,11 +16,11 @@ from tokenmill.errors import VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.file_map import FileMap
+from tokenmill.store.layout import HEADER, index_bytes
 
 MOST_MAPPED = 1024
-"""Shards that are mapped at once; fewer where a process may not open that many files."""
-FILES_OF_SHARD = 2
-"""Files that a mapped shard holds open: tokens and index."""
+"""Shards that stay mapped between two batches."""
 
 
 class ShardMaps:
@@ -38,8 +36,8 @@ class ShardMaps:
 
         Addresses are 0 where the shard is not mapped.
         """
-        token_bytes = np.dtype(dataset.manifest.token_dtype).itemsize
-        blocks = [self._num_blocks(shard, token_bytes) for shard in self._shards]
+        self._token_bytes = np.dtype(dataset.manifest.token_dtype).itemsize
+        blocks = [self._num_blocks(shard) for shard in self._shards]
         self.first_blocks = offsets_from_lengths([sum(counts) for counts in blocks])
         """Shape (num_shards + 1,): blocks of all shards, those of tokens before those of index."""
         tokens = np.array([count for count, _ in blocks], np.int64)
@@ -47,18 +45,10 @@ class ShardMaps:
         self.checked = np.zeros(self.first_blocks[-1], np.uint8)
         """Shape (num_blocks,): whether a block has been checked; one byte for each 64 KiB."""
         # Maps of its own: other readers of the dataset may not unmap what the table points to.
-        self._maps: dict[int, tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]]] = {}
-        self._seen: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        self._maps: dict[int, tuple[FileMap, FileMap]] = {}
+        self._seen: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._last_use = np.zeros(len(self._shards), np.int64)
         self._clock = 0
-
-    @property
-    def most_mapped(self) -> int:
-        """Shards that may be mapped at once."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if limit == resource.RLIM_INFINITY:
-            return MOST_MAPPED
-        return min(MOST_MAPPED, max(limit // 4 // FILES_OF_SHARD, 1))
 
     def require(self, shards: Int64Array) -> None:
         """Map shards, and unmap those unused for longest where there are too many.
@@ -72,13 +62,14 @@ class ShardMaps:
             return
         missing = np.unique(shards[self.table[shards, 0] == 0])
         mapped = np.flatnonzero(self.table[:, 0])
-        too_many = len(mapped) + len(missing) - self.most_mapped
+        too_many = len(mapped) + len(missing) - MOST_MAPPED
         if too_many > 0:
             idle = mapped[self._last_use[mapped] < self._clock]
             oldest = idle[np.argsort(self._last_use[idle], kind="stable")][:too_many]
             for number in oldest.tolist():
                 self.table[number] = 0
-                del self._maps[number]
+                for file in self._maps.pop(number):
+                    file.close()
         for number in missing.tolist():
             self._map(number)
 
@@ -111,19 +102,20 @@ class ShardMaps:
     def _map(self, number: int) -> None:
         """Map a shard; what was checked of it holds only for the same files."""
         shard = self._shards[number]
-        ids, index = shard.map()
-        self._maps[number] = ids, index
-        files = [shard.path(part).stat() for part in ("bin", "idx")]
-        found = tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files)
+        shard.check_index_header()
+        num_tokens, num_documents = shard.entry.tokens, shard.entry.documents
+        ids = FileMap(shard.path("bin"), num_tokens * self._token_bytes)
+        index = FileMap(shard.path("idx"), index_bytes(num_documents))
+        found = ids.identity, index.identity
         if self._seen.setdefault(number, found) != found:
             self._seen[number] = found
             self.checked[self.first_blocks[number] : self.first_blocks[number + 1]] = 0
-        addresses = ids.ctypes.data, index.ctypes.data
-        self.table[number] = (*addresses, shard.entry.tokens, shard.entry.documents)
+        self._maps[number] = ids, index
+        self.table[number] = ids.address, index.address + HEADER.size, num_tokens, num_documents
 
-    @staticmethod
-    def _num_blocks(shard: Shard, token_bytes: int) -> tuple[int, int]:
-        sizes = (shard.entry.tokens * token_bytes, shard.path("idx").stat().st_size)
+    def _num_blocks(self, shard: Shard) -> tuple[int, int]:
+        """Blocks of the tokens and of the index of a shard."""
+        sizes = shard.entry.tokens * self._token_bytes, index_bytes(shard.entry.documents)
         tokens, index = (-(-size // BLOCK_BYTES) for size in sizes)
         return tokens, index
 

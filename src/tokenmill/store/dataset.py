@@ -13,7 +13,7 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.files import path_inside
-from tokenmill.store.layout import map_index, unpack_index
+from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import FileEntry, Manifest, ShardEntry, read_manifest
 
 if TYPE_CHECKING:
@@ -60,26 +60,16 @@ class Shard:
     @cached_property
     def index(self) -> npt.NDArray[np.uint8]:
         """Lengths (int32) and byte offsets (int64) of documents, mapped for use here and there."""
-        return self.map()[1]
+        self.check_index_header()
+        start = HEADER.size
+        return np.memmap(self.path("idx"), np.uint8, "r")[start : start + 12 * self.entry.documents]
 
-    def map(self) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.uint8]]:
-        """New maps of the ids and of the index, both as long as the manifest says.
-
-        Raises:
-            VerificationError: one is not.
-        """
-        dtype, index = map_index(self.path("idx"))
-        if dtype != self._dtype or len(index) != 12 * self.entry.documents:
+    def check_index_header(self) -> None:
+        """Raise a VerificationError where the index is of other tokens, or other documents."""
+        path = self.path("idx")
+        if read_index_header(path) != (self._dtype, self.entry.documents):
             why = "its documents or its dtype are not those of the manifest"
-            raise VerificationError(
-                "a token index is of another shard", where=str(self.path("idx")), why=why
-            )
-        path = self.path("bin")
-        size = path.stat().st_size
-        if size != self.entry.tokens * self._dtype.itemsize:
-            why = f"{size} bytes are not {self.entry.tokens} tokens"
-            raise VerificationError("a token file has another size", where=str(path), why=why)
-        return np.memmap(path, self._dtype, mode="r"), index
+            raise VerificationError("a token index is of another shard", where=str(path), why=why)
 
     def place(self, index: int) -> tuple[int, int]:
         """The first token of a document and the number of its tokens, from the mapped index."""

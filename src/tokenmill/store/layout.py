@@ -64,18 +64,20 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
     return dtype, result
 
 
-def map_index(path: Path) -> tuple[np.dtype[np.integer], npt.NDArray[np.uint8]]:
-    """The dtype of tokens; lengths and byte offsets of documents, mapped: 12 bytes each.
-
-    Only the header is read, and nothing is checked against anything else.
+def read_index_header(path: Path) -> tuple[np.dtype[np.integer], int]:
+    """The dtype of the tokens and the number of documents that a `.idx` says it has.
 
     Raises:
         VerificationError: the header is not that of an index of this size.
     """
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
-    dtype, count = _read_header(header, path.stat().st_size, str(path))
-    return dtype, np.memmap(path, np.uint8, "r")[HEADER.size : HEADER.size + 12 * count]
+    return _read_header(header, path.stat().st_size, str(path))
+
+
+def index_bytes(num_documents: int) -> int:
+    """Bytes of a `.idx`."""
+    return HEADER.size + 20 * num_documents + 8
 
 
 def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:
@@ -88,7 +90,7 @@ def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.i
         dtypes = {code: dtype for dtype, code in DTYPE_CODES.items()}
         if magic != MAGIC or version != 1 or code not in dtypes:
             problem = f"magic {magic!r}, version {version}, dtype code {code}"
-        elif num_indices != num_sequences + 1 or num_bytes != HEADER.size + 20 * num_sequences + 8:
+        elif num_indices != num_sequences + 1 or num_bytes != index_bytes(num_sequences):
             problem = f"{num_sequences} sequences do not make {num_bytes} bytes"
         else:
             return dtypes[code], num_sequences

@@ -1,0 +1,150 @@
+"""The same data through Hugging Face's Trainer, stopped and resumed with the same losses.
+
+    python examples/train_with_trainer.py --interrupt-at 30
+    python examples/train_with_trainer.py
+
+Three things are to be known:
+
+- Documents in a row are kept apart by `position_ids`, and only if there is no `attention_mask` and
+  no cache: with either, the model sees one long text.
+- Trainer takes `gradient_accumulation_steps` batches for one step. It divides the sum of their
+  losses by the number of their labels, as train.py does.
+- Batches may be asked for before they are trained on, by workers of a DataLoader for one, so the
+  loader cannot know where training stands. Trainer does: `loader.state_dict(step)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.trainer_utils import get_last_checkpoint
+
+import tokenmill
+from training import open_dataset, parse_options
+
+
+class PackedTrainer(Trainer):
+    """A Trainer whose batches come from a loader as they are."""
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The loader has shuffled, batched and dealt to ranks; nothing is left to collate."""
+        return DataLoader(self.train_dataset, batch_size=None)
+
+
+class KeepPlace(TrainerCallback):
+    """Writes the loader's state into every checkpoint, and stops where it is asked to."""
+
+    def __init__(self, loader: Any, interrupt_at: int | None) -> None:
+        self.loader, self.interrupt_at = loader, interrupt_at
+
+    def on_log(
+        self,
+        _args: TrainingArguments,
+        state: TrainerState,
+        _control: TrainerControl,
+        logs: dict[str, float],
+        **_others: Any,
+    ) -> None:
+        """Print the loss with all its digits."""
+        if "loss" in logs:
+            print(f"step {state.global_step} loss {logs['loss']!r}", flush=True)
+
+    def on_step_end(
+        self,
+        _args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_others: Any,
+    ) -> None:
+        """Stop, and save first."""
+        if state.global_step == self.interrupt_at:
+            control.should_save = control.should_training_stop = True
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        _control: TrainerControl,
+        **_others: Any,
+    ) -> None:
+        """The loader's step counts its batches: several of them make one of Trainer's."""
+        step = state.global_step * args.gradient_accumulation_steps
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / "loader.json"
+        path.write_text(json.dumps(self.loader.state_dict(step)))
+
+
+def main() -> None:
+    """Train with Trainer."""
+    options = parse_options(__doc__)
+    dataset = open_dataset(options)
+    loader = dataset.loader(
+        options.plan,
+        batch_size=options.batch_size // options.micro_batches,
+        epochs=None,
+        labels="aligned",  # the model shifts
+        columns=("input_ids", "labels", "position_ids"),
+    )
+    folder = options.out / "trainer"
+    checkpoint = get_last_checkpoint(str(folder)) if folder.exists() else None
+    if checkpoint is not None:
+        loader.load_state_dict(json.loads((Path(checkpoint) / "loader.json").read_text()))
+        print(f"resumed after step {loader.step // options.micro_batches}")
+
+    set_seed(0)
+    trainer = PackedTrainer(
+        model=small_llama(dataset),
+        args=training_arguments(folder, options),
+        train_dataset=loader,
+        callbacks=[KeepPlace(loader, options.interrupt_at)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def small_llama(dataset: tokenmill.Dataset) -> LlamaForCausalLM:
+    """A Llama of random weights, of the size of the other examples' model."""
+    config = LlamaConfig(
+        vocab_size=dataset.manifest.tokenizer.largest_id + 1,
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        tie_word_embeddings=True,
+        use_cache=False,  # with a cache, position_ids would not keep documents apart
+    )
+    return LlamaForCausalLM(config)
+
+
+def training_arguments(folder: Path, options: argparse.Namespace) -> TrainingArguments:
+    """Those of a small run on any machine."""
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=options.steps,
+        gradient_accumulation_steps=options.micro_batches,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant",
+        logging_steps=1,
+        save_steps=options.steps,
+        ignore_data_skip=True,  # the loader begins at the right batch: none is to be skipped
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
