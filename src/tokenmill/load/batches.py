@@ -23,7 +23,7 @@ from tokenmill.load.costs import attention_costs
 from tokenmill.load.curriculum import shortened
 from tokenmill.load.dealing import deal
 from tokenmill.load.explanation import Origin, origins
-from tokenmill.load.rows import Layout, RowReader, Rows
+from tokenmill.load.rows import Layout, RowReader, Rows, Targets
 from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
 from tokenmill.load.state import LoaderState, check_state, describe_source
 from tokenmill.records import Int64Array
@@ -193,6 +193,9 @@ class Batches:
         Raises:
             UserError: it is of other data, another order or another global batch.
         """
+        if self.share.restart:
+            why = "each pass begins again with the first step: restart=True"
+            raise UserError("this loader does not go on anywhere", why=why)
         found = check_state(state, self._state(self.step))
         self.schedule.resume(found.step, found.progress)
         self.step = found.step
@@ -200,11 +203,22 @@ class Batches:
     def _state(self, step: int) -> LoaderState:
         return LoaderState(
             step=step,
+            seed=self._seed,
             global_batch={"rows": self._size.rows, "tokens": self._size.tokens},
             sources=[describe_source(reader) for reader in self._readers],
             order=self.schedule.identity(),
+            labels=self._label_options(),
             progress=self.schedule.progress(step),
         )
+
+    def _label_options(self) -> dict[str, Any]:
+        """Options that decide labels, as plain values, where they are not the defaults."""
+        options: dict[str, Any] = msgspec.to_builtins(self._readers[0].targets)
+        usual = msgspec.to_builtins(Targets())
+        found = {name: value for name, value in options.items() if value != usual[name]}
+        if self.options.masked_lm is not None:
+            found["masked_lm"] = msgspec.to_builtins(self.options.masked_lm)
+        return found
 
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)

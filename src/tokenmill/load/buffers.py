@@ -27,9 +27,10 @@ class Buffers:
         """An array with arbitrary values, as `np.empty` gives it."""
         wanted = np.dtype(dtype)
         for _ in range(len(self._kept)):
-            if not self._kept:  # other threads are looking at all of them
+            try:
+                array, references = _taken(self._kept)
+            except IndexError:  # other threads are looking at all of them
                 break
-            array, references = _taken(self._kept)
             self._kept.append(array)
             if references == ALONE and array.shape == shape and array.dtype == wanted:
                 return array

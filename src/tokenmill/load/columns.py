@@ -92,7 +92,7 @@ class BatchContent:
         rows, rule = self.rows, self.options.masked_lm
         if rule is None:
             return rows.ids, rows.labels
-        origins = (self.sequences, self.epochs, self.firsts)
+        origins = (self.sequences, self.epochs, self.firsts, self.sources)
         return mask_tokens(rows, origins, self.seed, rule)
 
 

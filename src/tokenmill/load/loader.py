@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Iterator
 from multiprocessing.context import get_spawning_popen
 from typing import Any
@@ -15,6 +16,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.explanation import Origin
+from tokenmill.load.frameworks import refuse_to_be_divided_again
 
 
 class Loader(IterableDataset[Batch]):
@@ -37,16 +39,27 @@ class Loader(IterableDataset[Batch]):
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches from the next step on, as tensors."""
+        """Batches from the next step on, as tensors.
+
+        Raises:
+            UserError: all have been given out, or something would divide or join them again.
+        """
+        refuse_to_be_divided_again(self, sys._getframe(1))
+        return self._tensors()
+
+    def _tensors(self) -> Iterator[Batch]:
         worker = get_worker_info()
         if worker is None:
+            if not self.batches.share.restart:
+                self._refuse_second_pass()
             for batch in self.batches:
                 yield as_tensors(batch)
             return
         if self.batches.share.restart:
             self._worker_step = worker.id
         elif worker.id == 0:
-            self._begin_pass()
+            self._refuse_second_pass()
+            self._passes[0] = 1
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
         while (found := self.batches.batch(self._worker_step)) is not None:
@@ -115,15 +128,14 @@ class Loader(IterableDataset[Batch]):
         self._passes = mmap.mmap(-1, 1)
         self._passes[0] = state["_passes"]
 
-    def _begin_pass(self) -> None:
-        """Workers begin: a second time, they would give the same batches again."""
+    def _refuse_second_pass(self) -> None:
+        """Raise where workers have begun before: the same batches would be given again."""
         if self._passes[0]:
             raise UserError(
                 "the batches of this loader were given out before, by workers",
                 why="they would come again, the same and in the same order",
                 hint="ask for more epochs, or restart=True where each pass is to be the same",
             )
-        self._passes[0] = 1
 
 
 def as_tensors(batch: Batch) -> Batch:

@@ -41,16 +41,16 @@ class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def mask_tokens(
-    rows: Rows, origins: tuple[Int64Array, Int64Array, Int64Array], seed: int, rule: MaskedLM
+    rows: Rows, origins: tuple[Int64Array, ...], seed: int, rule: MaskedLM
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Ids with tokens hidden, and labels (IGNORE_INDEX elsewhere), in the dtype of the rows.
 
-    `origins` say of each row (shape (num_rows,)) its sequence, its epoch, and its first place in
-    the sequence.
+    `origins` say of each row (shape (num_rows,) each) its sequence, its epoch, its first place in
+    the sequence, and its source.
     """
-    sequences, epochs, firsts = origins
+    sequences, epochs, firsts, sources = origins
     keys = keyed_hash(sequences.astype(np.uint64), seed)
-    keys = keyed_hash(keys + epochs.astype(np.uint64), seed)
+    keys = keyed_hash(keys + (epochs + (sources << 48)).astype(np.uint64), seed)
     places = np.arange(3 * rows.ids.shape[1], dtype=np.uint64)  # three draws for each token
     skipped = 3 * firsts.astype(np.uint64)
     ids, labels = rows.ids.copy(), np.full(rows.ids.shape, IGNORE_INDEX, rows.ids.dtype)

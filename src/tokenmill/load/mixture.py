@@ -14,7 +14,6 @@ epochs were asked for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import UserError
 from tokenmill.load.costs import token_counts
 from tokenmill.load.order import Order, Shuffle, steps_of
-from tokenmill.load.schedule import EPOCHS_FOR_EVER, BatchSize, GlobalBatch, only_row_length
+from tokenmill.load.schedule import BatchSize, GlobalBatch, only_row_length
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
@@ -36,6 +35,8 @@ from tokenmill.store.plan import Plan, open_plan
 WHOLE = 1 << 20
 """What shares add up to, as integers: the order is the same on any machine."""
 
+MAX_SHARE = 1e9
+ENDLESS = 1 << 62
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Points = tuple[tuple[int, float], ...]
 
@@ -108,6 +109,8 @@ class MixtureSchedule:
 
     def __post_init__(self) -> None:
         _check(self.sources)
+        if self.when_one_ends not in ("stop", "go on"):
+            raise UserError("when one ends, a mixture can stop, or go on", why=self.when_one_ends)
         self._row_length = only_row_length(self.sources[0].plan)
         self._num_rows = self.size.rows_of(self._row_length)
         if self._num_rows < 1:
@@ -132,8 +135,12 @@ class MixtureSchedule:
     @property
     def rows_left(self) -> int:
         """Sequences that no step has trained on so far, of sources that have an end."""
-        ends = [number for number, source in enumerate(self.sources) if source.epochs is not None]
-        return sum(self._room(number)[0] for number in ends)
+        pairs = zip(self.sources, self._progress.rows, strict=True)
+        return sum(
+            max(source.epochs * len(source.plan) - rows, 0)
+            for source, rows in pairs
+            if source.epochs is not None
+        )
 
     def batch(self, step: int) -> GlobalBatch | None:
         """The global batch of a step, or None behind the last one.
@@ -152,7 +159,7 @@ class MixtureSchedule:
                 name=source.name or str(source.plan.folder),
                 rows=now.rows[number],
                 tokens=now.tokens[number],
-                epochs=now.rows[number] / len(source.plan),
+                epochs=now.rows[number] / self._orders[number].size,
                 share=now.tokens[number] / total,
                 has_ended=min(self._room(number)) <= 0,
             )
@@ -162,7 +169,6 @@ class MixtureSchedule:
     def identity(self) -> dict[str, Any]:
         """The settings that the order depends on."""
         return {
-            "seed": self.seed,
             "shuffle": self.shuffle,
             "when_one_ends": self.when_one_ends,
             "shares": [[list(point) for point in _points(source)] for source in self.sources],
@@ -231,9 +237,9 @@ class MixtureSchedule:
     def _room(self, number: int) -> tuple[int, int]:
         """Rows and tokens that a source may still give."""
         source, now = self.sources[number], self._progress
-        epochs = EPOCHS_FOR_EVER if source.epochs is None else source.epochs
-        budget = 1 << 62 if source.tokens is None else source.tokens - now.tokens[number]
-        return epochs * self._orders[number].size - now.rows[number], budget
+        most = ENDLESS if source.epochs is None else source.epochs * self._orders[number].size
+        budget = ENDLESS if source.tokens is None else source.tokens - now.tokens[number]
+        return max(most - now.rows[number], 0), max(budget, 0)
 
     def _shares(self, step: int) -> Int64Array:
         """Shape (num_sources,): the shares at a step, which add up to WHOLE, or to 0."""
@@ -244,7 +250,8 @@ class MixtureSchedule:
         total = sum(values)
         if total <= 0:
             return np.zeros(len(values), np.int64)
-        whole = np.floor(np.array(values) / total * WHOLE).astype(np.int64)
+        exact = np.array(values) / total * WHOLE
+        whole = np.where(exact > 0, np.maximum(np.floor(exact), 1), 0).astype(np.int64)
         whole[np.argmax(whole)] += WHOLE - whole.sum()
         return whole
 
@@ -271,8 +278,9 @@ def _check(sources: Sequence[Source]) -> None:
         steps = [step for step, _ in points]
         if not points or steps != sorted(set(steps)):
             raise UserError("points of a share stand in the order of their steps", where=where)
-        if not all(math.isfinite(share) and share >= 0 for _, share in points):
-            raise UserError("a share is a number from 0 on", where=where, why=str(points))
+        if not all(0 <= share <= MAX_SHARE for _, share in points):  # NaN is not, either
+            why = f"{points}, and shares go from 0 to {MAX_SHARE:g}"
+            raise UserError("a share is too small or too large", where=where, why=why)
         if not len(source.plan):
             raise UserError("the plan has no sequence", where=where)
     if not any(share > 0 for source in sources for _, share in _points(source)):
@@ -280,7 +288,8 @@ def _check(sources: Sequence[Source]) -> None:
 
 
 def _points(source: Source) -> Points:
-    return ((0, source.share),) if isinstance(source.share, (int, float)) else source.share
+    share = source.share
+    return share if isinstance(share, tuple) else ((0, float(share)),)
 
 
 def _at_start(count: int) -> _Progress:

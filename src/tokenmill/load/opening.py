@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -33,8 +34,8 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tokens_per_batch: Annotated[
         Count | None, Meta(description="tokens on each rank, for rows of several lengths")
     ] = None
-    rank: Annotated[int, Meta(ge=0)] = 0
-    world_size: Count = 1
+    rank: Annotated[int, Meta(ge=0)] | None = None
+    world_size: Count | None = None
     seed: Annotated[int, Meta(ge=0)] = 0
     shuffle: Annotated[
         Shuffle, Meta(description="over the whole epoch, within some blocks, or not")
@@ -62,12 +63,24 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 hint="give one of them; only the global batch is kept when ranks change",
             )
         if self.tokens_per_batch is not None:
-            return BatchSize(tokens=self.tokens_per_batch * self.world_size)
-        return BatchSize(rows=self.global_batch_size or (self.batch_size or 0) * self.world_size)
+            return BatchSize(tokens=self.tokens_per_batch * (self.world_size or 1))
+        rows = (self.batch_size or 0) * (self.world_size or 1)
+        return BatchSize(rows=self.global_batch_size or rows)
 
     def share(self) -> Share:
-        """Which part of a global batch is read here."""
-        return Share(self.rank, self.world_size, self.even_attention, self.restart)
+        """Which part of a global batch is read here.
+
+        Raises:
+            UserError: several processes run, and it is not said which of them this is.
+        """
+        processes = os.environ.get("WORLD_SIZE", "1")
+        if self.world_size is None and processes.isdecimal() and int(processes) > 1:
+            raise UserError(
+                "the loader does not know which rank it is for",
+                why=f"WORLD_SIZE is {processes}: every process would train on the same rows",
+                hint="give rank and world_size of data parallelism, or world_size=1",
+            )
+        return Share(self.rank or 0, self.world_size or 1, self.even_attention, self.restart)
 
 
 def open_batches(
@@ -102,6 +115,13 @@ def open_batches(
     else:
         size = BatchSize(rows=curriculum.batch_size)
         schedule = CurriculumSchedule(found, curriculum)
+    if schedule.num_steps == 0:
+        raise UserError(
+            "there are not enough rows for one global batch",
+            where=str(found.folder),
+            why=f"it takes {schedule.row_counts[0]} rows, and {schedule.rows_left} are there",
+            hint="take a smaller batch, or more epochs",
+        )
     return Batches([reader], schedule, size, order.share(), content, order.seed)
 
 

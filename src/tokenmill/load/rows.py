@@ -29,6 +29,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.assembly import (
     BOS,
+    EOS,
     GOES_ON,
     PROBLEMS,
     REAL,
@@ -309,8 +310,12 @@ class RowReader:
         """Whether what stands before the first token of a segment is trained to say it."""
         if layout.kinds[place] & BOS:
             return self._rules.bos_predicts
-        before_says_other = layout.kinds[place - 1] & GOES_ON and not self._rules.overlap
-        return self._rules.across and bool(layout.columns[place]) and not before_says_other
+        if not self._rules.across or not layout.columns[place]:
+            return False
+        before = place - 1
+        goes_on = layout.kinds[before] & (GOES_ON | EOS) == GOES_ON and not self._rules.overlap
+        stop = layout.starts[before] + layout.lengths[before]
+        return not (goes_on and stop >= self._rules.prefix)
 
     def _damaged(self, why: str) -> VerificationError:
         hint = "make the plan again: tokenmill pack"

@@ -167,7 +167,7 @@ class PlanSchedule:
 
     def identity(self) -> dict[str, Any]:
         """The settings that the order depends on."""
-        return {"seed": self._seed, "shuffle": self._shuffle}
+        return {"shuffle": self._shuffle}
 
     def progress(self, step: int) -> dict[str, Any]:
         """The epoch of the step's first row, for whoever reads a state: the step says it all."""

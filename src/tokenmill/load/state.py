@@ -26,11 +26,14 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     version: int = STATE_VERSION
     step: int
+    seed: int
     global_batch: dict[str, int | None]
     """Its rows or its tokens."""
     sources: list[SourceState]
     order: dict[str, Any]
     """What the order depends on, beside the data."""
+    labels: dict[str, Any]
+    """Which tokens are labels, where that is not the default."""
     progress: dict[str, Any]
     """How far the order has come, where the step alone does not say it."""
 
@@ -50,6 +53,9 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     Raises:
         UserError: it cannot; the message says what differs.
     """
+    if values.get("version", STATE_VERSION) != STATE_VERSION:
+        why = f"its version is {values['version']}, and {STATE_VERSION} is read here"
+        raise UserError("the state is of another version of tokenmill", why=why)
     try:
         found = msgspec.convert(values, LoaderState)
     except msgspec.ValidationError as error:
@@ -68,18 +74,20 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
 def _differences(found: LoaderState, own: LoaderState) -> Iterator[str]:
     if found.step < 0:
         yield f"step: it is {found.step}"
-    yield from _difference("version", found.version, own.version)
+    yield from _difference("seed", found.seed, own.seed)
     for name in ("rows", "tokens"):
-        there, here = found.global_batch.get(name), own.global_batch.get(name)
-        yield from _difference(f"{name} of a global batch", there, here)
+        sizes = found.global_batch.get(name), own.global_batch.get(name)
+        yield from _difference(f"{name} of a global batch", *sizes)
     if len(found.sources) != len(own.sources):
         yield f"sources: there are {len(found.sources)} there, {len(own.sources)} here"
     for number, (theirs, ours) in enumerate(zip(found.sources, own.sources, strict=False)):
         of = f" of source {number}" if len(own.sources) > 1 else ""
         for name in ("dataset", "tokenizer", "plan"):
             yield from _difference(f"{name}{of}", getattr(theirs, name), getattr(ours, name))
-    for name in sorted({*found.order, *own.order}):
-        yield from _difference(name, found.order.get(name), own.order.get(name))
+    for section in ("order", "labels"):
+        there, here = getattr(found, section), getattr(own, section)
+        for name in sorted({*there, *here}):
+            yield from _difference(name, there.get(name), here.get(name))
 
 
 def _difference(name: str, there: Any, here: Any) -> Iterator[str]:
