@@ -243,10 +243,14 @@ class Batches:
         """Some rows of a global batch, with all that arrays are made from."""
         sources, sequences = whole.sources[chosen], whole.sequences[chosen]
         rows, layout = self._read(sources, sequences, whole.row_length)
-        epochs, times = whole.epochs[chosen], 1
+        epochs, firsts, times = whole.epochs[chosen], np.zeros_like(chosen), 1
         if whole.cut_length is not None:
             rows = shortened(rows, whole.cut_length)
             times = whole.row_length // whole.cut_length
+            firsts = np.tile(np.arange(times) * whole.cut_length, len(chosen))
+            sources, sequences, epochs = (
+                np.repeat(values, times) for values in (sources, sequences, epochs)
+            )
         options = self.options
         if columns is not None:
             options = BatchOptions(columns=columns, masked_lm=options.masked_lm)
@@ -254,10 +258,10 @@ class Batches:
         return BatchContent(
             rows=rows,
             layout=layout,
-            epochs=np.repeat(epochs, times),
-            sequences=np.repeat(sequences, times),
-            firsts=np.tile(np.arange(times) * (whole.cut_length or 0), len(chosen)),
-            sources=np.repeat(sources, times),
+            epochs=epochs,
+            sequences=sequences,
+            firsts=firsts,
+            sources=sources,
             most_segments=len(chosen) * (most_segments + times - 1),
             seed=self._seed,
             options=options,

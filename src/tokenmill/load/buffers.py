@@ -13,31 +13,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ARRAYS_KEPT = 24
-"""Enough for two batches and the one in the making."""
+ARRAYS_KEPT = 6
+"""Of one shape and dtype: two or three of each batch, for two batches and the one in the making."""
+SHAPES_KEPT = 16
 
 
 class Buffers:
     """A pool of arrays of some shapes and dtypes."""
 
     def __init__(self) -> None:
-        self._kept: list[npt.NDArray[Any]] = []
+        self._kept: dict[tuple[tuple[int, ...], str], list[npt.NDArray[Any]]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array with arbitrary values, as `np.empty` gives it."""
-        wanted = np.dtype(dtype)
-        for _ in range(len(self._kept)):
+        kind = shape, np.dtype(dtype).str
+        if kind not in self._kept and len(self._kept) >= SHAPES_KEPT:
+            self._kept.clear()
+        kept = self._kept.setdefault(kind, [])
+        for _ in range(len(kept)):
             try:
-                array, references = _taken(self._kept)
+                array, references = _taken(kept)
             except IndexError:  # other threads are looking at all of them
                 break
-            self._kept.append(array)
-            if references == ALONE and array.shape == shape and array.dtype == wanted:
+            kept.append(array)
+            if references == ALONE:
                 return array
-        array = np.empty(shape, wanted)
+        array = np.empty(*kind)
         if REUSES:
-            self._kept.append(array)
-            del self._kept[:-ARRAYS_KEPT]
+            kept.append(array)
+            del kept[:-ARRAYS_KEPT]
         return array
 
     def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:

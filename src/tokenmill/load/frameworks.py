@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tokenmill.errors import UserError
 
-if TYPE_CHECKING:
-    from tokenmill.load.loader import Loader
 
-
-def refuse_to_be_divided_again(loader: Loader, caller: FrameType) -> None:
+def refuse_to_be_divided_again(loader: object, world_size: int, caller: FrameType) -> None:
     """Refuse to be iterated by what would join batches into one, or divide them among ranks.
 
     `caller` is the frame that asks for an iterator. A DataLoader with a batch size of its own
@@ -29,7 +25,7 @@ def refuse_to_be_divided_again(loader: Loader, caller: FrameType) -> None:
             hint="DataLoader(loader, batch_size=None); in a Hugging Face Trainer, override "
             "get_train_dataloader",
         )
-    if loader.batches.share.world_size > 1 and _is_dispatched(loader):
+    if world_size > 1 and _is_dispatched(loader):
         raise UserError(
             "Accelerate would divide the batches of one rank among all",
             why="the loader was made for its rank, and a prepared DataLoader is divided again",
@@ -37,7 +33,7 @@ def refuse_to_be_divided_again(loader: Loader, caller: FrameType) -> None:
         )
 
 
-def _is_dispatched(loader: Loader) -> bool:
+def _is_dispatched(loader: object) -> bool:
     """Whether a DataLoader that Accelerate dispatches from its first process is at work."""
     state = sys.modules.get("accelerate.state")
     dispatching = sys.modules.get("accelerate.data_loader")

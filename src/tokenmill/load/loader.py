@@ -44,7 +44,7 @@ class Loader(IterableDataset[Batch]):
         Raises:
             UserError: all have been given out, or something would divide or join them again.
         """
-        refuse_to_be_divided_again(self, sys._getframe(1))
+        refuse_to_be_divided_again(self, self.batches.share.world_size, sys._getframe(1))
         return self._tensors()
 
     def _tensors(self) -> Iterator[Batch]:

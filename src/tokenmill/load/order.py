@@ -99,6 +99,8 @@ class Order:
 
     def __call__(self, epoch: int, places: Int64Array) -> Int64Array:
         """Shape (n,): the sequences at places of an epoch."""
+        if self.steps.size == 1:
+            return self._shuffled(epoch, places)
         num_shuffled = self.steps.num_steps * self.steps.size
         step, within = np.divmod(places, self.steps.size)
         inside = places < num_shuffled
@@ -106,7 +108,7 @@ class Order:
         mixed[inside] = self._shuffled(epoch, step[inside]) * self.steps.size + within[inside]
         return self.steps.sequences(mixed)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Sequences of an epoch: all, or as many as make whole groups of a step's size."""
         total = int(self.steps.window_starts[-1])
@@ -114,12 +116,17 @@ class Order:
 
     def across_epochs(self, first: int, count: int) -> tuple[Int64Array, Int64Array]:
         """Sequences from a place on, epochs one after another, and the epoch of each."""
-        epochs, places = np.divmod(first + np.arange(count), self.size)
-        sequences = np.empty(count, np.int64)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1) if count else ():
-            inside = epochs == epoch
-            sequences[inside] = self(epoch, places[inside])
-        return sequences, epochs
+        parts, epochs = [], []
+        while count > 0:
+            epoch, place = divmod(first, self.size)
+            some = min(count, self.size - place)
+            parts.append(self(epoch, np.arange(place, place + some)))
+            epochs.append(np.full(some, epoch))
+            first, count = first + some, count - some
+        if len(parts) == 1:
+            return parts[0], epochs[0]
+        nothing = np.empty(0, np.int64)
+        return np.concatenate([nothing, *parts]), np.concatenate([nothing, *epochs])
 
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
         if self.shuffle == "none":
