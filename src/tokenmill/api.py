@@ -21,7 +21,12 @@ from tokenmill.load.explanation import Origin
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.mixture import Source
-from tokenmill.load.opening import OrderOptions, make_options, open_batches
+from tokenmill.load.opening import (
+    OrderOptions,
+    known_world_size,
+    make_options,
+    open_batches,
+)
 from tokenmill.load.opening import mix_batches as _mix_batches
 from tokenmill.load.rows import RowReader, Targets
 from tokenmill.load.segmentation import Segmentation
@@ -193,7 +198,7 @@ def text_loader(
     tokenizer: str | Path,
     *,
     rank: int = 0,
-    world_size: int = 1,
+    world_size: int | None = None,
     **options: Any,
 ) -> TextLoader:
     """Batches of sources kept as text, each document encoded anew in each epoch.
@@ -207,12 +212,15 @@ def text_loader(
     with _needs_torch():
         from tokenmill.load.text.loader import TextLoader
 
+    ranks = known_world_size(world_size)
+    if ("batch_size" in options) == ("global_batch_size" in options):
+        raise UserError("a batch needs one size", hint="batch_size, or global_batch_size")
     if "batch_size" in options:
-        options["global_batch_size"] = options.pop("batch_size") * world_size
+        options["global_batch_size"] = options.pop("batch_size") * ranks
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     made_of, content = make_options((TextStreamOptions, BatchOptions), options)
     stream = TextStream(
-        [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=world_size
+        [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=ranks
     )
     return TextLoader(stream, content)
 

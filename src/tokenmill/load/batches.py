@@ -23,7 +23,7 @@ from tokenmill.load.costs import attention_costs
 from tokenmill.load.curriculum import shortened
 from tokenmill.load.dealing import deal
 from tokenmill.load.explanation import Origin, origins
-from tokenmill.load.rows import Layout, RowReader, Rows, Targets
+from tokenmill.load.rows import Layout, RowReader, Rows
 from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
 from tokenmill.load.state import LoaderState, check_state, describe_source
 from tokenmill.records import Int64Array
@@ -212,13 +212,9 @@ class Batches:
         )
 
     def _label_options(self) -> dict[str, Any]:
-        """Options that decide labels, as plain values, where they are not the defaults."""
+        """Options that decide labels, as plain values."""
         options: dict[str, Any] = msgspec.to_builtins(self._readers[0].targets)
-        usual = msgspec.to_builtins(Targets())
-        found = {name: value for name, value in options.items() if value != usual[name]}
-        if self.options.masked_lm is not None:
-            found["masked_lm"] = msgspec.to_builtins(self.options.masked_lm)
-        return found
+        return {**options, "masked_lm": msgspec.to_builtins(self.options.masked_lm)}
 
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)

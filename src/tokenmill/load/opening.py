@@ -73,14 +73,25 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Raises:
             UserError: several processes run, and it is not said which of them this is.
         """
-        processes = os.environ.get("WORLD_SIZE", "1")
-        if self.world_size is None and processes.isdecimal() and int(processes) > 1:
-            raise UserError(
-                "the loader does not know which rank it is for",
-                why=f"WORLD_SIZE is {processes}: every process would train on the same rows",
-                hint="give rank and world_size of data parallelism, or world_size=1",
-            )
-        return Share(self.rank or 0, self.world_size or 1, self.even_attention, self.restart)
+        return Share(
+            self.rank or 0, known_world_size(self.world_size), self.even_attention, self.restart
+        )
+
+
+def known_world_size(given: int | None) -> int:
+    """How many ranks share a global batch: as many as given, or one.
+
+    Raises:
+        UserError: none is given, and several processes run.
+    """
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if given is None and processes.isdecimal() and int(processes) > 1:
+        raise UserError(
+            "the loader does not know which rank it is for",
+            why=f"WORLD_SIZE is {processes}: every process would train on the same rows",
+            hint="give rank and world_size of data parallelism, or world_size=1",
+        )
+    return given or 1
 
 
 def open_batches(

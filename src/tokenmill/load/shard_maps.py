@@ -70,6 +70,7 @@ class ShardMaps:
                 self.table[number] = 0
                 for file in self._maps.pop(number):
                     file.close()
+                self._shards[number].release()  # its digests
         for number in missing.tolist():
             self._map(number)
 

@@ -33,7 +33,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     order: dict[str, Any]
     """What the order depends on, beside the data."""
     labels: dict[str, Any]
-    """Which tokens are labels, where that is not the default."""
+    """Which tokens are labels, and where they stand."""
     progress: dict[str, Any]
     """How far the order has come, where the step alone does not say it."""
 
