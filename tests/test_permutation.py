@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.permutation import Permutation, keyed_hash
+from tokenmill.permutation import BlockPermutation, Permutation, keyed_hash
 
 
 def order(n: int, seed: int = 0, epoch: int = 0) -> list[int]:
@@ -129,3 +131,133 @@ def test_hashes_as_fractions_are_uniform() -> None:
     counts = np.bincount((fractions * 10).astype(int), minlength=10)
     assert counts.min() > 9_500
     assert counts.max() < 10_500
+
+
+# By blocks.
+
+
+def by_blocks(
+    n: int, block: int, at_once: int, seed: int = 0, epoch: int = 0, places: object = None
+) -> list[int]:
+    wanted = np.arange(n) if places is None else places
+    return BlockPermutation(n, block, at_once, seed, epoch)(wanted).tolist()
+
+
+def stretches(order: list[int], block: int, at_once: int) -> list[list[int]]:
+    """The order in parts, each of which is all numbers of at most `at_once` blocks."""
+    n, found = len(order), []
+    short = n % block or block
+    while order:
+        for size in (at_once * block, (at_once - 1) * block + short):
+            part = sorted(order[:size])
+            blocks = sorted({value // block for value in part})
+            whole = [v for b in blocks for v in range(b * block, min((b + 1) * block, n))]
+            if len(blocks) <= at_once and part == whole:
+                break
+        else:
+            raise AssertionError(f"{order[: at_once * block]} are no whole blocks")
+        found.append(order[: len(part)])
+        order = order[len(part) :]
+    return found
+
+
+def test_the_order_by_blocks_never_changes() -> None:
+    assert by_blocks(11, block=3, at_once=2) == [9, 3, 10, 5, 4, 7, 2, 0, 8, 6, 1]
+    large = BlockPermutation(2**40, block=1024, at_once=64, seed=7, epoch=3)
+    values = [618_951_988_644, 550_857_603_229, 1_043_599_154_765]
+    assert large([0, 1, 2**40 - 1]).tolist() == values
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    n=st.integers(0, 300),
+    block=st.integers(1, 320),
+    at_once=st.integers(1, 12),
+    seed=st.integers(0, 2**64 - 1),
+    epoch=st.integers(0, 5),
+)
+@example(n=12, block=4, at_once=3, seed=0, epoch=0)
+@example(n=13, block=4, at_once=2, seed=0, epoch=0)
+@example(n=1, block=1024, at_once=64, seed=0, epoch=0)
+def test_every_number_stands_once_and_among_few_blocks(
+    n: int, block: int, at_once: int, seed: int, epoch: int
+) -> None:
+    order = by_blocks(n, block, at_once, seed, epoch)
+    assert sorted(order) == list(range(n))
+    parts = stretches(order, block, at_once)
+    assert len(parts) == ceil(ceil(n / block) / at_once)
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=st.integers(1, 300), block=st.integers(1, 20), at_once=st.integers(1, 5), data=st.data())
+def test_any_places_of_the_order_by_blocks_can_be_asked_for(
+    n: int, block: int, at_once: int, data: st.DataObject
+) -> None:
+    places = data.draw(st.lists(st.integers(0, n - 1), max_size=20))
+    whole = by_blocks(n, block, at_once, seed=3)
+    expected = [whole[place] for place in places]
+    assert by_blocks(n, block, at_once, seed=3, places=places) == expected
+
+
+@pytest.mark.parametrize("places", [[-1], [10], [0, 11]])
+def test_places_that_do_not_exist_are_refused(places: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"numbers are to be in \[0, 10\)"):
+        BlockPermutation(10, 3, 2, seed=0)(places)
+    with pytest.raises(ValueError, match=r"numbers are to be in \[0, 10\)"):
+        Permutation(10, seed=0)(places)
+
+
+def test_another_seed_or_epoch_is_another_order_by_blocks() -> None:
+    orders = {tuple(by_blocks(50, 5, 3, seed, epoch)) for seed in range(15) for epoch in range(15)}
+    assert len(orders) == 225
+    assert by_blocks(50, 5, 3, seed=1, epoch=2) != by_blocks(50, 5, 3, seed=2, epoch=1)
+
+
+def test_blocks_meet_others_in_each_epoch() -> None:
+    """Which blocks are shuffled together changes, and not only the order inside."""
+    groups = {
+        frozenset(frozenset(value // 5 for value in part) for part in stretches(order, 5, 3))
+        for order in (by_blocks(60, 5, 3, seed=0, epoch=epoch) for epoch in range(10))
+    }
+    assert len(groups) == 10
+
+
+def test_blocks_at_once_are_mixed_through_and_through() -> None:
+    for part in stretches(by_blocks(4096, 64, 8), 64, 8):
+        blocks = np.array(part) // 64
+        changes = int((blocks[1:] != blocks[:-1]).sum())
+        assert abs(changes - 511 * 7 / 8) < 40  # a standard deviation is about 8
+        assert abs(np.corrcoef(part[1:], part[:-1])[0, 1]) < 0.2
+
+
+def test_all_blocks_at_once_are_one_stretch() -> None:
+    """Blocks are no more seen than in a permutation of all numbers."""
+    order = np.array(by_blocks(4096, 64, 64))
+    assert abs(np.corrcoef(order, np.arange(4096))[0, 1]) < 0.08
+    assert len(set((order // 64)[:64].tolist())) > 30
+
+
+@pytest.mark.parametrize("place", [0, 1, 17, 39])
+def test_a_place_of_the_order_by_blocks_holds_any_number_about_equally_often(place: int) -> None:
+    found = [by_blocks(40, 4, 3, seed, places=[place])[0] for seed in range(4000)]
+    counts = np.bincount(found, minlength=40)
+    assert ((counts - 100) ** 2 / 100).sum() < 95  # chi-square, 39 degrees: 1 in a million
+
+
+@pytest.mark.parametrize("place", [0, 1, 17, 39])
+def test_a_place_holds_any_of_many_numbers_about_equally_often(place: int) -> None:
+    found = [int(Permutation(40, seed)([place])[0]) for seed in range(4000)]
+    counts = np.bincount(found, minlength=40)
+    assert ((counts - 100) ** 2 / 100).sum() < 95
+
+
+def test_neighbours_differ_by_anything_about_as_often_as_they_should() -> None:
+    """Chi-square of the differences of neighbours, over 2000 orders of 16."""
+    orders = np.array([order(16, seed) for seed in range(2000)])
+    steps = np.diff(orders, axis=1).reshape(-1)
+    counts = np.bincount(steps + 15, minlength=31)
+    # Of 240 pairs of different numbers, 16 - |d| differ by d.
+    expected = np.array([(16 - abs(d)) / 240 if d else 0 for d in range(-15, 16)]) * len(steps)
+    assert counts[15] == 0
+    deviations = (counts - expected)[expected > 0] ** 2 / expected[expected > 0]
+    assert deviations.sum() < 80  # 29 degrees: 1 in a million

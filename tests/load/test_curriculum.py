@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
+from tokenmill.load.assembly import REAL, RESTART, TARGET
 from tokenmill.load.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.order import FloatArray
-from tokenmill.load.assembly import REAL, RESTART, TARGET
 from tokenmill.load.rows import Rows
 
 KEYS = {

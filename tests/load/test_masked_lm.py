@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import msgspec
@@ -38,11 +38,19 @@ def rows_of(ids: Int64Array, num_real: int | None = None) -> Rows:
 
 
 def masked(
-    rows: Rows, rule: MaskedLM = BERT, *, epoch: int = 0, seed: int = 0, first: int = 0
+    rows: Rows,
+    rule: MaskedLM = BERT,
+    *,
+    epoch: int = 0,
+    seed: int = 0,
+    first: int = 0,
+    place: int = 0,
+    source: int = 0,
 ) -> tuple[Int64Array, Int64Array]:
-    """Rows that are the sequences from `first` on."""
+    """Rows that are the sequences from `first` on, each from one of its places on."""
     sequences = np.arange(first, first + len(rows.ids))
-    return mask_tokens(rows, sequences, np.full_like(sequences, epoch), seed, rule)
+    same = (np.full_like(sequences, value) for value in (epoch, place, source))
+    return mask_tokens(rows, (sequences, *same), seed, rule)
 
 
 def random_rows(num_rows: int, row_length: int = 1000) -> Rows:
@@ -173,6 +181,15 @@ def test_another_seed_epoch_or_sequence_hides_other_places() -> None:
     assert len(hidden) == 125
 
 
+def test_sources_and_epochs_hide_places_independently_of_each_other() -> None:
+    """The same sequence of two sources of a mixture, too."""
+    rows = random_rows(200)
+    cases = [(epoch, source) for epoch in range(2) for source in range(3)]
+    hidden = [masked(rows, epoch=epoch, source=source)[1] != NO for epoch, source in cases]
+    for one, other in combinations(hidden, 2):
+        assert close(int((one & other).sum()), rows.ids.size, 0.15**2)
+
+
 def test_epochs_hide_places_independently_of_each_other() -> None:
     rows = random_rows(200)
     hidden = [masked(rows, epoch=epoch)[1] != NO for epoch in range(3)]
@@ -185,14 +202,39 @@ def test_what_is_hidden_does_not_depend_on_the_tokens() -> None:
     assert places[0].tolist() == places[1].tolist()
 
 
+@pytest.mark.parametrize("length", [1, 10, 40])
+def test_pieces_of_a_row_hide_what_the_whole_one_does(length: int) -> None:
+    whole = random_rows(5, row_length=120)
+    expected = masked(whole, epoch=2, seed=3)
+    starts = range(0, 120, length)
+    pieces = [
+        masked(rows_of(whole.ids[:, start : start + length]), epoch=2, seed=3, place=start)
+        for start in starts
+    ]
+    for which in range(2):
+        together = np.concatenate([piece[which] for piece in pieces], axis=1)
+        assert together.tolist() == expected[which].tolist()
+
+
+def test_rows_of_one_call_may_begin_at_different_places() -> None:
+    whole = random_rows(1, row_length=90)
+    ids, labels = masked(whole)
+    pieces = rows_of(whole.ids.reshape(3, 30)[[2, 0, 1]])
+    zeros = np.zeros(3, np.int64)
+    origins = zeros, zeros, np.array([60, 0, 30]), zeros
+    found = mask_tokens(pieces, origins, 0, BERT)
+    for part, expected in zip(found, (ids, labels), strict=True):
+        assert part.tolist() == expected.reshape(3, 30)[[2, 0, 1]].tolist()
+
+
 def test_what_is_hidden_never_changes() -> None:
     """Runs are resumed: other places would be other batches. As computed by the model below."""
     rule = MaskedLM(
         mask_id=MASK, vocab_size=NUM_IDS, probability=0.5, mask_share=0.5, random_share=0.4
     )
     ids, labels = masked(rows_of(np.arange(1, 10)[None, :]), rule, seed=7, epoch=1, first=3)
-    assert ids.tolist() == [[11, 2, 3, 11, 8, 6, 7, 8, 4]]
-    assert labels.tolist() == [[1, 2, NO, 4, 5, NO, NO, NO, 9]]
+    assert ids.tolist() == [[11, 11, 3, 4, 5, 6, 7, 11, 4]]
+    assert labels.tolist() == [[1, 2, NO, 4, NO, NO, NO, 8, 9]]
 
 
 def mixed(value: int) -> int:
@@ -208,13 +250,14 @@ def hashed(value: int, key: int) -> int:
 
 
 def model(
-    row: list[int], rule: MaskedLM, sequence: int, epoch: int, seed: int
+    row: list[int], rule: MaskedLM, origin: tuple[int, int, int, int], seed: int
 ) -> tuple[list[int], list[int]]:
     """Three draws for each token: whether it is hidden, how, and behind which other one."""
-    key = hashed((hashed(sequence, seed) + epoch) % 2**64, seed)
+    sequence, epoch, first, source = origin
+    key = hashed((hashed(sequence, seed) + epoch + (source << 48)) % 2**64, seed)
     ids, labels = [], []
-    for place, token in enumerate(row):
-        draws = [hashed(place + number * len(row), key) for number in range(3)]
+    for place, token in enumerate(row, first):
+        draws = [hashed(3 * place + number, key) for number in range(3)]
         is_chosen, how = ((draw >> 11) / 2**53 for draw in draws[:2])
         if token in rule.keep or is_chosen >= rule.probability:
             ids.append(token)
@@ -237,6 +280,8 @@ def model(
     keep=st.lists(st.integers(0, 20), max_size=4),
     first=st.integers(0, 2**40),
     epoch=st.integers(0, 2**40),
+    start=st.integers(0, 2**40),
+    source=st.integers(0, 2**14),
     seed=st.integers(0, 2**64 - 1),
 )
 def test_every_token_is_that_of_a_model_in_plain_integers(
@@ -245,6 +290,8 @@ def test_every_token_is_that_of_a_model_in_plain_integers(
     keep: list[int],
     first: int,
     epoch: int,
+    start: int,
+    source: int,
     seed: int,
 ) -> None:
     probability, mask_share, random_share = shares
@@ -256,8 +303,12 @@ def test_every_token_is_that_of_a_model_in_plain_integers(
         random_share=min(random_share, 1 - mask_share),
         keep=tuple(keep),
     )
-    ids, labels = masked(rows_of(np.array(rows)), rule, epoch=epoch, seed=seed, first=first)
-    expected = [model(row, rule, first + place, epoch, seed) for place, row in enumerate(rows)]
+    origin = {"epoch": epoch, "first": first, "place": start, "source": source}
+    ids, labels = masked(rows_of(np.array(rows)), rule, seed=seed, **origin)
+    expected = [
+        model(row, rule, (sequence, epoch, start, source), seed)
+        for sequence, row in enumerate(rows, first)
+    ]
     assert list(zip(ids.tolist(), labels.tolist(), strict=True)) == expected
 
 
@@ -350,12 +401,18 @@ def test_weights_count_the_hidden_tokens_of_a_document(
     assert batch["loss_weights"].sum(axis=1) == pytest.approx(expected, abs=1e-5)
 
 
-def test_pieces_of_a_row_that_is_cut_hide_places_of_their_own(dataset: Dataset, plan: Plan) -> None:
-    curriculum = Curriculum.of_plan(plan, dataset, 24, (Phase(row_length=8),))
-    (batch,) = all_batches(batches_of(dataset, plan, curriculum=curriculum))
-    full = batch["attention_mask"].reshape(24, 32).all(axis=1)
-    (pieces,) = (batch["labels"] != NO).reshape(24, 4, 8)[full].tolist()
-    assert len({tuple(piece) for piece in pieces}) == 4
+@pytest.mark.parametrize("row_length", [1, 8, 16])
+def test_rows_that_are_cut_hide_what_whole_ones_do(
+    row_length: int, dataset: Dataset, plan: Plan
+) -> None:
+    """Each place draws for itself: pieces do not repeat what the first of them hides."""
+    curriculum = Curriculum.of_plan(plan, dataset, 24, (Phase(row_length=row_length),))
+    (cut,) = all_batches(batches_of(dataset, plan, curriculum=curriculum))
+    (whole,) = all_batches(batches_of(dataset, plan, batch_size=24))
+    assert cut["input_ids"].shape == (24 * 32 // row_length, row_length)
+    joined = {name: cut[name].reshape(24, 32) for name in ("input_ids", "labels")}
+    assert rows_by_original([joined]) == rows_by_original([whole])
+    assert cut["num_targets"] == whole["num_targets"]
 
 
 # Rules that are refused.
@@ -372,6 +429,9 @@ def test_pieces_of_a_row_that_is_cut_hide_places_of_their_own(dataset: Dataset, 
         {"mask_id": 2**31},
         {"keep": [-1]},
         {"vocab_size": None},
+        {"vocab_size": 0},
+        {"vocab_size": -5},
+        {"vocab_size": 2**31 + 1},
         {"whole_words": True},
     ],
 )
@@ -381,12 +441,22 @@ def test_wrong_rules_are_refused(change: dict[str, Any], dataset: Dataset, plan:
     assert caught.value.what == "an option of the loader is wrong"
 
 
-@pytest.mark.parametrize("change", [{"vocab_size": 0}, {"mask_share": 0.9, "random_share": 0.2}])
-def test_rules_that_contradict_themselves_are_refused(
+@pytest.mark.parametrize(
+    "change", [{"mask_share": 0.9, "random_share": 0.2}, {"random_share": 0.21}, {"mask_share": 1}]
+)
+def test_shares_of_more_than_all_are_refused(
     change: dict[str, Any], dataset: Dataset, plan: Plan
 ) -> None:
-    with pytest.raises((UserError, ValueError)):
+    with pytest.raises(UserError) as caught:
         open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
+    assert caught.value.what == "an option of the batches is wrong"
+    assert caught.value.why == "masked_lm: mask_share and random_share add up to more than 1"
+
+
+@pytest.mark.parametrize("change", [{"mask_share": 1, "random_share": 0}, {"random_share": 0.2}])
+def test_shares_of_just_all_are_taken(change: dict[str, Any], dataset: Dataset, plan: Plan) -> None:
+    batches = open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
+    assert batches.batch(0) is not None
 
 
 def test_a_rule_is_plain_values() -> None:

@@ -365,3 +365,20 @@ def test_buckets_are_those_of_transformers(
     )
     ours = t5_buckets(relative, num_buckets, max_distance, bidirectional=bidirectional)
     assert ours.tolist() == theirs.tolist()
+
+
+def test_the_grid_of_a_batch_has_a_task_for_each_source() -> None:
+    """Padding is of no task; task_ids say one for each row, whether as array or as tensor."""
+    segmentation = grid_of([[2, 1], [4]], 4).segmentation
+    batch = {"segmentation": segmentation, "task_ids": np.array([7, 5])}
+    grid = Grid.of_batch(batch, num_queries=3)
+    assert grid.segmentation is segmentation
+    assert (grid.num_rows, grid.num_queries) == (2, 3)
+    assert grid.keys.task.tolist() == [[7, 7, 7, -1], [5, 5, 5, 5]]
+    tensors = Grid.of_batch({**batch, "task_ids": torch.tensor([7, 5])})
+    assert tensors.keys.task.tolist() == grid.keys.task.tolist()
+    alone = Grid.of_batch({"segmentation": segmentation}, prefix_lengths=np.array([1, 0, 0, 2]))
+    assert alone.tasks is None
+    assert alone.keys.prefix.tolist() == [[1, 1, 0, 0], [2] * 4]
+    with pytest.raises(UserError, match="masks are made from the column segmentation"):
+        Grid.of_batch({"task_ids": batch["task_ids"]})

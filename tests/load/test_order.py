@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
-from tokenmill.load.order import banded, sequence_keys, shuffled, steps_of
+from tokenmill.load.order import Order, Shuffle, Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
 from tokenmill.run.packing import pack
@@ -139,6 +139,151 @@ def test_groups_of_windows_that_do_not_fill_their_last_stay_together(
         [place[sequence] - place[group[0]] for sequence in group] == list(range(len(group)))
         for group in groups
     )
+
+
+# Steps, and their order.
+
+
+def steps_from(size: int, *windows: int) -> Steps:
+    """Windows of these numbers of sequences."""
+    return Steps(size, np.cumsum([0, *windows]))
+
+
+def test_steps_never_reach_over_the_end_of_a_window() -> None:
+    """0 to 6, then 7 8, then nothing, then 9 to 11: neither 6 nor 7 8 make a step of three."""
+    steps = steps_from(3, 7, 2, 0, 3)
+    assert steps.num_steps == 3
+    assert steps.firsts.tolist() == [0, 3, 9]
+    assert steps.rest.tolist() == [6, 7, 8]
+    assert steps.sequences(np.arange(12)).tolist() == [0, 1, 2, 3, 4, 5, 9, 10, 11, 6, 7, 8]
+    assert steps.sequences(np.array([11, 0, 8, 8])).tolist() == [8, 0, 11, 11]
+
+
+def test_steps_of_one_sequence_are_the_sequences() -> None:
+    steps = steps_from(1, 3, 4)
+    assert steps.num_steps == 7
+    assert steps.firsts.tolist() == list(range(7))
+    assert steps.rest.tolist() == []
+
+
+def test_windows_too_small_for_a_step_are_all_rest() -> None:
+    steps = steps_from(4, 3, 2, 1)
+    assert steps.num_steps == 0
+    assert steps.firsts.tolist() == []
+    assert steps.rest.tolist() == list(range(6))
+    assert Order(steps, seed=0)(0, np.arange(6)).tolist() == list(range(6))
+
+
+WINDOWS = st.lists(st.integers(0, 30), min_size=1, max_size=6)
+
+
+def model_steps(size: int, windows: list[int]) -> tuple[list[list[int]], list[int]]:
+    """Complete steps, and the rest."""
+    steps, rest, first = [], [], 0
+    for window in windows:
+        for at in range(first, first + window, size):
+            part = list(range(at, min(at + size, first + window)))
+            if len(part) == size:
+                steps.append(part)
+            else:
+                rest += part
+        first += window
+    return steps, rest
+
+
+@given(size=st.integers(1, 9), windows=WINDOWS)
+def test_steps_are_those_of_the_model(size: int, windows: list[int]) -> None:
+    expected, rest = model_steps(size, windows)
+    steps = steps_from(size, *windows)
+    flat = [sequence for step in expected for sequence in step]
+    assert steps.num_steps == len(expected)
+    assert steps.firsts.tolist() == [step[0] for step in expected]
+    assert steps.rest.tolist() == rest
+    assert steps.sequences(np.arange(sum(windows))).tolist() == flat + rest
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.integers(1, 9),
+    windows=WINDOWS,
+    shuffle=st.sampled_from(["global", "blocks", "none"]),
+    seed=st.integers(0, 2**64 - 1),
+    epoch=st.integers(0, 9),
+    data=st.data(),
+)
+def test_any_order_keeps_steps_whole_and_the_rest_last(
+    size: int,
+    windows: list[int],
+    shuffle: Shuffle,
+    seed: int,
+    epoch: int,
+    data: st.DataObject,
+) -> None:
+    expected, rest = model_steps(size, windows)
+    total = sum(windows)
+    with pytest.MonkeyPatch.context() as patch:  # so that there are several stretches of blocks
+        patch.setattr("tokenmill.load.order.BLOCK", 8)
+        patch.setattr("tokenmill.load.order.BLOCKS_AT_ONCE", 2)
+        order = Order(steps_from(size, *windows), seed, shuffle)
+        found = order(epoch, np.arange(total)).tolist()
+        places = data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=5 * bool(total)))
+        some = order(epoch, np.array(places, np.int64)).tolist()
+    shuffled_part = found[: len(expected) * size]
+    steps = [shuffled_part[at : at + size] for at in range(0, len(shuffled_part), size)]
+    assert sorted(steps) == expected
+    assert found[len(shuffled_part) :] == rest
+    assert some == [found[place] for place in places]
+    if shuffle == "none":
+        assert steps == expected
+
+
+def test_an_order_depends_on_all_that_it_is_made_of() -> None:
+    steps = steps_from(1, 60)
+    orders = {
+        tuple(Order(steps, seed, shuffle)(epoch, np.arange(60)).tolist())
+        for seed in range(4)
+        for epoch in range(4)
+        for shuffle in ("global", "blocks")
+    }
+    assert len(orders) == 32
+    unshuffled = Order(steps, 3, "none")(2, np.arange(60)).tolist()
+    assert unshuffled == list(range(60))
+
+
+def test_blocks_of_sequences_are_read_while_they_are_at_hand() -> None:
+    """Sixty-four blocks of 1024 sequences each, and then the next."""
+    order = Order(steps_from(1, 1 << 18), 0, "blocks")(0, np.arange(1 << 18)).reshape(4, -1)
+    blocks = [set((stretch // 1024).tolist()) for stretch in order]
+    assert [len(found) for found in blocks] == [64, 64, 64, 64]
+    assert sorted(set.union(*blocks)) == list(range(256))
+
+
+def test_blocks_are_as_large_where_steps_have_several_sequences() -> None:
+    order = Order(steps_from(8, 1 << 18), 0, "blocks")(0, np.arange(1 << 18))
+    assert sorted(order.tolist()) == list(range(1 << 18))
+    assert [len(set((part // 1024).tolist())) for part in order.reshape(4, -1)] == [64] * 4
+
+
+def entropy(values: Any) -> float:
+    """In bits."""
+    counts = np.bincount(values)
+    shares = counts[counts > 0] / len(values)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def test_shuffling_globally_is_better_than_by_blocks_and_that_than_not_at_all() -> None:
+    """The entropy of distances of neighbours, counted in blocks of 1024."""
+    n = 1 << 19
+    found = {}
+    for shuffle in ("global", "blocks", "none"):
+        order = Order(steps_from(1, n), 0, shuffle)(0, np.arange(n))
+        found[shuffle] = entropy(np.abs(np.diff(order)) // 1024)
+    apart = np.arange(1, 512)
+    shares = np.concatenate([[1 / 512], 2 * (512 - apart) / 512**2])  # of numbers drawn at random
+    best = float(-(shares * np.log2(shares)).sum())
+    assert best - 0.01 < found["global"] < best + 0.01
+    assert best - 0.1 < found["blocks"] < found["global"] - 0.02
+    assert found["none"] == 0
 
 
 # In bands.

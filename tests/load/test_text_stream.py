@@ -384,10 +384,43 @@ class TestLoader:
         assert [batch["labels"].tolist() for batch in batches] == [
             batch["labels"].tolist() for batch in whole
         ]
+        several = iter(DataLoader(loader, batch_size=None, num_workers=2))
         with pytest.raises(UserError, match="each worker would encode the whole stream"):
-            list(DataLoader(loader, batch_size=None, num_workers=2))
+            next(several)
+        several._shutdown_workers()  # as garbage, they would be waited for
 
     def test_options_that_need_a_plan_are_refused(self, source: str, tokenizer_path: Path) -> None:
         options = {**msgspec.structs.asdict(OPTIONS), "positions": "document"}
         with pytest.raises(UserError, match="no positions in documents"):
             tokenmill.text_loader(source, tokenizer_path, **options)
+
+    def test_of_several_processes_each_must_say_which_it_is(
+        self, source: str, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        options = {"sequence_length": 8, "global_batch_size": 4, "dropout": 0.5}
+        with pytest.raises(UserError, match="the loader does not know which rank it is for"):
+            tokenmill.text_loader(source, tokenizer_path, **options)
+        for ranks, rows in (({"rank": 1, "world_size": 2}, 2), ({"world_size": 1}, 4)):
+            loader = tokenmill.text_loader(source, tokenizer_path, **options, **ranks)
+            assert next(iter(loader))["input_ids"].shape == (rows, 8)
+
+    def test_a_second_pass_is_refused(self, source: str, tokenizer_path: Path) -> None:
+        options = msgspec.structs.asdict(OPTIONS)
+        loader = tokenmill.text_loader(source, tokenizer_path, **options)
+        list(loader)
+        with pytest.raises(UserError, match="all batches of the stream have been given out"):
+            next(iter(loader))
+        workers = DataLoader(
+            tokenmill.text_loader(source, tokenizer_path, **options), None, num_workers=1
+        )
+        list(workers)
+        with pytest.raises(UserError, match="given out before"):
+            next(iter(workers))
+        with pytest.raises(UserError, match="how far the stream has come is not known"):
+            workers.dataset.state_dict()
+
+    def test_batches_are_not_put_into_batches(self, source: str, tokenizer_path: Path) -> None:
+        loader = tokenmill.text_loader(source, tokenizer_path, **msgspec.structs.asdict(OPTIONS))
+        with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
+            next(iter(DataLoader(loader, batch_size=2)))

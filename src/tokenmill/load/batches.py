@@ -213,8 +213,9 @@ class Batches:
 
     def _label_options(self) -> dict[str, Any]:
         """Options that decide labels, as plain values."""
-        options: dict[str, Any] = msgspec.to_builtins(self._readers[0].targets)
-        return {**options, "masked_lm": msgspec.to_builtins(self.options.masked_lm)}
+        options = [self._readers[0].targets, self.options.masked_lm]
+        labels, masked_lm = msgspec.json.decode(msgspec.json.encode(options))
+        return {**labels, "masked_lm": masked_lm}
 
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)

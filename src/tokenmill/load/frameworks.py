@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
+from multiprocessing.context import get_spawning_popen
 from types import FrameType
 
 from tokenmill.errors import UserError
@@ -42,3 +44,48 @@ def _is_dispatched(loader: object) -> bool:
     active = state.GradientState().active_dataloader
     is_dispatcher = isinstance(active, dispatching.DataLoaderDispatcher)
     return is_dispatcher and getattr(active, "dataset", None) is loader
+
+
+class Passes:
+    """Whether a pass has begun, in the main process or in workers; a second one would repeat it.
+
+    The mark stands in memory that forked workers share; spawned ones are sent it.
+    """
+
+    def __init__(self, begun: int = 0) -> None:
+        self._mark = mmap.mmap(-1, 1)
+        self._mark[0] = begun
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether workers, or this process, have begun."""
+        return bool(self._mark[0])
+
+    def begin(self) -> None:
+        """Mark that a pass has begun.
+
+        Raises:
+            UserError: one has begun before.
+        """
+        self.refuse_another()
+        self._mark[0] = 1
+
+    def refuse_another(self) -> None:
+        """Raise a UserError where a pass has begun."""
+        if self.has_begun:
+            raise UserError(
+                "the batches of this loader were given out before",
+                why="they would come again, the same and in the same order",
+                hint="ask for more epochs, or load a state to begin elsewhere; restart=True is for "
+                "passes that are to be the same",
+            )
+
+    def forget(self) -> None:
+        """Passes begin elsewhere from now on."""
+        self._mark[0] = 0
+
+    def __reduce__(self) -> tuple[type[Passes], tuple[int]]:
+        found = self._mark[0]
+        if get_spawning_popen() is not None:  # a worker, which shares no memory with this process
+            self._mark[0] = 1
+        return type(self), (found,)

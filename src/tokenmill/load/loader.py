@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import sys
 from collections.abc import Iterator
-from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.explanation import Origin
-from tokenmill.load.frameworks import refuse_to_be_divided_again
+from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 
 
 class Loader(IterableDataset[Batch]):
@@ -29,8 +27,7 @@ class Loader(IterableDataset[Batch]):
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self._passes = mmap.mmap(-1, 1)
-        """Passes that workers have begun, in memory that a forked worker shares."""
+        self._passes = Passes()
         self._worker_step: int | None = None
         """In a worker: the step of its next batch, once it has begun or been resumed."""
 
@@ -51,15 +48,14 @@ class Loader(IterableDataset[Batch]):
         worker = get_worker_info()
         if worker is None:
             if not self.batches.share.restart:
-                self._refuse_second_pass()
+                self._passes.refuse_another()
             for batch in self.batches:
                 yield as_tensors(batch)
             return
         if self.batches.share.restart:
             self._worker_step = worker.id
         elif worker.id == 0:
-            self._refuse_second_pass()
-            self._passes[0] = 1
+            self._passes.begin()
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
         while (found := self.batches.batch(self._worker_step)) is not None:
@@ -83,7 +79,7 @@ class Loader(IterableDataset[Batch]):
         """What is needed to go on at a step, by default the next one: see `Batches.state_dict`."""
         worker = get_worker_info()
         if worker is None:
-            if step is None and self._passes[0]:
+            if step is None and self._passes.has_begun:
                 raise UserError(
                     "how far training has come is not known here",
                     why="workers of a DataLoader made the batches",
@@ -101,10 +97,10 @@ class Loader(IterableDataset[Batch]):
         Raises:
             UserError: it is of another loader, or of a worker among another number of them.
         """
-        if not isinstance(state, dict):
-            raise UserError("not the state of a loader", why=f"it is a {type(state).__name__}")
-        state = dict(state)
-        workers = state.pop("workers", None)
+        workers = None
+        if isinstance(state, dict):
+            state = dict(state)
+            workers = state.pop("workers", None)
         worker = get_worker_info()
         num_workers = None if worker is None else worker.num_workers
         if workers is not None and workers != num_workers:
@@ -115,27 +111,7 @@ class Loader(IterableDataset[Batch]):
             )
         self.batches.load_state_dict(state)
         self._worker_step = None if workers is None else self.batches.step
-        self._passes[0] = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_passes": self._passes[0]}
-        if get_spawning_popen() is not None:  # a worker, which shares no memory with this process
-            self._passes[0] = 1
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._passes = mmap.mmap(-1, 1)
-        self._passes[0] = state["_passes"]
-
-    def _refuse_second_pass(self) -> None:
-        """Raise where workers have begun before: the same batches would be given again."""
-        if self._passes[0]:
-            raise UserError(
-                "the batches of this loader were given out before, by workers",
-                why="they would come again, the same and in the same order",
-                hint="ask for more epochs, or restart=True where each pass is to be the same",
-            )
+        self._passes.forget()
 
 
 def as_tensors(batch: Batch) -> Batch:

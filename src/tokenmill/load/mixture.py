@@ -172,7 +172,7 @@ class MixtureSchedule:
             "shuffle": self.shuffle,
             "when_one_ends": self.when_one_ends,
             "shares": [[list(point) for point in _points(source)] for source in self.sources],
-            "tokens": [source.tokens for source in self.sources],
+            "tokens": [source.tokens and int(source.tokens) for source in self.sources],
         }
 
     def progress(self, step: int) -> dict[str, Any]:
@@ -288,8 +288,14 @@ def _check(sources: Sequence[Source]) -> None:
 
 
 def _points(source: Source) -> Points:
+    """The points of a share, one where it never changes, as plain numbers."""
     share = source.share
-    return share if isinstance(share, tuple) else ((0, float(share)),)
+    try:
+        points = tuple(share) if isinstance(share, (tuple, list)) else ((0, share),)
+        return tuple((int(step), float(value)) for step, value in points)
+    except (TypeError, ValueError) as error:
+        why = f"{share!r}: {error}"
+        raise UserError("a share is a number, or (step, share) points", why=why) from error
 
 
 def _at_start(count: int) -> _Progress:

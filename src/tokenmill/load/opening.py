@@ -130,7 +130,8 @@ def open_batches(
         raise UserError(
             "there are not enough rows for one global batch",
             where=str(found.folder),
-            why=f"it takes {schedule.row_counts[0]} rows, and {schedule.rows_left} are there",
+            why=f"it takes {' or '.join(map(str, schedule.row_counts))} rows of one length, and "
+            f"there are {schedule.rows_left} rows in all",
             hint="take a smaller batch, or more epochs",
         )
     return Batches([reader], schedule, size, order.share(), content, order.seed)
@@ -152,6 +153,9 @@ def mix_batches(
     order, content, targets = split_options(options)
     size = order.size()
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
+    if schedule.batch(0) is None:
+        why = f"it takes {schedule.row_counts[0]} rows, and the sources end before it is complete"
+        raise UserError("there are not enough rows for one global batch", why=why)
     readers = [
         RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
     ]

@@ -53,6 +53,8 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     Raises:
         UserError: it cannot; the message says what differs.
     """
+    if not isinstance(values, dict):
+        raise UserError("not the state of a loader", why=f"it is a {type(values).__name__}")
     if values.get("version", STATE_VERSION) != STATE_VERSION:
         why = f"its version is {values['version']}, and {STATE_VERSION} is read here"
         raise UserError("the state is of another version of tokenmill", why=why)

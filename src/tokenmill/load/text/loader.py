@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from tokenmill.errors import UserError
 from tokenmill.load.buffers import Buffers
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
+from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.rows import Layout, Rows
 from tokenmill.load.text.stream import TextStream
@@ -33,23 +35,50 @@ class TextLoader(IterableDataset[Batch]):
         if problem:
             raise UserError("an option of the batches is wrong", why=problem)
         self.stream, self.options = stream, options
+        self._passes = Passes()
+        self._has_ended = False
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches from where the stream stands, as tensors."""
+        """Batches from where the stream stands, as tensors.
+
+        Raises:
+            UserError: all have been given out, or something would join them again.
+        """
+        refuse_to_be_divided_again(self, 1, sys._getframe(1))
+        return self._tensors()
+
+    def _tensors(self) -> Iterator[Batch]:
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
             hint = "num_workers=1, or 0"
             raise UserError("each worker would encode the whole stream", hint=hint)
+        if worker is not None:
+            self._passes.begin()
+        elif self._has_ended:
+            hint = "ask for more epochs"
+            raise UserError("all batches of the stream have been given out", hint=hint)
+        else:
+            self._passes.refuse_another()
         for rows in self.stream:
             yield as_tensors(columns_of(self._content(rows)))
+        self._has_ended = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: see `TextStream.state_dict`."""
+        """Where the stream stands: see `TextStream.state_dict`.
+
+        Raises:
+            UserError: a worker of a DataLoader reads it, so that nobody knows here.
+        """
+        if get_worker_info() is None and self._passes.has_begun:
+            hint = "a StatefulDataLoader keeps the state of its worker; or take no worker"
+            raise UserError("how far the stream has come is not known here", hint=hint)
         return self.stream.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state was taken: see `TextStream.load_state_dict`."""
         self.stream.load_state_dict(state)
+        self._passes.forget()
+        self._has_ended = False
 
     def _content(self, rows: Rows) -> BatchContent:
         nowhere = np.zeros(len(rows.ids), np.int64)

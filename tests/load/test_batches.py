@@ -1,0 +1,834 @@
+"""Batches: what a step is, states and what they refuse, damage, open files, dealing to ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loading_kit import digits, plan_of, write_tokenizer
+from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sharded, shown
+
+import tokenmill
+from tokenmill.api import Dataset, Source
+from tokenmill.errors import UserError, VerificationError
+from tokenmill.load.costs import attention_costs
+from tokenmill.load.dealing import deal
+from tokenmill.store.layout import HEADER
+
+DigitDataset = Callable[..., Dataset]
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+@pytest.fixture
+def dataset_of(tmp_path: Path) -> DigitDataset:
+    """Makes a dataset of some texts of digits, with one plan."""
+    numbers = count()
+
+    def make(texts: list[str], tokenizer: Path | None = None, **options: Any) -> Dataset:
+        dataset = digits(tmp_path / f"{next(numbers)}", texts, tokenizer)
+        tokenmill.make_plan(dataset, name="only", **options)
+        return tokenmill.open(dataset.folder)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some hundred sequences in three shards."""
+    return sharded(tmp_path_factory.mktemp("alone") / "corpus", per_shard=30).folder
+
+
+def refused(action: Callable[[], object]) -> UserError:
+    with pytest.raises(UserError) as caught:
+        action()
+    return caught.value
+
+
+# What a step is.
+
+
+TEXTS = ["11", "2222", "3", "444", "5555555"]
+NEXT_FIT = {"sequence_length": 8, "packing": "next-fit"}
+
+
+def test_epochs_follow_one_another_without_a_gap(dataset_of: DigitDataset) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=2, epochs=2, shuffle="none")
+    assert [shown(batch) for batch in batches] == [
+        ["11.2222.", "3.444.__"],
+        ["5555555.", "11.2222."],
+        ["3.444.__", "5555555."],
+    ]
+    assert [batches.global_batch(step).epochs.tolist() for step in range(3)] == [
+        [0, 0],
+        [0, 1],
+        [1, 1],
+    ]
+    assert (len(batches), batches.rows_left) == (3, 0)
+    assert batches.batch(3) is batches.global_batch(3) is None
+
+
+def test_what_makes_no_complete_batch_is_counted(dataset_of: DigitDataset) -> None:
+    dataset = dataset_of(TEXTS, **NEXT_FIT)
+    found = {
+        (size, epochs): dataset.batches(global_batch_size=size, epochs=epochs)
+        for size, epochs in [(1, 1), (2, 1), (2, 3), (3, 5), (4, 2)]
+    }
+    assert {key: (len(batches), batches.rows_left) for key, batches in found.items()} == {
+        (1, 1): (3, 0),
+        (2, 1): (1, 1),
+        (2, 3): (4, 1),
+        (3, 5): (5, 0),
+        (4, 2): (1, 2),
+    }
+
+
+def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset) -> None:
+    dataset = dataset_of(TEXTS, **NEXT_FIT)
+    error = refused(lambda: dataset.batches(global_batch_size=7, epochs=2))
+    assert error.what == "there are not enough rows for one global batch"
+    assert error.where.endswith("plans/only")
+    assert error.why == "it takes 7 rows of one length, and there are 6 rows in all"
+    assert error.hint == "take a smaller batch, or more epochs"
+    for epochs in (3, None):
+        batches = dataset.batches(global_batch_size=7, epochs=epochs)
+        assert len(batches.batch(0)["input_ids"]) == 7
+
+
+def test_the_order_of_two_epochs_never_changes(dataset_of: DigitDataset) -> None:
+    """As test_order.py has it, from an implementation of its own."""
+    dataset = dataset_of(["123"] * 12, sequence_length=4)
+    batches = dataset.batches(global_batch_size=5, epochs=2, seed=7)
+    assert [batches.global_batch(step).sequences.tolist() for step in range(4)] == [
+        [10, 7, 1, 3, 5],
+        [2, 0, 9, 4, 6],
+        [11, 8, 6, 3, 1],
+        [9, 0, 10, 7, 2],
+    ]
+    assert batches.rows_left == 4
+
+
+def test_a_digest_is_that_of_ids_labels_and_positions_row_by_row(dataset_of: DigitDataset) -> None:
+    dataset = dataset_of(TEXTS, **NEXT_FIT)
+    batches = dataset.batches(global_batch_size=2, shuffle="none", columns=("num_targets",))
+    rows = [
+        [1, 1, 0, 2, 2, 2, 2, 0],
+        [-100, 1, 0, -100, 2, 2, 2, 0],
+        [0, 1, 2, 0, 1, 2, 3, 4],
+        [3, 0, 4, 4, 4, 0, 10, 10],
+        [-100, 0, -100, 4, 4, 0, -100, -100],
+        [0, 1, 0, 1, 2, 3, 0, 1],
+    ]
+    expected = hashlib.sha256(np.array(rows, "<i8").tobytes()).hexdigest()
+    assert batches.digest(0) == expected
+    ranks = [
+        dataset.batches(batch_size=1, world_size=2, rank=rank, shuffle="none") for rank in (0, 1)
+    ]
+    assert [each.digest(0) for each in ranks] == [expected] * 2
+
+
+def test_a_rank_has_its_share_of_the_rows_in_their_order(dataset_of: DigitDataset) -> None:
+    texts = ["1111111", "2222222", "33", "44", "5555555", "66", "77", "8888888"]
+    dataset = dataset_of(texts, sequence_length=8, packing="next-fit", max_segments=1)
+    shares = {
+        even: [
+            shown(next(iter(dataset.batches(
+                global_batch_size=8, shuffle="none", world_size=2, rank=rank, even_attention=even
+            ))))
+            for rank in (0, 1)
+        ]
+        for even in (False, True)
+    }  # fmt: skip
+    assert shares[False] == [
+        ["1111111.", "2222222.", "33._____", "44._____"],
+        ["5555555.", "66._____", "77._____", "8888888."],
+    ]
+    assert shares[True] == [
+        ["1111111.", "33._____", "5555555.", "66._____"],
+        ["2222222.", "44._____", "77._____", "8888888."],
+    ]
+
+
+def test_a_batch_stays_what_it_is_when_later_ones_are_made(alone: Path) -> None:
+    batches = tokenmill.open(alone).batches("packed", global_batch_size=4, epochs=2)
+    kept, as_made = [], []
+    for batch in batches:
+        kept.append({name: value[1:] for name, value in batch.items() if name != "max_seqlen"})
+        as_made.append(as_bytes(kept[-1]))
+    assert len(kept) > 40
+    assert all_bytes(kept) == as_made
+
+
+def test_batches_can_be_asked_for_out_of_order(alone: Path) -> None:
+    batches = tokenmill.open(alone).batches("packed", global_batch_size=24)
+    in_order = all_bytes(tokenmill.open(alone).batches("packed", global_batch_size=24))
+    assert [as_bytes(batches.batch(step)) for step in (3, 0, 2, 2)] == [
+        in_order[step] for step in (3, 0, 2, 2)
+    ]
+    assert batches.step == 0
+
+
+def test_all_given_out_is_an_error_to_iterate_over_again(dataset_of: DigitDataset) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
+    assert len(list(batches)) == len(batches) == 3
+    error = refused(lambda: next(iter(batches)))
+    assert error.what == "all batches have been given out"
+    assert error.why == "the next step would be 3"
+    assert error.hint.startswith("ask for more epochs, or ")
+
+
+def test_a_loop_that_was_left_is_gone_on_with(dataset_of: DigitDataset) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1, shuffle="none")
+    for batch in batches:
+        assert shown(batch) == ["11.2222."]
+        break
+    assert batches.step == 1
+    assert [shown(batch) for batch in batches] == [["3.444.__"], ["5555555."]]
+
+
+def test_without_end_there_is_no_length(alone: Path) -> None:
+    batches = tokenmill.open(alone).batches("packed", global_batch_size=24, epochs=None)
+    with pytest.raises(TypeError, match="the number of steps is not known"):
+        len(batches)
+    assert batches.rows_left == 0
+    num_rows = len(tokenmill.open_plan(tokenmill.open(alone), "packed"))
+    for step in (0, 10, 1000):
+        assert batches.global_batch(step).epochs[-1] == (24 * (step + 1) - 1) // num_rows
+
+
+def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
+    assert refused(lambda: batches.batch(-1)).what == "there is no step -1"
+    assert refused(lambda: batches.digest(3)).what == "there is no step 3"
+    assert refused(lambda: batches.rows_of_ranks(3)).why == "the epochs are over before it"
+
+
+# Rows of several lengths.
+
+
+@pytest.mark.parametrize("shuffle", ["global", "none"])
+def test_a_batch_of_buckets_has_rows_of_one_length_and_constant_tokens(
+    shuffle: str, alone: Path
+) -> None:
+    dataset = tokenmill.open(alone)
+    plan = tokenmill.open_plan(dataset, "buckets")
+    batches = dataset.batches(plan, tokens_per_batch=256, epochs=3, shuffle=shuffle)
+    shapes = [batch["input_ids"].shape for batch in batches]
+    assert set(shapes) == {(32, 8), (16, 16), (8, 32)}
+    first_epoch = shapes[: len(dataset.batches(plan, tokens_per_batch=256, shuffle=shuffle))]
+    in_order = sorted(first_epoch, key=lambda shape: shape[1])
+    assert (first_epoch == in_order) == (shuffle == "none")
+    given = [sequence for step in range(len(batches)) for sequence in _sequences(batches, step)]
+    assert len(given) + batches.rows_left == 3 * len(plan)
+    assert max(given.count(sequence) for sequence in set(given)) == 3
+
+
+def test_tokens_of_a_batch_are_those_of_each_rank(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    one = dataset.batches("buckets", tokens_per_batch=256)
+    four = dataset.batches("buckets", tokens_per_batch=64, world_size=4, rank=3)
+    assert [batch["input_ids"].size for batch in four] == [64] * len(one)
+    assert [four.digest(step) for step in range(4)] == [one.digest(step) for step in range(4)]
+
+
+def test_tokens_that_are_not_those_of_one_row_are_refused(alone: Path) -> None:
+    error = refused(lambda: tokenmill.open(alone).batches("buckets", tokens_per_batch=31))
+    assert error.what == "a global batch has at least one row, and whole groups of them"
+    assert error.why.startswith("it has 0 rows of 32 tokens")
+
+
+def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
+    whole = batches.global_batch(step)
+    assert whole is not None
+    return whole.sequences.tolist()
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "why"),
+    [
+        (
+            {"global_batch_size": 24, "batch_size": 2},
+            "a batch needs one size",
+            "batch_size=2, global_batch_size=24, tokens_per_batch=None",
+        ),
+        (
+            {},
+            "a batch needs one size",
+            "batch_size=None, global_batch_size=None, tokens_per_batch=None",
+        ),
+        (
+            {"batch_size": 1, "rank": 3, "world_size": 3},
+            "there is no such rank",
+            "rank 3 of 3",
+        ),
+        (
+            {"batch_size": 0},
+            "an option of the loader is wrong",
+            "Expected `int` >= 1 - at `$.batch_size`",
+        ),
+        (
+            {"batch_size": 1, "columns": ("input_ids", "tokens")},
+            "an option of the batches is wrong",
+            "columns: there is no tokens; there are input_ids, labels, position_ids, cu_seqlens, "
+            "max_seqlen, segment_ids, task_ids, attention_mask, loss_weights, num_targets, "
+            "segmentation, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_when_opening(
+    options: dict[str, Any], what: str, why: str, alone: Path
+) -> None:
+    error = refused(lambda: tokenmill.open(alone).batches("packed", **options))
+    assert (error.what, error.why) == (what, why)
+
+
+def test_an_unknown_option_is_named_with_those_that_there_are(alone: Path) -> None:
+    error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=1, epoch=2))
+    assert error.what == "a loader has no option epoch"
+    assert error.why.startswith("there are batch_size, global_batch_size, tokens_per_batch, rank,")
+
+
+def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: Path) -> None:
+    error = refused(lambda: tokenmill.open(alone).batches(batch_size=1))
+    assert error.what == "say which plan to load"
+    assert error.why == "there are buckets, one piece a row, packed"
+    none = tokenmill.open(digits(tmp_path / "none", ["1"]).folder)
+    assert refused(lambda: none.batches(batch_size=1)).what == "the dataset has no plan"
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
+    sources: int, alone: Path
+) -> None:
+    dataset = tokenmill.open(alone)
+    plan = tokenmill.open_plan(dataset, "packed")
+    options = {"global_batch_size": GLOBAL_BATCH, "world_size": 5}
+    source = Source(dataset=dataset, plan=plan)
+    error = refused(
+        lambda: (
+            dataset.batches(plan, **options)
+            if sources == 1
+            else tokenmill.mix_batches([source, source], **options)
+        )
+    )
+    assert error.what == "the ranks cannot share the global batch"
+    assert error.why == "it has 24 rows, and there are 5 ranks"
+    assert error.hint == "take a number of ranks that divides it"
+
+
+def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_opening(
+    alone: Path,
+) -> None:
+    """And not when the first batch of such rows comes, in the middle of training."""
+    dataset = tokenmill.open(alone)
+    error = refused(lambda: dataset.batches("buckets", tokens_per_batch=44, world_size=2))
+    assert error.what == "the ranks cannot share the global batch"
+    assert error.why == "it has 11 rows, and there are 2 ranks"
+
+
+# States.
+
+
+def test_a_state_is_small_and_of_plain_values(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    batches = dataset.batches("packed", global_batch_size=24, seed=2**63, epochs=None)
+    assert batches.state_dict(step=10**12) == {
+        "version": 1,
+        "step": 10**12,
+        "seed": 2**63,
+        "global_batch": {"rows": 24, "tokens": None},
+        "sources": [
+            {
+                "dataset": dataset.manifest.dataset_id,
+                "plan": tokenmill.open_plan(dataset, "packed").manifest.plan_id,
+                "tokenizer": dataset.manifest.tokenizer.sha256,
+            }
+        ],
+        "order": {"shuffle": "global"},
+        "labels": {
+            "labels": "aligned",
+            "across_documents": False,
+            "without_prefix": 0,
+            "overlap_in_loss": None,
+            "loss_spans": True,
+            "masked_lm": None,
+        },
+        "progress": {"epoch": 24 * 10**12 // len(tokenmill.open_plan(dataset, "packed"))},
+    }
+    for step in (0, 1, 10**12):
+        state = batches.state_dict(step)
+        assert json.loads(json.dumps(state)) == state
+        assert len(json.dumps(state)) < 600
+
+
+def test_a_mixture_needs_some_more_for_each_source(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    plan = tokenmill.open_plan(dataset, "packed")
+    for number in (1, 10):
+        sources = [Source(dataset=dataset, plan=plan, epochs=None)] * number
+        state = tokenmill.mix_batches(sources, global_batch_size=24).state_dict(step=50)
+        assert json.loads(json.dumps(state)) == state
+        assert len(json.dumps(state)) < 400 + 300 * number
+
+
+def differences(state: dict[str, Any], batches: tokenmill.Batches) -> list[str]:
+    """What a refused state is said to differ in; nothing is taken over from it."""
+    before = batches.state_dict()
+    error = refused(lambda: batches.load_state_dict(state))
+    assert error.what == "the state is of another loader"
+    assert batches.state_dict() == before
+    return [line.strip() for line in error.why.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ({"seed": 8}, ["seed: 7 there, 8 here"]),
+        ({"shuffle": "blocks"}, ["shuffle: global there, blocks here"]),
+        ({"global_batch_size": 12}, ["rows of a global batch: 24 there, 12 here"]),
+        (
+            {"global_batch_size": None, "batch_size": 24, "world_size": 2},
+            ["rows of a global batch: 24 there, 48 here"],
+        ),
+        (
+            {"global_batch_size": None, "tokens_per_batch": 160, "shuffle": "none", "seed": 8},
+            [
+                "seed: 7 there, 8 here",
+                "rows of a global batch: 24 there, None here",
+                "tokens of a global batch: None there, 160 here",
+                "shuffle: global there, none here",
+            ],
+        ),
+    ],
+)
+def test_a_state_of_another_order_is_refused_with_the_differences(
+    options: dict[str, Any], lines: list[str], alone: Path
+) -> None:
+    made_of = {"global_batch_size": 24, "seed": 7}
+    state = tokenmill.open(alone).batches("packed", **made_of).state_dict(step=2)
+    other = tokenmill.open(alone).batches("packed", **{**made_of, **options})
+    assert differences(state, other) == lines
+
+
+BERT = {"mask_id": 11, "vocab_size": 12, "keep": [0]}
+RULE = {
+    "mask_id": 11,
+    "vocab_size": 12,
+    "probability": 0.15,
+    "mask_share": 0.8,
+    "random_share": 0.1,
+    "keep": [0],
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "lines"),
+    [
+        ({"labels": "next"}, {}, ["labels: next there, aligned here"]),
+        ({}, {"labels": "next"}, ["labels: aligned there, next here"]),
+        pytest.param({"masked_lm": BERT}, {}, [f"masked_lm: {RULE} there, None here"]),
+        pytest.param(
+            {"masked_lm": BERT},
+            {"masked_lm": {**BERT, "probability": 0.3}},
+            [f"masked_lm: {RULE} there, {RULE | {'probability': 0.3}} here"],
+        ),
+        (
+            {"without_prefix": 3, "across_documents": True, "seed": 4},
+            {"loss_spans": False, "overlap_in_loss": False, "without_prefix": 2},
+            [
+                "seed: 4 there, 0 here",
+                "across_documents: True there, False here",
+                "loss_spans: True there, False here",
+                "overlap_in_loss: None there, False here",
+                "without_prefix: 3 there, 2 here",
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_state_of_other_labels_is_refused_with_the_differences(
+    sources: int, there: dict[str, Any], here: dict[str, Any], lines: list[str], alone: Path
+) -> None:
+    def batches(options: dict[str, Any]) -> tokenmill.Batches:
+        dataset = tokenmill.open(alone)
+        if sources == 1:
+            return dataset.batches("packed", global_batch_size=24, **options)
+        source = Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"))
+        return tokenmill.mix_batches([source, source], global_batch_size=24, **options)
+
+    state = json.loads(json.dumps(batches(there).state_dict(step=2)))
+    assert differences(state, batches(here)) == lines
+    same = batches(there)
+    same.load_state_dict(state)
+    assert same.step == 2
+
+
+def test_a_state_does_not_depend_on_what_a_batch_shows(alone: Path) -> None:
+    """Columns, positions, weights and dealing may change where training goes on."""
+    dataset = tokenmill.open(alone)
+    state = dataset.batches("packed", global_batch_size=24).state_dict(step=2)
+    other = dataset.batches(
+        "packed", global_batch_size=24, columns=("input_ids",), positions="row",
+        loss_weights="document", even_attention=False, labels="aligned",
+    )  # fmt: skip
+    other.load_state_dict(state)
+    assert other.step == 2
+
+
+def test_where_each_pass_is_the_same_no_state_is_taken(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    batches = dataset.batches("packed", global_batch_size=24, restart=True)
+    error = refused(lambda: batches.load_state_dict(batches.state_dict(step=1)))
+    assert error.what == "this loader does not go on anywhere"
+    assert error.why == "each pass begins again with the first step: restart=True"
+    whole = all_bytes(batches)
+    assert len(whole) == len(batches)
+    next(iter(batches))
+    assert all_bytes(batches) == whole
+
+
+# Ranks that nobody named.
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"rank": 1}], ids=["nothing", "rank"])
+def test_of_several_processes_each_must_say_which_it_is(
+    sources: int, options: dict[str, Any], alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    dataset = tokenmill.open(alone)
+    plan = tokenmill.open_plan(dataset, "packed")
+
+    def opened(**more: Any) -> tokenmill.Batches:
+        if sources == 1:
+            return dataset.batches(plan, global_batch_size=24, **more)
+        source = Source(dataset=dataset, plan=plan)
+        return tokenmill.mix_batches([source, source], global_batch_size=24, **more)
+
+    error = refused(lambda: opened(**options))
+    assert error.what == "the loader does not know which rank it is for"
+    assert error.why == "WORLD_SIZE is 4: every process would train on the same rows"
+    assert error.hint == "give rank and world_size of data parallelism, or world_size=1"
+    for rank, world_size in ((0, 1), (1, 2), (3, 4)):
+        assert opened(rank=rank, world_size=world_size).share.world_size == world_size
+    assert opened(world_size=1).share.rank == 0
+
+
+@pytest.mark.parametrize("value", [None, "1", "0", "", "many", "-2"])
+def test_one_process_need_not_say_so(
+    value: str | None, alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is None:
+        monkeypatch.delenv("WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("WORLD_SIZE", value)
+    batches = tokenmill.open(alone).batches("packed", global_batch_size=24)
+    assert (batches.share.rank, batches.share.world_size) == (0, 1)
+
+
+def test_the_number_of_processes_alone_is_rank_0(alone: Path) -> None:
+    batches = tokenmill.open(alone).batches("packed", batch_size=6, world_size=4)
+    assert (batches.share.rank, batches.share.world_size) == (0, 4)
+    assert len(batches.batch(0)["input_ids"]) == 6
+
+
+def test_a_state_of_another_plan_is_refused_with_both(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    packed, single = (tokenmill.open_plan(dataset, name) for name in ("packed", "one piece a row"))
+    state = dataset.batches(packed, global_batch_size=24).state_dict()
+    other = dataset.batches(single, global_batch_size=24)
+    ids = [plan.manifest.plan_id for plan in (packed, single)]
+    assert differences(state, other) == [f"plan: {ids[0]} there, {ids[1]} here"]
+
+
+def test_a_state_of_another_dataset_or_tokenizer_is_refused_with_both(
+    tmp_path: Path, dataset_of: DigitDataset
+) -> None:
+    tokenizer = write_tokenizer(tmp_path / "other.json", more=["<more>"])
+    first = dataset_of(TEXTS, **NEXT_FIT)
+    changed = dataset_of([*TEXTS[:-1], "5555556"], **NEXT_FIT)
+    retokenized = dataset_of(TEXTS, tokenizer, **NEXT_FIT)
+    state = first.batches(global_batch_size=2).state_dict()
+    ids = [_ids(dataset) for dataset in (first, changed, retokenized)]
+    assert differences(state, changed.batches(global_batch_size=2)) == [
+        f"dataset: {ids[0]['dataset']} there, {ids[1]['dataset']} here",
+        f"plan: {ids[0]['plan']} there, {ids[1]['plan']} here",
+    ]
+    assert differences(state, retokenized.batches(global_batch_size=2)) == [
+        f"{name}: {ids[0][name]} there, {ids[2][name]} here"
+        for name in ("dataset", "tokenizer", "plan")
+    ]
+
+
+def _ids(dataset: Dataset) -> dict[str, str]:
+    return {
+        "dataset": dataset.manifest.dataset_id,
+        "tokenizer": dataset.manifest.tokenizer.sha256,
+        "plan": tokenmill.open_plan(dataset, "only").manifest.plan_id,
+    }
+
+
+def test_a_state_of_another_mixture_is_refused_with_the_differences(
+    dataset_of: DigitDataset,
+) -> None:
+    one, other = (dataset_of(texts, **NEXT_FIT) for texts in (TEXTS, TEXTS[::-1]))
+
+    def mixed(*datasets: Dataset, share: float = 1.0, **options: Any) -> tokenmill.Batches:
+        sources = [
+            Source(dataset=each, plan=tokenmill.open_plan(each, "only"), share=share)
+            for each in datasets
+        ]
+        return tokenmill.mix_batches(sources, batch_size=1, **options)
+
+    state = mixed(one, other).state_dict()
+    assert differences(state, mixed(one)) == [
+        "sources: there are 2 there, 1 here",
+        "shares: [[[0, 1.0]], [[0, 1.0]]] there, [[[0, 1.0]]] here",
+        "tokens: [None, None] there, [None] here",
+    ]
+    assert differences(state, mixed(one, one, share=0.5, when_one_ends="go on")) == [
+        f"dataset of source 1: {_ids(other)['dataset']} there, {_ids(one)['dataset']} here",
+        f"plan of source 1: {_ids(other)['plan']} there, {_ids(one)['plan']} here",
+        "shares: [[[0, 1.0]], [[0, 1.0]]] there, [[[0, 0.5]], [[0, 0.5]]] here",
+        "when_one_ends: stop there, go on here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "why"),
+    [
+        ({"step": -1}, "the state is of another loader", "step: it is -1"),
+        (
+            {"version": 2},
+            "the state is of another version of tokenmill",
+            "its version is 2, and 1 is read here",
+        ),
+        (
+            {"version": 2, "more": 1},
+            "the state is of another version of tokenmill",
+            "its version is 2, and 1 is read here",
+        ),
+        (
+            {"seed": None},
+            "not the state of a loader",
+            "Expected `int`, got `null` - at `$.seed`",
+        ),
+        (
+            {"step": "4"},
+            "not the state of a loader",
+            "Expected `int`, got `str` - at `$.step`",
+        ),
+        ({"more": 1}, "not the state of a loader", "Object contains unknown field `more`"),
+    ],
+)
+def test_what_is_no_state_is_refused(
+    change: dict[str, Any], what: str, why: str, dataset_of: DigitDataset
+) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
+    state = {**batches.state_dict(), **change}
+    error = refused(lambda: batches.load_state_dict(state))
+    assert (error.what, error.why) == (what, why)
+
+
+def test_a_state_of_fewer_rows_for_each_of_more_ranks_is_taken(alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    state = dataset.batches("packed", batch_size=12, world_size=2).state_dict(step=3)
+    for world_size in (1, 2, 3, 4, 8, 24):
+        batches = dataset.batches("packed", batch_size=24 // world_size, world_size=world_size)
+        batches.load_state_dict(state)
+        assert batches.step == 3
+        assert len(next(iter(batches))["input_ids"]) == 24 // world_size
+
+
+# Damage.
+
+BLOCK = 64 * 1024
+
+
+@pytest.fixture(scope="module")
+def several_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One shard whose tokens and whose index are several blocks; batches go through it in order."""
+    texts = [str(11**11 + number**2 % 10**11).replace("0", "9")[-11:] for number in range(9000)]
+    dataset = digits(tmp_path_factory.mktemp("blocks") / "corpus", texts)
+    tokenmill.make_plan(dataset, name="only", sequence_length=60, packing="next-fit")
+    sizes = {part: dataset.shards[0].path(part).stat().st_size for part in ("bin", "idx")}
+    assert sizes == {"bin": 9000 * 12 * 2, "idx": HEADER.size + 9000 * 12 + 9001 * 8}
+    return dataset.folder
+
+
+def in_order(folder: Path, **options: Any) -> tokenmill.Batches:
+    """60 batches of 30 rows with 5 documents of 12 tokens each."""
+    return tokenmill.open(folder).batches(global_batch_size=30, shuffle="none", **options)
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "first"),
+    [
+        ("bin", 0, 0),
+        ("bin", 2 * BLOCK + 17, 2 * BLOCK // (150 * 12 * 2)),
+        ("bin", 9000 * 12 * 2 - 1, 3 * BLOCK // (150 * 12 * 2)),
+        ("idx", HEADER.size, 0),
+        ("idx", BLOCK + 100, (BLOCK - HEADER.size - 9000 * 4) // (150 * 8)),
+    ],
+)
+def test_a_changed_byte_is_found_when_its_block_is_first_touched(
+    part: str, place: int, first: int, several_blocks: Path, changed: Callable[[Path, int], None]
+) -> None:
+    """`first`: the step with the first document that has bytes in the block."""
+    expected = [batch["input_ids"].tobytes() for batch in in_order(several_blocks)]
+    assert len(expected) == 60
+    path = tokenmill.open(several_blocks).shards[0].path(part)
+    changed(path, place)
+    batches = in_order(several_blocks)
+    for step in range(first):
+        assert batches.batch(step)["input_ids"].tobytes() == expected[step]
+    for _ in range(2):
+        with pytest.raises(VerificationError) as caught:
+            batches.batch(first)
+        assert caught.value.what == "a file of the dataset is damaged"
+        assert caught.value.where == str(path)
+        first_byte = place // BLOCK * BLOCK
+        assert caught.value.why == f"from byte {first_byte} on, the digest of a block differs"
+    if part == "bin" and place < 3 * BLOCK:
+        assert batches.batch(59)["input_ids"].tobytes() == expected[59]
+
+
+def test_a_changed_byte_is_found_by_digests_and_mixtures(
+    several_blocks: Path, changed: Callable[[Path, int], None]
+) -> None:
+    changed(tokenmill.open(several_blocks).shards[0].path("bin"), 5)
+    with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
+        in_order(several_blocks).digest(0)
+    dataset = tokenmill.open(several_blocks)
+    source = Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "only"))
+    with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
+        next(iter(tokenmill.mix_batches([source, source], batch_size=2, shuffle="none")))
+
+
+@pytest.fixture
+def changed(request: pytest.FixtureRequest) -> Callable[[Path, int], None]:
+    """Changes a bit of a file until the end of the test."""
+
+    def change(path: Path, place: int) -> None:
+        data = path.read_bytes()
+        request.addfinalizer(lambda: path.write_bytes(data))
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+
+    return change
+
+
+# Open files.
+
+
+def test_shards_are_opened_when_they_are_needed_and_few_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenmill.load.shard_maps.MOST_MAPPED", 1)
+    folder = sharded(tmp_path / "many", per_shard=8, num_shards=12).folder
+    before = open_files()
+    dataset = tokenmill.open(folder)
+    assert open_files() == before
+    batches = dataset.batches("one piece a row", batch_size=4, shuffle="none")
+    of_plan = open_files() - before
+    assert of_plan <= len(("offsets", "documents", "starts", "lengths"))
+    for batch in batches:
+        assert len(batch["input_ids"]) == 4
+        assert open_files() - before <= of_plan + 2 * 2  # a batch reaches into two shards
+    assert batches.step == len(batches) > 24
+
+
+def test_numpy_is_enough(alone: Path) -> None:
+    """PyTorch is imported for tensors only."""
+    program = f"""
+import sys, tokenmill
+dataset = tokenmill.open({str(alone)!r})
+plan = tokenmill.open_plan(dataset, "packed")
+batches = dataset.batches(plan, batch_size=4, columns=tuple(tokenmill.load.columns.COLUMNS))
+next(iter(batches)), batches.digest(0), batches.state_dict()
+mixed = tokenmill.mix_batches([tokenmill.Source(dataset=dataset, plan=plan)] * 2, batch_size=4)
+print(next(iter(mixed))["input_ids"].shape, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(4, 16) False\n", "")
+
+
+# Dealing.
+
+
+def test_dealing_evens_out_attention_where_neighbours_do_not() -> None:
+    """One rank would have 18 of 20; each rank gets one expensive row and one cheap one."""
+    costs = np.array([9, 9, 1, 1])
+    dealt = deal(costs, 2)
+    assert costs.reshape(2, -1).sum(axis=1).tolist() == [18, 2]
+    assert dealt.tolist() == [[0, 2], [1, 3]]
+    assert costs[dealt].sum(axis=1).tolist() == [10, 10]
+
+
+def test_costs_are_squares_of_segments(tmp_path: Path) -> None:
+    dataset = digits(tmp_path / "corpus", ["1"])
+    sequences = [[(0, 0, 3), (0, 3, 4)], [(0, 0, 70_000)], [(0, 0, 1), (0, 1, 1), (0, 2, 1)]]
+    plan = plan_of(tmp_path / "plan", dataset, sequences, sequence_length=70_000)
+    costs = attention_costs(plan, np.array([2, 0, 1, 0]))
+    assert costs.tolist() == [3, 25, 4_900_000_000, 25]
+
+
+def test_rows_of_a_skewed_corpus_cost_ranks_nearly_the_same(tmp_path: Path) -> None:
+    """Half of the rows hold one document, the others sixteen: neighbours are all of one kind."""
+    texts = ["1" * 63] * 48 + ["2" * 3] * 16 * 48
+    dataset = digits(tmp_path / "skewed", texts)
+    options = {"sequence_length": 64, "packing": "next-fit"}
+    plan = tokenmill.make_plan(dataset, name="only", **options).plan
+    opened = tokenmill.open(dataset.folder)
+    sums = {}
+    for even in (True, False):
+        batches = opened.batches(
+            global_batch_size=96, world_size=8, shuffle="none", even_attention=even
+        )
+        whole, rows = batches.rows_of_ranks(0)
+        sums[even] = attention_costs(plan, whole.sequences)[rows].sum(axis=1).tolist()
+    assert sums[True] == [6 * 64**2 + 6 * 16 * 4**2] * 8
+    assert sums[False] == [12 * 64**2] * 4 + [12 * 16 * 4**2] * 4
+
+
+@given(data=st.data())
+def test_dealing_is_a_partition_into_equal_parts_that_differ_by_one_row_at_most(
+    data: st.DataObject,
+) -> None:
+    world_size, per_rank = data.draw(st.integers(1, 9)), data.draw(st.integers(0, 7))
+    size = world_size * per_rank
+    cost = st.integers(0, 10) | st.sampled_from([0, 1, 10**6, 2**48])
+    costs = np.array(data.draw(st.lists(cost, min_size=size, max_size=size)), np.int64)
+    dealt = deal(costs, world_size)
+    assert dealt.shape == (world_size, per_rank)
+    assert sorted(dealt.reshape(-1).tolist()) == list(range(size))
+    assert (np.diff(dealt, axis=1) > 0).all()
+    sums = costs[dealt].sum(axis=1)
+    assert sums.max() - sums.min() <= costs.max(initial=0)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_dealt_rows_are_those_of_the_global_batch(plan: str, alone: Path) -> None:
+    dataset = tokenmill.open(alone)
+    for world_size in (1, 2, 3, 4, 6, 8, 12, 24):
+        for even in (True, False):
+            batches = dataset.batches(
+                plan, global_batch_size=24, world_size=world_size, even_attention=even
+            )
+            whole, rows = batches.rows_of_ranks(1)
+            assert rows.shape == (world_size, 24 // world_size)
+            assert sorted(rows.reshape(-1).tolist()) == list(range(24))
+            alone_batch = dataset.batches(plan, global_batch_size=24).global_batch(1)
+            assert whole.sequences.tolist() == alone_batch.sequences.tolist()

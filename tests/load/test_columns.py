@@ -1,0 +1,721 @@
+"""The arrays of a batch: small ones as a whole, then every cell of any plan against a model.
+
+Digit d has id d, the end of a document is 0, padding is 10, and -100 is no label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loading_kit import EOS, PAD, Segment, as_lists, digits, plan_of
+
+from tokenmill.api import Dataset
+from tokenmill.errors import UserError
+from tokenmill.load.columns import COLUMNS
+from tokenmill.load.curriculum import Curriculum, Phase
+from tokenmill.load.mixture import Source
+from tokenmill.load.opening import mix_batches, open_batches
+from tokenmill.load.segmentation import Segmentation
+
+NO = -100
+TEXTS = ["78956", "34", "1234567", "9"]
+"""7 8 9 5 6 0, then 3 4 0, then 1 2 3 4 5 6 7 0, then 9 0."""
+SPANS = [[[1, 3]], [[0, 1]], [[2, 4], [6, 7]], []]
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
+    """Names of folders that do not exist."""
+    parent = tmp_path_factory.mktemp("plans")
+    return (parent / str(number) for number in count())
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return digits(tmp_path_factory.mktemp("digits"), TEXTS)
+
+
+@pytest.fixture(scope="module")
+def with_spans(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return digits(tmp_path_factory.mktemp("spans"), TEXTS, no_loss=SPANS)
+
+
+BatchOf = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def batch_of(dataset: Dataset, folders: Iterable[Path]) -> BatchOf:
+    """The batch of all rows of a plan, with lists in place of arrays."""
+
+    def make(
+        sequences: list[list[Segment]],
+        *columns: str,
+        of: Dataset = dataset,
+        plan: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        made = plan_of(next(iter(folders)), of, sequences, **{"sequence_length": 7, **(plan or {})})
+        chosen = {"columns": columns} if columns else {}
+        order = {"batch_size": len(sequences), "shuffle": "none"}
+        batch = open_batches(of, made, **order, **chosen, **options).batch(0)
+        assert batch is not None
+        return as_lists(batch)
+
+    return make
+
+
+EXAMPLE = [[(0, 0, 3), (1, 0, 3)], [(0, 3, 3), (3, 0, 2)]]
+"""The first document is cut over both rows."""
+
+
+# Whole batches.
+
+
+def test_a_batch_holds_what_a_packed_model_needs(batch_of: BatchOf) -> None:
+    assert batch_of(EXAMPLE, labels="next") == {
+        "input_ids": [[7, 8, 9, 3, 4, 0, PAD], [5, 6, 0, 9, 0, PAD, PAD]],
+        "labels": [[8, 9, 5, 4, 0, NO, NO], [6, 0, NO, 0, NO, NO, NO]],
+        "position_ids": [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 0, 1, 0, 1]],
+        "cu_seqlens": [0, 3, 6, 7, 10, 12, 14],
+        "max_seqlen": 3,
+    }
+
+
+def test_aligned_labels_belong_to_the_ids_beside_them(batch_of: BatchOf) -> None:
+    assert batch_of(EXAMPLE, "input_ids", "labels", labels="aligned") == {
+        "input_ids": [[7, 8, 9, 3, 4, 0, PAD], [5, 6, 0, 9, 0, PAD, PAD]],
+        "labels": [[NO, 8, 9, NO, 4, 0, NO], [NO, 6, 0, NO, 0, NO, NO]],
+    }
+
+
+def test_every_column_of_one_batch(batch_of: BatchOf) -> None:
+    batch = batch_of(EXAMPLE, *COLUMNS, labels="next", loss_weights="document")
+    segmentation = batch.pop("segmentation")
+    assert segmentation.edges.tolist() == [0, 3, 6, 7, 10, 12, 14]
+    assert segmentation.is_padding.tolist() == [False, False, True, False, False, True]
+    third, half = float(np.float32(1 / 3)), 0.5
+    assert batch == {
+        "input_ids": [[7, 8, 9, 3, 4, 0, PAD], [5, 6, 0, 9, 0, PAD, PAD]],
+        "labels": [[8, 9, 5, 4, 0, NO, NO], [6, 0, NO, 0, NO, NO, NO]],
+        "position_ids": [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 0, 1, 0, 1]],
+        "segment_ids": [[0, 0, 0, 1, 1, 1, -1], [0, 0, 0, 1, 1, -1, -1]],
+        "attention_mask": [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0]],
+        "task_ids": [0, 0],
+        "loss_weights": [[third] * 3 + [half] * 2 + [0] * 2, [half, half, 0, 1, 0, 0, 0]],
+        "num_targets": 8,
+        "cu_seqlens": [0, 3, 6, 7, 10, 12, 14],
+        "cu_seq_lens_q": [0, 3, 6, 7, 10, 12, 14],
+        "cu_seq_lens_k": [0, 3, 6, 7, 10, 12, 14],
+        "max_seqlen": 3,
+        "max_length_q": 3,
+        "max_length_k": 3,
+    }
+
+
+def test_arrays_have_the_types_that_models_ask_for(dataset: Dataset, folders) -> None:
+    plan = plan_of(next(iter(folders)), dataset, EXAMPLE, sequence_length=7)
+    batch = open_batches(dataset, plan, batch_size=2, columns=tuple(COLUMNS)).batch(0)
+    assert batch is not None
+    assert isinstance(batch.pop("segmentation"), Segmentation)
+    kinds = {name: getattr(value, "dtype", type(value)) for name, value in batch.items()}
+    assert kinds == {
+        **dict.fromkeys(["input_ids", "labels", "position_ids"], np.dtype("int64")),
+        **dict.fromkeys(["attention_mask", "task_ids"], np.dtype("int64")),
+        **dict.fromkeys(["cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"], np.dtype("int32")),
+        **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k", "num_targets"], int),
+        "segment_ids": np.dtype("int32"),
+        "loss_weights": np.dtype("float32"),
+    }
+
+
+def test_cu_seqlens_have_the_same_size_whatever_the_rows_hold(batch_of: BatchOf) -> None:
+    """Room for three segments and padding in each of two rows: nine edges."""
+    columns = ("cu_seqlens", "max_seqlen")
+    full = [(0, 0, 6), (1, 0, 1)]
+    assert batch_of([[(0, 0, 2), (1, 0, 2), (3, 0, 2)], full], *columns) == {
+        "cu_seqlens": [0, 2, 4, 6, 7, 13, 14, 14, 14],
+        "max_seqlen": 6,
+    }
+    assert batch_of([full, [(3, 0, 1), (3, 0, 1), (1, 0, 3)]], *columns) == {
+        "cu_seqlens": [0, 6, 7, 8, 9, 12, 14, 14, 14],
+        "max_seqlen": 6,
+    }
+
+
+def test_padding_counts_for_the_longest_segment(batch_of: BatchOf) -> None:
+    assert batch_of([[(3, 0, 2)]], "cu_seqlens", "max_seqlen") == {
+        "cu_seqlens": [0, 2, 7],
+        "max_seqlen": 5,
+    }
+
+
+def test_rows_of_one_document_each_fill_their_cu_seqlens_with_nothing(batch_of: BatchOf) -> None:
+    found = batch_of([[(2, 0, 7)], [(2, 1, 7)]], "cu_seqlens", "max_seqlen", "segment_ids")
+    assert found == {
+        "cu_seqlens": [0, 7, 14, 14, 14],
+        "max_seqlen": 7,
+        "segment_ids": [[0] * 7, [0] * 7],
+    }
+
+
+# Positions.
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        ("segment", [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 0, 1, 0, 1]]),
+        ("document", [[0, 1, 2, 0, 1, 2, 0], [3, 4, 5, 0, 1, 0, 1]]),
+        ("row", [[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]),
+    ],
+)
+def test_positions_begin_again_go_on_or_run(
+    positions: str, expected: list[list[int]], batch_of: BatchOf
+) -> None:
+    assert batch_of(EXAMPLE, "position_ids", positions=positions) == {"position_ids": expected}
+
+
+def test_scaled_positions_are_fractions(dataset: Dataset, folders: Iterable[Path]) -> None:
+    plan = plan_of(next(iter(folders)), dataset, EXAMPLE[:1], sequence_length=7)
+    options = {"batch_size": 1, "position_scale": 0.25}
+    batch = open_batches(dataset, plan, **options).batch(0)
+    assert batch is not None
+    assert batch["position_ids"].dtype == np.float32
+    assert batch["position_ids"].tolist() == [[0, 0.25, 0.5, 0, 0.25, 0.5, 0]]
+
+
+# Which labels there are.
+
+
+def test_the_first_tokens_of_documents_can_be_left_out_of_the_loss(batch_of: BatchOf) -> None:
+    """Four tokens of a document: the cut one has one of them in its second piece."""
+    sequences = [[(0, 0, 3), (1, 0, 3)], [(0, 3, 3)]]
+    aligned = batch_of(sequences, "labels", without_prefix=4)
+    assert aligned == {"labels": [[NO] * 7, [NO, 6, 0, NO, NO, NO, NO]]}
+    following = batch_of(sequences, "labels", "num_targets", without_prefix=2, labels="next")
+    assert following == {
+        "labels": [[NO, 9, 5, NO, 0, NO, NO], [6, 0, NO, NO, NO, NO, NO]],
+        "num_targets": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("aligned", [[NO, 8, 9, 3, 4, 0, NO], [NO, 6, 0, 9, 0, NO, NO]]),
+        ("next", [[8, 9, 5, 4, 0, NO, NO], [6, 0, 9, 0, NO, NO, NO]]),
+    ],
+)
+def test_a_document_may_predict_the_first_token_of_the_next(
+    labels: str, expected: list[list[int]], batch_of: BatchOf
+) -> None:
+    """But for the one that is cut, whose own next token is known."""
+    found = batch_of(EXAMPLE, "labels", labels=labels, across_documents=True)
+    assert found == {"labels": expected}
+
+
+def test_nothing_is_predicted_across_padding(batch_of: BatchOf) -> None:
+    found = batch_of(
+        [[(1, 0, 3), (3, 0, 2)]],
+        "input_ids",
+        "labels",
+        plan={"sequence_length": 8, "segment_multiple": 4},
+        across_documents=True,
+    )
+    assert found == {
+        "input_ids": [[3, 4, 0, PAD, 9, 0, PAD, PAD]],
+        "labels": [[NO, 4, 0, NO, NO, 0, NO, NO]],
+    }
+
+
+WINDOWS = {"long_documents": "sliding-window", "overlap": 2}
+
+
+@pytest.mark.parametrize(
+    ("as_planned", "override", "in_loss"),
+    [(False, None, False), (True, None, True), (False, True, True), (True, False, False)],
+)
+def test_the_loader_can_override_whether_repeated_tokens_are_in_the_loss(
+    as_planned: bool, override: bool | None, in_loss: bool, batch_of: BatchOf
+) -> None:
+    found = batch_of(
+        [[(2, 0, 5)], [(2, 3, 5)]],
+        "labels",
+        plan={"sequence_length": 5, **WINDOWS, "overlap_in_loss": as_planned},
+        overlap_in_loss=override,
+    )
+    repeated = [NO, 5] if in_loss else [NO, NO]
+    assert found == {"labels": [[NO, 2, 3, 4, 5], [*repeated, 6, 7, 0]]}
+
+
+def test_ranges_without_loss_are_left_out_unless_they_are_asked_for(
+    batch_of: BatchOf, with_spans: Dataset
+) -> None:
+    rows = [[(0, 0, 6)], [(1, 0, 3)]]
+    assert batch_of(rows, "labels", "num_targets", of=with_spans) == {
+        "labels": [[NO, NO, NO, 5, 6, 0, NO], [NO, 4, 0, NO, NO, NO, NO]],
+        "num_targets": 5,
+    }
+    assert batch_of(rows, "labels", "num_targets", of=with_spans, loss_spans=False) == {
+        "labels": [[NO, 8, 9, 5, 6, 0, NO], [NO, 4, 0, NO, NO, NO, NO]],
+        "num_targets": 7,
+    }
+
+
+def test_the_span_of_a_cut_document_reaches_into_the_row_after_it(
+    batch_of: BatchOf, with_spans: Dataset
+) -> None:
+    found = batch_of([[(0, 0, 2)], [(0, 2, 4)]], "labels", of=with_spans, labels="next")
+    assert found == {"labels": [[NO] * 7, [5, 6, 0, NO, NO, NO, NO]]}
+
+
+def test_a_first_token_without_loss_is_not_predicted_across_documents_either(
+    batch_of: BatchOf, with_spans: Dataset
+) -> None:
+    rows = [[(3, 0, 2), (1, 0, 3)]]
+    found = batch_of(rows, "labels", of=with_spans, across_documents=True)
+    assert found == {"labels": [[NO, 0, NO, 4, 0, NO, NO]]}
+
+
+def test_nor_where_labels_are_the_next_tokens(batch_of: BatchOf, with_spans: Dataset) -> None:
+    rows = [[(3, 0, 2), (1, 0, 3)]]
+    found = batch_of(rows, "labels", of=with_spans, across_documents=True, labels="next")
+    assert found == {"labels": [[0, NO, 4, 0, NO, NO, NO]]}
+
+
+def test_a_piece_that_goes_on_with_a_token_without_loss_predicts_no_other(
+    batch_of: BatchOf, with_spans: Dataset
+) -> None:
+    """7 goes on with 8, which carries no loss; it does not predict the 9 beside it instead."""
+    rows = [[(0, 0, 1), (3, 0, 2)]]
+    found = batch_of(rows, "labels", of=with_spans, across_documents=True, labels="next")
+    assert found == {"labels": [[NO, 0, NO, NO, NO, NO, NO]]}
+
+
+def test_nor_is_it_by_an_end_that_was_set_at_a_cut(batch_of: BatchOf, with_spans: Dataset) -> None:
+    rows = [[(2, 0, 2), (1, 0, 3)]]
+    made_of = {"sequence_length": 7, "at_cuts": "eos"}
+    options: dict[str, Any] = {"across_documents": True, "labels": "next"}
+    found = batch_of(rows, "input_ids", "labels", of=with_spans, plan=made_of, **options)
+    assert found == {
+        "input_ids": [[1, 2, EOS, 3, 4, 0, PAD]],
+        "labels": [[2, NO, NO, 4, 0, NO, NO]],
+    }
+
+
+def test_nor_is_it_by_a_piece_of_a_prefix(batch_of: BatchOf, with_spans: Dataset) -> None:
+    """Document 2 is 1 2 3 4 5 6 7 0, of which 3 4 and 7 carry no loss."""
+    rows = [[(1, 0, 2), (2, 6, 2)]]
+    options: dict[str, Any] = {"across_documents": True, "labels": "next", "without_prefix": 5}
+    found = batch_of(rows, "input_ids", "labels", of=with_spans, **options)
+    assert found == {
+        "input_ids": [[3, 4, 7, 0, PAD, PAD, PAD]],
+        "labels": [[NO, NO, 0, NO, NO, NO, NO]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [("aligned", [[NO, 0, NO, NO, 6, 7, 0]]), ("next", [[0, NO, NO, 6, 7, 0, NO]])],
+)
+def test_a_token_that_a_window_repeats_is_not_predicted_across_documents(
+    labels: str, expected: list[list[int]], batch_of: BatchOf
+) -> None:
+    rows = [[(3, 0, 2), (2, 3, 5)]]
+    found = batch_of(rows, "labels", plan=WINDOWS, labels=labels, across_documents=True)
+    assert found == {"labels": expected}
+
+
+def test_tokens_set_at_cuts_and_padding_inside_of_rows(batch_of: BatchOf) -> None:
+    """The dataset has no BOS: its EOS stands in for it."""
+    made_of = {"sequence_length": 12, "at_cuts": "bos-and-eos", "segment_multiple": 4}
+    rows = [[(0, 3, 2), (1, 0, 2), (3, 0, 2)]]
+    columns = ("input_ids", "labels", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+    assert batch_of(rows, *columns, plan=made_of, labels="next") == {
+        "input_ids": [[EOS, 5, 6, EOS, 3, 4, EOS, PAD, 9, 0, PAD, PAD]],
+        "labels": [[NO, 6, 0, NO, 4, 0, NO, NO, 0, NO, NO, NO]],
+        "position_ids": [[0, 1, 2, 3, 0, 1, 2, 0, 0, 1, 0, 1]],
+        "attention_mask": [[1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 0]],
+        "cu_seqlens": [0, 4, 7, 8, 10, 12, 12, 12],
+        "max_seqlen": 4,
+    }
+    aligned = batch_of(rows, "labels", plan=made_of)
+    assert aligned == {"labels": [[NO, 5, 6, NO, NO, 4, NO, NO, NO, 0, NO, NO]]}
+
+
+# Weights of the loss.
+
+
+@pytest.mark.parametrize(
+    ("mode", "sums"),
+    [
+        ("token", [3.0, 2.0, 7.0]),
+        ("document", [1.0, 1.0, 1.0]),
+        ("square-root", [3**0.5, 2**0.5, 7**0.5]),
+    ],
+)
+def test_weights_of_a_piece_of_a_document_add_up(
+    mode: str, sums: list[float], batch_of: BatchOf
+) -> None:
+    sequences = [[(0, 0, 3), (1, 0, 3)], [(2, 0, 7)]]
+    weights = batch_of(sequences, "loss_weights", loss_weights=mode, labels="next")["loss_weights"]
+    pieces = [weights[0][:3], weights[0][3:6], weights[1]]
+    assert [sum(piece) for piece in pieces] == pytest.approx(sums, abs=1e-6)
+    assert weights[0][5:] == [0, 0]
+
+
+def test_a_piece_without_labels_weighs_nothing(batch_of: BatchOf) -> None:
+    found = batch_of([[(1, 0, 1), (3, 0, 2)]], "loss_weights", loss_weights="document")
+    assert found == {"loss_weights": [[0, 0, 1, 0, 0, 0, 0]]}
+
+
+# Options.
+
+
+def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -> None:
+    with pytest.raises(UserError) as caught:
+        batch_of(EXAMPLE, "input_ids", "tokens", "masks")
+    assert caught.value.what == "an option of the batches is wrong"
+    known = ", ".join(COLUMNS)
+    assert caught.value.why == f"columns: there is no masks, tokens; there are {known}"
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"columns": ()}, "an option of the batches is wrong"),
+        ({"columns": ("labels",), "positions": "absolute"}, "an option of the loader is wrong"),
+        ({"position_scale": 0}, "an option of the loader is wrong"),
+        ({"loss_weights": "equal"}, "an option of the loader is wrong"),
+        ({"without_prefix": -1}, "an option of the loader is wrong"),
+        ({"labels": "shifted"}, "an option of the loader is wrong"),
+        ({"colums": ("labels",)}, "a loader has no option colums"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], what: str, batch_of: BatchOf) -> None:
+    with pytest.raises(UserError) as caught:
+        batch_of(EXAMPLE, **options)
+    assert caught.value.what == what
+
+
+# Mixtures, and rows that are cut shorter.
+
+
+def test_task_ids_say_which_source_a_row_is_of(dataset: Dataset, folders: Iterable[Path]) -> None:
+    made_of = {"sequence_length": 3}
+    ones = plan_of(next(iter(folders)), dataset, [[(1, 0, 3)]] * 3, **made_of)
+    others = plan_of(next(iter(folders)), dataset, [[(2, 0, 3)]] * 3, **made_of)
+    sources = [
+        Source(dataset=dataset, plan=plan, share=share) for plan, share in ((ones, 1), (others, 2))
+    ]
+    columns = ("input_ids", "task_ids", "segment_ids")
+    batch = mix_batches(sources, global_batch_size=3, columns=columns).batch(0)
+    assert batch is not None
+    assert as_lists(batch) == {
+        "input_ids": [[1, 2, 3], [3, 4, 0], [1, 2, 3]],
+        "task_ids": [1, 0, 1],
+        "segment_ids": [[0, 0, 0]] * 3,
+    }
+
+
+def test_rows_that_a_curriculum_cuts_have_their_own_boundaries(
+    dataset: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = plan_of(next(iter(folders)), dataset, [[(2, 0, 5), (3, 0, 2)]], sequence_length=8)
+    curriculum = Curriculum.of_plan(plan, dataset, 1, (Phase(row_length=4),))
+    columns = [name for name in COLUMNS if name != "segmentation"]
+    batch = open_batches(
+        dataset,
+        plan,
+        curriculum=curriculum,
+        columns=tuple(columns),
+        labels="next",
+        positions="document",
+        loss_weights="document",
+    ).batch(0)
+    assert batch is not None
+    edges = [0, 4, 5, 7, 8]  # and no room to spare: two segments, padding, and one more by the cut
+    assert as_lists(batch) == {
+        "input_ids": [[1, 2, 3, 4], [5, 9, 0, PAD]],
+        "labels": [[2, 3, 4, 5], [6, 0, NO, NO]],
+        "position_ids": [[0, 1, 2, 3], [4, 0, 1, 0]],
+        "segment_ids": [[0, 0, 0, 0], [0, 1, 1, -1]],
+        "attention_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
+        "task_ids": [0, 0],
+        "loss_weights": [[0.25] * 4, [1, 1, 0, 0]],
+        "num_targets": 6,
+        **dict.fromkeys(["cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"], edges),
+        **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k"], 4),
+    }
+
+
+# Every cell of any plan, against a model in plain Python.
+
+
+@dataclass
+class Piece:
+    """Cells between two edges."""
+
+    ids: list[int]
+    labels: list[int]
+    first_position: int
+    is_padding: bool = False
+    is_left_out: bool = False
+    """Its last token has a next one of its own, which a range without loss silences."""
+
+    def part(self, first: int, stop: int) -> Piece:
+        start = self.first_position
+        if not self.is_padding:
+            start += first
+        return Piece(self.ids[first:stop], self.labels[first:stop], start, self.is_padding)
+
+
+@dataclass
+class Case:
+    """A plan, and what is asked for."""
+
+    sequences: list[list[Segment]]
+    made_of: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    cut: int | None = None
+
+
+def padding(size: int) -> Piece:
+    return Piece([PAD] * size, [NO] * size, 0, is_padding=True)
+
+
+def targets_of(case: Case, segment: Segment) -> Callable[[int], int]:
+    """The label that the token at a place of the document makes, where anything predicts it."""
+    document, start, _ = segment
+    tokens = [*map(int, TEXTS[document]), EOS]
+    spans = SPANS[document] if case.options["loss_spans"] else []
+    counts = case.options["overlap_in_loss"]
+    overlap = 0 if counts else case.made_of.get("overlap", 0)
+
+    def target(place: int) -> int:
+        silent = any(first <= place < stop for first, stop in spans)
+        repeated = start > 0 and start <= place < start + overlap
+        early = place < case.options["without_prefix"]
+        return NO if silent or repeated or early else tokens[place]
+
+    return target
+
+
+def piece_of(case: Case, segment: Segment) -> Piece:
+    """A segment with the tokens that are set at its cuts, and nothing said about its first."""
+    document, start, length = segment
+    tokens, stop = [*map(int, TEXTS[document]), EOS], start + length
+    target = targets_of(case, segment)
+    at_cuts = case.made_of.get("at_cuts", "nothing")
+    bos = [EOS] if start > 0 and "bos" in at_cuts else []
+    eos = [EOS] if stop < len(tokens) and "eos" in at_cuts else []
+    ids = [*bos, *tokens[start:stop], *eos]
+    if case.options["labels"] == "aligned":
+        labels = [*(NO for _ in bos), *map(target, range(start, stop)), *(NO for _ in eos)]
+        labels[0] = NO
+        return Piece(ids, labels, start)
+    goes_on = stop < len(tokens) and not (
+        case.made_of.get("overlap") and not case.options["overlap_in_loss"]
+    )
+    labels = [*map(target, range(start + 1, stop)), target(stop) if goes_on else NO]
+    keeps_end = case.made_of["long_documents"] == "keep-end"
+    before = [target(start) if keeps_end else NO for _ in bos]
+    spans = SPANS[document] if case.options["loss_spans"] else []
+    is_left_out = goes_on and not eos and any(first <= stop < last for first, last in spans)
+    return Piece(ids, [*before, *labels, *(NO for _ in eos)], start, is_left_out=is_left_out)
+
+
+def row_of(case: Case, segments: list[Segment]) -> list[Piece]:
+    """The pieces of a row, padding included."""
+    pieces: list[Piece] = []
+    before: Segment | None = None
+    for segment in segments:
+        piece = piece_of(case, segment)
+        follows = bool(pieces) and not pieces[-1].is_padding
+        has_bos = segment[1] > 0 and "bos" in case.made_of.get("at_cuts", "nothing")
+        both_ends = case.made_of["long_documents"] == "keep-both-ends"
+        if both_ends and before and before[0] == segment[0] and before[1] < segment[1]:
+            pieces[-1].ids += piece.ids
+            pieces[-1].labels += piece.labels
+            pieces[-1].is_left_out = piece.is_left_out
+        else:
+            if case.options["across_documents"] and follows and not has_bos:
+                aligned = case.options["labels"] == "aligned"
+                labels, at = (piece.labels, 0) if aligned else (pieces[-1].labels, -1)
+                if labels[at] == NO and (aligned or not pieces[-1].is_left_out):
+                    labels[at] = targets_of(case, segment)(segment[1])
+            pieces.append(piece)
+        before = segment
+        if gap := -len(piece.ids) % case.made_of.get("segment_multiple", 1):
+            pieces.append(padding(gap))
+    rest = case.made_of["sequence_length"] - sum(len(piece.ids) for piece in pieces)
+    if pieces[-1].is_padding:
+        rest += len(pieces.pop().ids)
+    return pieces + ([padding(rest)] if rest else [])
+
+
+def cut_rows(case: Case, row: list[Piece]) -> list[list[Piece]]:
+    """A row as several shorter ones."""
+    if case.cut is None:
+        return [row]
+    rows: list[list[Piece]] = []
+    at = 0
+    for piece in row:
+        first = 0
+        while first < len(piece.ids):
+            if at % case.cut == 0:
+                rows.append([])
+            size = min(case.cut - at % case.cut, len(piece.ids) - first)
+            rows[-1].append(piece.part(first, first + size))
+            if at % case.cut == 0 and case.options["labels"] == "aligned":
+                rows[-1][0].labels[0] = NO
+            first, at = first + size, at + size
+    return rows
+
+
+def model(case: Case) -> dict[str, Any]:
+    """Every column of the batch of all sequences."""
+    rows = [part for segments in case.sequences for part in cut_rows(case, row_of(case, segments))]
+    pieces = [piece for row in rows for piece in row]
+    edges = np.cumsum([0] + [len(piece.ids) for piece in pieces]).tolist()
+    per_row = max(map(len, case.sequences))
+    per_row = per_row * (2 if case.made_of.get("segment_multiple", 1) > 1 else 1) + 1
+    more = case.made_of["sequence_length"] // case.cut - 1 if case.cut else 0
+    room = len(case.sequences) * (per_row + more)
+    longest = max(len(piece.ids) for piece in pieces)
+    padded = edges + [edges[-1]] * (room + 1 - len(edges))
+    return {
+        "input_ids": [[token for piece in row for token in piece.ids] for row in rows],
+        "labels": [[label for piece in row for label in piece.labels] for row in rows],
+        "position_ids": [model_positions(case, row) for row in rows],
+        "segment_ids": [
+            [
+                -1 if piece.is_padding else number
+                for number, piece in enumerate(row)
+                for _ in piece.ids
+            ]
+            for row in rows
+        ],
+        "task_ids": [0] * len(rows),
+        "attention_mask": [
+            [int(not piece.is_padding) for piece in row for _ in piece.ids] for row in rows
+        ],
+        "loss_weights": [model_weights(case, row) for row in rows],
+        "num_targets": sum(label != NO for piece in pieces for label in piece.labels),
+        **dict.fromkeys(["cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"], padded),
+        **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k"], longest),
+    }
+
+
+def model_positions(case: Case, row: list[Piece]) -> list[float]:
+    rule, scale = case.options["positions"], case.options["position_scale"]
+    sizes = [len(piece.ids) for piece in row]
+    if rule == "row":
+        return [place * scale for place in range(sum(sizes))]
+    firsts = [piece.first_position if rule == "document" else 0 for piece in row]
+    return [
+        (first + place) * scale
+        for first, size in zip(firsts, sizes, strict=True)
+        for place in range(size)
+    ]
+
+
+def model_weights(case: Case, row: list[Piece]) -> list[float]:
+    power = {"token": 0.0, "square-root": 0.5, "document": 1.0}[case.options["loss_weights"]]
+    weights = []
+    for piece in row:
+        number = sum(label != NO for label in piece.labels)
+        weight = float(np.float32(1 / max(number, 1) ** power))
+        weights += [weight if label != NO else 0.0 for label in piece.labels]
+    return weights
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Segments that fit into rows, the same document again and again among them."""
+    policy = draw(st.sampled_from(["split", "sliding-window", "keep-end", "keep-both-ends"]))
+    length = 12
+    made_of: dict[str, Any] = {"sequence_length": length, "long_documents": policy}
+    if policy == "sliding-window":
+        made_of |= {"overlap": draw(st.integers(0, 3)), "overlap_in_loss": draw(st.booleans())}
+    if policy != "keep-both-ends":
+        at_cuts = st.sampled_from(["nothing", "bos", "eos", "bos-and-eos"])
+        made_of |= {"at_cuts": draw(at_cuts), "segment_multiple": draw(st.sampled_from([1, 3, 4]))}
+    sequences = draw(st.lists(rows_that_fit(made_of), min_size=1, max_size=4))
+    labels = draw(st.sampled_from(["aligned", "next"]))
+    cut = draw(st.none() | st.sampled_from([1, 3, 4, 6, 12]))
+    joins = policy == "keep-both-ends" and cut is not None  # whose places then are the true ones
+    counts = draw(st.none() | st.booleans())
+    spans = draw(st.booleans())
+    prefix = draw(st.sampled_from([0, 0, 1, 2, 5]))
+    options = {
+        "labels": labels,
+        "across_documents": draw(st.booleans()),
+        "without_prefix": prefix,
+        "overlap_in_loss": made_of.get("overlap_in_loss", False) if counts is None else counts,
+        "loss_spans": spans,
+        "positions": draw(st.sampled_from(["segment", "row"] + ["document"] * (not joins))),
+        "position_scale": draw(st.sampled_from([1.0, 0.5])),
+        "loss_weights": draw(st.sampled_from(["token", "document", "square-root"])),
+    }
+    return Case(sequences, made_of, options, cut)
+
+
+@st.composite
+def rows_that_fit(draw: st.DrawFn, made_of: dict[str, Any]) -> list[Segment]:
+    """At least one segment."""
+    multiple, at_cuts = made_of.get("segment_multiple", 1), made_of.get("at_cuts", "nothing")
+    room, row = made_of["sequence_length"], []
+    for _ in range(draw(st.integers(1, 5))):
+        document = draw(st.integers(0, len(TEXTS) - 1))
+        size = len(TEXTS[document]) + 1
+        start = draw(st.integers(0, size - 1))
+        length = draw(st.integers(1, min(size - start, 9)))
+        tokens = length + 2 * (at_cuts != "nothing")
+        tokens += -tokens % multiple
+        if tokens <= room or not row:
+            row.append((document, start, length))
+            room -= tokens
+    return row
+
+
+def dense_rows(rows: list[list[int]]) -> list[list[int]]:
+    """Segments numbered without gaps, where padding stands between them."""
+    return [
+        [-1 if number < 0 else sorted({*row} - {-1}).index(number) for number in row]
+        for row in rows
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(case=cases())
+def test_every_cell_of_every_column_is_that_of_the_model(
+    case: Case, with_spans: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = plan_of(next(iter(folders)), with_spans, case.sequences, **case.made_of)
+    if case.cut is None:
+        order = {"batch_size": len(plan), "shuffle": "none"}
+    else:
+        phases = (Phase(row_length=case.cut),)
+        order = {"curriculum": Curriculum.of_plan(plan, with_spans, len(plan), phases)}
+    batches = open_batches(with_spans, plan, columns=tuple(COLUMNS), **order, **case.options)
+    whole = batches.global_batch(0)
+    assert whole is not None
+    found = as_lists(batches.batch(0) or {})
+    case.sequences = [case.sequences[number] for number in whole.sequences.tolist()]
+    expected = model(case)
+    segmentation = found.pop("segmentation")
+    assert segmentation.edges.tolist() == [edge for edge, _ in groupby(expected["cu_seqlens"])]
+    for each in (found, expected):
+        each["segment_ids"] = dense_rows(each["segment_ids"])
+    assert found == expected

@@ -1,0 +1,277 @@
+"""The matrix: ranks, stops, plans, sources and shuffles, and always the same global batches.
+
+Every run is compared, byte for byte, with one on a single rank that was never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from resume_kit import (
+    COLUMNS,
+    PLANS,
+    SHUFFLES,
+    WORLD_SIZES,
+    Open,
+    Run,
+    all_bytes,
+    as_bytes,
+    global_batches,
+    opener,
+    put_together,
+    resumed,
+    sharded,
+)
+
+import tokenmill
+from tokenmill.api import Curriculum, Phase, Source
+from tokenmill.errors import UserError
+from tokenmill.load.batches import Batches
+
+CASES = [
+    pytest.param(plan, sources, shuffle, id=f"{plan}-{sources}-{shuffle}")
+    for plan in PLANS
+    for sources in (1, 3)
+    for shuffle in SHUFFLES
+    if plan != "buckets" or sources == 1
+]
+
+Cases = Callable[[str, int, str], tuple[Open, Run]]
+"""Plan, sources and shuffle; how to open them anew, and the run to compare with."""
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
+    """Datasets, by how many are mixed."""
+    folder = tmp_path_factory.mktemp("corpora")
+    sizes = {"alone": 30, "large": 16, "middle": 11, "small": 6}
+    found = [
+        sharded(folder / name, per_shard=size, seed=size).folder for name, size in sizes.items()
+    ]
+    return {1: found[:1], 3: found[1:]}
+
+
+@pytest.fixture(scope="module")
+def run_of(folders: dict[int, list[Path]]) -> Cases:
+    @cache
+    def found(plan: str, sources: int, shuffle: str) -> tuple[Open, Run]:
+        anew = opener(folders[sources], plan, shuffle=shuffle)
+        return anew, Run.of(anew)
+
+    return found
+
+
+@pytest.mark.parametrize("even_attention", [True, False], ids=["even", "in order"])
+@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
+def test_stopped_at_any_step_and_resumed_on_any_number_of_ranks_it_is_the_same_run(
+    plan: str,
+    sources: int,
+    shuffle: str,
+    even_attention: bool,
+    run_of: Cases,
+) -> None:
+    """The state is that of one rank; the next test shows that it is that of any."""
+    anew, run = run_of(plan, sources, shuffle)
+    expected = all_bytes(run.batches)
+    assert 8 <= len(run) <= 18
+    assert _steps_of_two_epochs(anew, len(run))
+    for stop in range(len(run)):
+        for world_size in WORLD_SIZES:
+            options = {"even_attention": even_attention}
+            ranks = resumed(anew, run.states[stop], world_size, **options)
+            assert ranks[-1].digest(stop) == run.digests[stop]
+            assert all_bytes(global_batches(ranks)) == expected[stop:]
+
+
+@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
+def test_the_number_of_ranks_may_change_at_every_step(
+    plan: str, sources: int, shuffle: str, run_of: Cases
+) -> None:
+    anew, run = run_of(plan, sources, shuffle)
+    state = run.states[0]
+    for step in range(len(run)):
+        world_size = (8, 3, 1, 4, 2)[step % 5]
+        ranks = resumed(anew, state, world_size)
+        parts = [next(iter(each)) for each in ranks]
+        whole = put_together(parts, ranks[0].rows_of_ranks(step)[1])
+        assert as_bytes(whole) == as_bytes(run.batches[step])
+        (state, *others) = (each.state_dict() for each in ranks)
+        assert others == [state] * (world_size - 1)
+        assert state == run.states[step + 1]
+
+
+@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
+def test_after_the_last_step_there_is_nothing_to_resume(
+    plan: str, sources: int, shuffle: str, run_of: Cases
+) -> None:
+    anew, run = run_of(plan, sources, shuffle)
+    (batches,) = resumed(anew, run.states[-1])
+    with pytest.raises(UserError, match="all batches have been given out"):
+        next(iter(batches))
+
+
+@pytest.mark.parametrize("sources", [1, 3])
+def test_having_found_the_end_does_not_change_the_state(
+    sources: int, folders: dict[int, list[Path]]
+) -> None:
+    (batches,) = opener(folders[sources], "packed")()
+    num_steps = sum(1 for _ in batches)
+    before, after = batches.state_dict(num_steps - 1), batches.state_dict()
+    assert batches.batch(num_steps) is None
+    assert batches.state_dict() == after
+    (fresh,) = opener(folders[sources], "packed")()
+    assert [fresh.state_dict(num_steps - 1), fresh.state_dict(num_steps)] == [before, after]
+
+
+@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
+def test_other_steps_than_the_next_can_be_looked_at_after_resuming(
+    plan: str, sources: int, shuffle: str, run_of: Cases
+) -> None:
+    """Looking at any of them, in any order, changes nothing of what comes."""
+    anew, run = run_of(plan, sources, shuffle)
+    middle = len(run) // 2
+    (batches,) = resumed(anew, run.states[middle])
+    later = range(len(run) - 1, middle - 1, -1)
+    assert [batches.digest(step) for step in later] == [run.digests[step] for step in later]
+    assert all_bytes(batches) == all_bytes(run.batches[middle:])
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_step_before_the_one_that_a_mixture_was_resumed_at_is_not_another_one(
+    shuffle: str, run_of: Cases
+) -> None:
+    """It is the one that it was, or is refused; it is never the wrong one."""
+    anew, run = run_of("packed", 3, shuffle)
+    (batches,) = resumed(anew, run.states[3])
+    for step in range(3):
+        try:
+            found = batches.digest(step)
+        except UserError:
+            continue
+        assert found == run.digests[step]
+
+
+def _steps_of_two_epochs(anew: Open, num_steps: int) -> list[int]:
+    """Steps whose global batch has the end of one epoch and the beginning of the next."""
+    (batches,) = anew()
+    wholes = [batches.global_batch(step) for step in range(num_steps)]
+    return [step for step, whole in enumerate(wholes) if len(set(whole.epochs.tolist())) == 2]
+
+
+# Beyond the matrix: tokens in place of rows, curricula, shares that change, endless epochs.
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_batches_of_constant_tokens_are_the_same_on_any_number_of_ranks(
+    shuffle: str, folders: dict[int, list[Path]]
+) -> None:
+    anew = opener(folders[1], "buckets", shuffle=shuffle, global_batch_size=None)
+    run = Run.of(lambda **options: anew(tokens_per_batch=256, **options))
+    assert {batch["input_ids"].shape for batch in run.batches} == {(32, 8), (16, 16), (8, 32)}
+    for stop in range(len(run)):
+        for world_size in (1, 2, 4, 8):
+            tokens = 256 // world_size
+            ranks = resumed(anew, run.states[stop], world_size, tokens_per_batch=tokens)
+            assert ranks[0].digest(stop) == run.digests[stop]
+            assert all_bytes(global_batches(ranks)) == all_bytes(run.batches[stop:])
+
+
+PHASES = (
+    Phase(by="length", row_length=4),
+    Phase(first_step=1, by="depth", descending=True, row_length=8),
+    Phase(first_step=3),
+)
+
+
+def test_a_curriculum_is_the_same_run_on_any_number_of_ranks(
+    folders: dict[int, list[Path]],
+) -> None:
+    def anew(world_size: int = 1) -> list[Batches]:
+        dataset = tokenmill.open(folders[1][0])
+        plan = tokenmill.open_plan(dataset, "packed")
+        curriculum = Curriculum.of_plan(plan, dataset, 24, PHASES, seed=5)
+        made = {"curriculum": curriculum, "columns": ("input_ids", "labels")}
+        return [
+            dataset.batches(plan, rank=rank, world_size=world_size, **made)
+            for rank in range(world_size)
+        ]
+
+    run = Run.of(anew)
+    shapes = [batch["input_ids"].shape for batch in run.batches]
+    assert shapes[:4] == [(96, 4), (48, 8), (48, 8), (24, 16)]
+    for stop in range(len(run)):
+        for world_size in WORLD_SIZES:
+            ranks = resumed(anew, run.states[stop], world_size)
+            assert ranks[0].digest(stop) == run.digests[stop]
+            assert all_bytes(global_batches(ranks)) == all_bytes(run.batches[stop:])
+
+
+def test_a_phase_that_was_added_in_training_is_taken_over_with_the_state(
+    folders: dict[int, list[Path]],
+) -> None:
+    def anew(phases: tuple[Phase, ...]) -> tuple[Curriculum, Batches]:
+        dataset = tokenmill.open(folders[1][0])
+        plan = tokenmill.open_plan(dataset, "packed")
+        curriculum = Curriculum.of_plan(plan, dataset, 24, phases, seed=5)
+        return curriculum, dataset.batches(plan, curriculum=curriculum)
+
+    curriculum, batches = anew(PHASES[:1])
+    next(iter(batches))
+    for phase in PHASES[1:]:
+        curriculum.change(phase)
+    _, other = anew((Phase(),))
+    other.load_state_dict(batches.state_dict())
+    _, planned = anew(PHASES)
+    steps = range(1, len(batches))
+    assert [other.digest(step) for step in steps] == [planned.digest(step) for step in steps]
+
+
+def test_shares_that_change_over_the_steps_are_the_same_run_on_any_number_of_ranks(
+    folders: dict[int, list[Path]],
+) -> None:
+    def anew(world_size: int = 1) -> list[Batches]:
+        datasets = [tokenmill.open(folder) for folder in folders[3]]
+        shares = (((0, 1.0), (4, 0.0)), ((0, 0.0), (4, 1.0)), 0.25)
+        sources = [
+            Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"), share=share)
+            for dataset, share in zip(datasets, shares, strict=True)
+        ]
+        made = {"global_batch_size": 24, "columns": COLUMNS, "when_one_ends": "go on"}
+        return [
+            tokenmill.mix_batches(sources, rank=rank, world_size=world_size, **made)
+            for rank in range(world_size)
+        ]
+
+    run = Run.of(anew)
+    for stop in range(len(run)):
+        for world_size in WORLD_SIZES:
+            ranks = resumed(anew, run.states[stop], world_size)
+            assert ranks[0].digest(stop) == run.digests[stop]
+            assert all_bytes(global_batches(ranks)) == all_bytes(run.batches[stop:])
+
+
+@pytest.mark.parametrize("plan", ["packed", "buckets"])
+def test_epochs_without_end_begin_with_those_that_were_counted(
+    plan: str, folders: dict[int, list[Path]]
+) -> None:
+    anew = opener(folders[1], plan)
+    run = Run.of(anew)
+    (endless,) = anew(epochs=None)
+    assert [endless.digest(step) for step in range(len(run))] == run.digests
+    far = 10**9
+    (batches,) = resumed(anew, endless.state_dict(far), epochs=None)
+    assert as_bytes(next(iter(batches))) == as_bytes(endless.batch(far))
+    assert batches.step == far + 1
+
+
+def test_more_epochs_can_be_asked_for_when_resuming(folders: dict[int, list[Path]]) -> None:
+    anew = opener(folders[1], "packed")
+    run = Run.of(anew)
+    longer = Run.of(lambda **options: anew(epochs=3, **options))
+    (batches,) = resumed(anew, run.states[-1], epochs=3)
+    assert all_bytes(batches) == all_bytes(longer.batches[len(run) :])

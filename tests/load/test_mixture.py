@@ -1,0 +1,883 @@
+"""Mixtures: shares of tokens at every row, ends and repeats, and runs that are resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_tokenizer
+
+from tokenmill.api import Dataset
+from tokenmill.errors import UserError
+from tokenmill.load.mixture import WHOLE, MixtureSchedule, Points, Source, SourceReport
+from tokenmill.load.opening import mix_batches
+from tokenmill.load.order import Order, Shuffle, Steps, steps_of
+from tokenmill.load.schedule import BatchSize, GlobalBatch, PlanSchedule
+
+ROW = 8
+"""Tokens of a full row."""
+SourceOf = Callable[..., Source]
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
+    """One document of seven times the same digit each: 1, 2, 3."""
+    folder = tmp_path_factory.mktemp("digits")
+    tokenizer = write_tokenizer(folder / "tokenizer.json")
+    return [digits(folder / digit, [digit * 7], tokenizer) for digit in "123"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
+    """Names of folders that do not exist."""
+    parent = tmp_path_factory.mktemp("plans")
+    return (parent / str(number) for number in count())
+
+
+@pytest.fixture(scope="module")
+def source(datasets: list[Dataset], folders: Iterable[Path]) -> SourceOf:
+    """A source whose rows have these numbers of tokens."""
+
+    def make(fills: list[int], share: float | Points = 1, of: int = 0, **options: Any) -> Source:
+        rows = [[(0, 0, fill)] for fill in fills]
+        plan = plan_of(next(iter(folders)), datasets[of], rows, sequence_length=ROW)
+        return Source(dataset=datasets[of], plan=plan, share=share, **options)
+
+    return make
+
+
+def mixture(*sources: Source, rows: int = 1, **options: Any) -> MixtureSchedule:
+    return MixtureSchedule(list(sources), BatchSize(rows=rows), **options)
+
+
+def steps_in(schedule: MixtureSchedule, most: int = 1000) -> list[GlobalBatch]:
+    """All steps, or the first of them."""
+    found: list[GlobalBatch] = []
+    while len(found) < most and (batch := schedule.batch(len(found))) is not None:
+        found.append(batch)
+    return found
+
+
+def sources_in(schedule: MixtureSchedule, most: int = 1000) -> list[list[int]]:
+    return [batch.sources.tolist() for batch in steps_in(schedule, most)]
+
+
+def shown(batches: Iterable[GlobalBatch | None]) -> list[Any]:
+    """Of each step: (source, sequence, epoch) of its rows."""
+    return [
+        batch
+        and list(
+            zip(
+                batch.sources.tolist(),
+                batch.sequences.tolist(),
+                batch.epochs.tolist(),
+                strict=True,
+            )
+        )
+        for batch in batches
+    ]
+
+
+def through_json(values: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(json.dumps(values))
+    return result
+
+
+# Small mixtures.
+
+
+def test_full_rows_come_in_the_proportion_of_the_shares(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 9, share=3), source([ROW] * 9, share=1), rows=4)
+    assert sources_in(schedule) == [[0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
+
+
+def test_shares_count_tokens_and_not_rows(source: SourceOf) -> None:
+    """Eight rows of one token weigh as much as one of eight."""
+    schedule = mixture(source([1] * 24), source([ROW] * 9), rows=9)
+    assert sources_in(schedule) == [[0, 1, 0, 0, 0, 0, 0, 0, 0]] * 3
+    assert [report.tokens for report in schedule.report()] == [24, 24]
+
+
+def test_the_scale_of_the_shares_does_not_matter(source: SourceOf) -> None:
+    small = mixture(source([ROW] * 9, share=0.003), source([ROW] * 9, share=0.001))
+    large = mixture(source([ROW] * 9, share=9e8), source([ROW] * 9, share=3e8))
+    assert sources_in(small) == sources_in(large)
+
+
+def test_a_source_without_a_share_gives_nothing(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 9, share=0), source([ROW] * 5), source([3], share=0))
+    assert sources_in(schedule) == [[1]] * 5
+    assert [report.rows for report in schedule.report()] == [0, 5, 0]
+
+
+@pytest.mark.parametrize("shuffle", ["global", "blocks", "none"])
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_one_source_is_its_plan(rows: int, shuffle: Shuffle, source: SourceOf) -> None:
+    only = source([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3], epochs=3)
+    size = BatchSize(rows=rows)
+    plain = PlanSchedule(only.plan, size, seed=4, shuffle=shuffle, epochs=3)
+    expected = shown(plain.batch(step) for step in range(33 // rows))
+    mixed = mixture(only, rows=rows, seed=4, shuffle=shuffle)
+    assert shown(steps_in(mixed)) == expected
+    assert mixed.rows_left == plain.rows_left == 33 % rows
+    assert mixed.num_steps is None
+
+
+def test_each_source_has_its_own_order(source: SourceOf) -> None:
+    """Also where both are the same plan."""
+    one = source([ROW] * 20)
+    batches = steps_in(mixture(one, one, rows=2, when_one_ends="go on"))
+    rows = [row for step in shown(batches) for row in step]
+    orders = [[sequence for at, sequence, _ in rows if at == number] for number in (0, 1)]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(20))
+    assert orders[0] != orders[1]
+
+
+def test_rows_are_those_of_their_source(source: SourceOf) -> None:
+    three = [source([2, 3], of=number, epochs=None) for number in range(3)]
+    columns = ("input_ids", "task_ids")
+    batch = mix_batches(three, batch_size=60, columns=columns).batch(0) or {}
+    ids, tasks = as_lists(batch).values()
+    assert {(task, *row) for row, task in zip(ids, tasks, strict=True)} == {
+        (task, *[digit] * fill, *[PAD] * (ROW - fill))
+        for task, digit in enumerate((1, 2, 3))
+        for fill in (2, 3)
+    }
+
+
+# Shares that change.
+
+
+def test_shares_move_in_straight_lines_between_steps(source: SourceOf) -> None:
+    falling = source([ROW] * 200, share=((0, 1.0), (10, 0.0)))
+    rising = source([ROW] * 200, share=((0, 0.0), (10, 1.0)))
+    found = sources_in(mixture(falling, rising, rows=10), most=13)
+    assert [step.count(0) for step in found] == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
+
+
+def test_shares_stay_as_they_are_before_the_first_point_and_after_the_last(
+    source: SourceOf,
+) -> None:
+    moving = source([ROW] * 200, share=((3, 3.0), (5, 1.0)))
+    found = sources_in(mixture(moving, source([ROW] * 200), rows=12), most=8)
+    assert [step.count(0) for step in found] == [9, 9, 9, 9, 8, 6, 6, 6]
+
+
+def test_points_of_one_share_are_that_share(source: SourceOf) -> None:
+    other = source([5, 6, 7] * 9, share=2)
+    points = mixture(source([ROW, 3] * 9, share=((7, 0.5),)), other)
+    number = mixture(source([ROW, 3] * 9, share=0.5), other)
+    assert sources_in(points) == sources_in(number)
+
+
+# Ends.
+
+
+def test_the_mixture_stops_with_the_first_source_that_ends(source: SourceOf) -> None:
+    """At the row that would be one of its own again: until then, others still give theirs."""
+    schedule = mixture(source([ROW] * 3), source([ROW] * 9))
+    assert sources_in(schedule) == [[0], [1], [0], [1], [0], [1]]
+    assert schedule.rows_left == 6
+    assert [report.has_ended for report in schedule.report()] == [True, False]
+
+
+def test_sources_that_end_together_give_all_they_have(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 10), source([ROW] * 10), rows=2)
+    assert sources_in(schedule) == [[0, 1]] * 10
+    assert schedule.rows_left == 0
+    assert [report.has_ended for report in schedule.report()] == [True, True]
+
+
+def test_the_batch_that_asks_for_more_is_not_given(source: SourceOf) -> None:
+    """Rows of the third step would be 0, 1 and nothing; those two are left."""
+    schedule = mixture(source([ROW] * 4), source([ROW] * 9), rows=3)
+    assert sources_in(schedule) == [[0, 1, 0], [1, 0, 1]]
+    assert schedule.rows_left == 7
+    assert [report.has_ended for report in schedule.report()] == [False, False]
+
+
+def test_a_source_that_has_lost_its_share_may_end(source: SourceOf) -> None:
+    leaving = source([ROW] * 2, share=((1, 1.0), (2, 0.0)))
+    schedule = mixture(leaving, source([ROW] * 8), rows=2)
+    assert sources_in(schedule) == [[0, 1], [0, 1], [1, 1], [1, 1], [1, 1]]
+
+
+def test_or_gives_its_share_to_the_others(source: SourceOf) -> None:
+    sources = source([ROW] * 2, share=2), source([ROW] * 3), source([ROW] * 5)
+    schedule = mixture(*sources, when_one_ends="go on")
+    found = [number for step in sources_in(schedule) for number in step]
+    assert found == [0, 1, 2, 0, 1, 2, 1, 2, 2, 2]
+    assert schedule.rows_left == 0
+    assert [report.has_ended for report in schedule.report()] == [True, True, True]
+
+
+def test_a_source_ends_with_the_row_that_reaches_its_tokens(source: SourceOf) -> None:
+    budgets = source([ROW] * 9, tokens=17), source([ROW] * 9, tokens=16)
+    found = sources_in(mixture(*budgets, when_one_ends="go on"))
+    assert found == [[0], [1], [0], [1], [0]]
+
+
+def test_epochs_end_a_source_before_its_tokens_do(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 3, tokens=10**9), source([ROW] * 9))
+    assert sources_in(schedule) == [[0], [1], [0], [1], [0], [1]]
+
+
+def test_the_last_rows_make_a_whole_batch_or_none(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 5), source([ROW] * 6), rows=4, when_one_ends="go on")
+    assert [len(step) for step in sources_in(schedule)] == [4, 4]
+    assert schedule.rows_left == 3
+    assert schedule.batch(2) is None
+    assert schedule.batch(99) is None
+
+
+def test_epochs_repeat_a_source_and_only_they_do(source: SourceOf) -> None:
+    repeated, once = source([ROW] * 3, epochs=4), source([ROW] * 12)
+    schedule = mixture(repeated, once, rows=6, when_one_ends="go on")
+    rows = [row for step in shown(steps_in(schedule)) for row in step]
+    given = [(sequence, epoch) for number, sequence, epoch in rows if number == 0]
+    assert [epoch for _, epoch in given] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert sorted(given) == [(sequence, epoch) for sequence in range(3) for epoch in range(4)]
+    others = [(sequence, epoch) for number, sequence, epoch in rows if number == 1]
+    assert sorted(others) == [(sequence, 0) for sequence in range(12)]
+
+
+def test_without_end_epochs_go_on(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 3, epochs=None), rows=2)
+    batch = schedule.batch(1000)
+    assert batch is not None
+    assert batch.epochs.tolist() == [666, 667]
+    assert schedule.rows_left == 0
+
+
+def test_rows_left_are_those_of_sources_that_end(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 10), source([ROW] * 10, epochs=None), rows=2)
+    schedule.batch(2)
+    assert [report.rows for report in schedule.report()] == [3, 3]
+    assert schedule.rows_left == 7
+
+
+# Reports.
+
+
+def test_a_report_says_what_every_source_has_given(source: SourceOf) -> None:
+    web = source([4] * 10, share=1, name="web", epochs=2)
+    books = source([ROW] * 10, share=3)
+    schedule = mixture(web, books, rows=5)
+    assert [report.rows for report in schedule.report()] == [0, 0]
+    schedule.batch(1)
+    assert schedule.report() == [
+        SourceReport(name="web", rows=4, tokens=16, epochs=0.4, share=0.25, has_ended=False),
+        SourceReport(
+            name=str(books.plan.folder),
+            rows=6,
+            tokens=48,
+            epochs=0.6,
+            share=0.75,
+            has_ended=False,
+        ),
+    ]
+
+
+# The bound that is promised, at every row.
+
+FILLS = st.lists(st.integers(1, ROW), min_size=1, max_size=25)
+SHARES = st.floats(0.01, 100)
+Deviations = list[list[float]]
+
+
+def deviations(
+    schedule: MixtureSchedule, shares: Callable[[int], list[float]], fills: list[list[int]]
+) -> Deviations:
+    """After each row: tokens that each source has given beyond its share of all."""
+    ahead = np.zeros(len(fills))
+    found = []
+    for step, rows in enumerate(shown(steps_in(schedule, most=40))):
+        share = np.array(shares(step)) / sum(shares(step))
+        for number, sequence, _ in rows:
+            tokens = fills[number][sequence]
+            ahead -= share * tokens
+            ahead[number] += tokens
+            found.append(ahead.tolist())
+    return found
+
+
+def is_bounded(found: Deviations) -> bool:
+    """At most one row ahead, and one row for each other source behind.
+
+    Shares are rounded to parts of WHOLE, which over all rows is less than 0.1 token.
+    """
+    behind = -(len(found[0]) - 1) * ROW if found else 0
+    return all(behind - 0.1 <= value <= ROW + 0.1 for row in found for value in row)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    fills=st.lists(FILLS, min_size=1, max_size=5),
+    shares=st.lists(SHARES, min_size=5, max_size=5),
+    rows=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_no_prefix_of_rows_is_far_from_the_shares(
+    fills: list[list[int]], shares: list[float], rows: int, seed: int, source: SourceOf
+) -> None:
+    shares = shares[: len(fills)]
+    sources = [source(each, share, epochs=None) for each, share in zip(fills, shares, strict=True)]
+    schedule = mixture(*sources, rows=rows, seed=seed)
+    found = deviations(schedule, lambda _: shares, fills)
+    assert len(found) == 40 * rows
+    assert is_bounded(found)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    fills=st.lists(FILLS, min_size=2, max_size=4),
+    ends=st.lists(st.tuples(SHARES, SHARES), min_size=4, max_size=4),
+    last=st.integers(1, 50),
+    rows=st.integers(1, 3),
+)
+def test_nor_where_shares_change(
+    fills: list[list[int]],
+    ends: list[tuple[float, float]],
+    last: int,
+    rows: int,
+    source: SourceOf,
+) -> None:
+    ends = ends[: len(fills)]
+    sources = [
+        source(each, ((0, first), (last, final)), epochs=None)
+        for each, (first, final) in zip(fills, ends, strict=True)
+    ]
+
+    def shares(step: int) -> list[float]:
+        part = min(step / last, 1)
+        return [first + (final - first) * part for first, final in ends]
+
+    assert is_bounded(deviations(mixture(*sources, rows=rows), shares, fills))
+
+
+def test_what_a_share_that_falls_to_nothing_was_behind_the_others_have_been_given(
+    source: SourceOf,
+) -> None:
+    """Two of eight sources have given a row each when the other six lose their shares."""
+    fills = [[ROW]] * 8
+    fading: Points = ((1, 1.0), (2, 0.0))
+    sources = [source([ROW], 1.0, epochs=None) for _ in range(2)]
+    sources += [source([ROW], fading, epochs=None) for _ in range(6)]
+
+    def shares(step: int) -> list[float]:
+        return [1, 1] + [1 if step < 2 else 0] * 6
+
+    found = deviations(mixture(*sources), shares, fills)
+    assert is_bounded(found[:2])
+    assert not is_bounded(found[2:])
+    assert found[1] == [6, 6, -2, -2, -2, -2, -2, -2]
+    assert all(row[2:] == found[1][2:] for row in found[2:])
+    assert is_bounded([[value - 6 for value in row[:2]] for row in found[2:]])
+
+
+def test_the_bound_holds_again_where_no_share_falls_to_nothing(source: SourceOf) -> None:
+    """Shares that rise from nothing, or fall to nearly nothing, keep it."""
+    fills = [[ROW]] * 8
+    rising, falling = ((1, 0.0), (2, 1.0)), ((1, 1.0), (2, 0.001))
+    sources = [source([ROW], rising, epochs=None) for _ in range(4)]
+    sources += [source([ROW], falling, epochs=None) for _ in range(4)]
+
+    def shares(step: int) -> list[float]:
+        return [0 if step < 2 else 1] * 4 + [1 if step < 2 else 0.001] * 4
+
+    assert is_bounded(deviations(mixture(*sources), shares, fills))
+
+
+# What always holds.
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> dict[str, Any]:
+    """Everything that a mixture is made of, but for the folders."""
+    num_sources = draw(st.integers(1, 4))
+    return {
+        "fills": [draw(FILLS) for _ in range(num_sources)],
+        "epochs": [draw(st.integers(1, 3)) for _ in range(num_sources)],
+        "tokens": [draw(st.none() | st.integers(1, 150)) for _ in range(num_sources)],
+        "shares": [
+            draw(SHARES | st.just(0) | st.tuples(SHARES, SHARES).map(as_points))
+            for _ in range(num_sources)
+        ],
+        "rows": draw(st.integers(1, 6)),
+        "seed": draw(st.integers(0, 9)),
+        "shuffle": draw(st.sampled_from(["global", "blocks", "none"])),
+        "when_one_ends": draw(st.sampled_from(["stop", "go on"])),
+    }
+
+
+def as_points(shares: tuple[float, float]) -> Points:
+    return ((1, shares[0]), (9, shares[1]))
+
+
+def sources_of(case: dict[str, Any], source: SourceOf) -> list[Source]:
+    assume(any(case["shares"]))
+    values = zip(case["fills"], case["shares"], case["epochs"], case["tokens"], strict=True)
+    return [
+        source(fills, share, epochs=epochs, tokens=tokens)
+        for fills, share, epochs, tokens in values
+    ]
+
+
+def mixture_of(case: dict[str, Any], sources: list[Source]) -> MixtureSchedule:
+    names = ("rows", "seed", "shuffle", "when_one_ends")
+    return mixture(*sources, **{name: case[name] for name in names})
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=mixtures())
+def test_each_source_gives_its_epochs_in_order_and_no_row_twice(
+    case: dict[str, Any], source: SourceOf
+) -> None:
+    sources = sources_of(case, source)
+    schedule = mixture_of(case, sources)
+    batches = steps_in(schedule)
+    rows = [row for step in shown(batches) for row in step]
+    assert len(rows) == len(batches) * case["rows"]
+    for number, (each, fills) in enumerate(zip(sources, case["fills"], strict=True)):
+        order = Order(steps_of(each.plan), case["seed"] + number, case["shuffle"])
+        whole = [
+            (sequence, epoch)
+            for epoch in range(case["epochs"][number])
+            for sequence in order(epoch, np.arange(len(fills))).tolist()
+        ]
+        given_rows = [(sequence, epoch) for at, sequence, epoch in rows if at == number]
+        assert given_rows == whole[: len(given_rows)]
+        tokens = [fills[sequence] for sequence, _ in given_rows]
+        assert not tokens or sum(tokens[:-1]) < (case["tokens"][number] or 10**9)
+        report = schedule.report()[number]
+        assert (report.rows, report.tokens) == (len(tokens), sum(tokens))
+        assert report.epochs == len(given_rows) / len(fills)
+
+
+@settings(max_examples=80, deadline=None)
+@given(case=mixtures())
+def test_a_mixture_that_goes_on_gives_all_that_fills_batches(
+    case: dict[str, Any], source: SourceOf
+) -> None:
+    case |= {"when_one_ends": "go on", "tokens": [None] * len(case["fills"])}
+    schedule = mixture_of(case, sources_of(case, source))
+    total = sum(
+        len(fills) * epochs
+        for fills, epochs, share in zip(case["fills"], case["epochs"], case["shares"], strict=True)
+        if share
+    )
+    assert len(steps_in(schedule)) == total // case["rows"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=mixtures())
+def test_a_mixture_that_is_resumed_at_any_step_goes_on_the_same(
+    case: dict[str, Any], source: SourceOf
+) -> None:
+    sources = sources_of(case, source)
+    running = mixture_of(case, sources)
+    expected = shown(steps_in(running))
+    for step in range(len(expected) + 1):
+        progress = through_json(running.progress(step))
+        resumed = mixture_of(case, sources)
+        resumed.resume(step, progress)
+        assert shown(map(resumed.batch, range(step, len(expected) + 1))) == [
+            *expected[step:],
+            None,
+        ]
+        if step < len(expected):
+            assert shown([running.batch(step)]) == [expected[step]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=mixtures(), data=st.data())
+def test_steps_can_be_asked_for_in_any_order(
+    case: dict[str, Any], data: st.DataObject, source: SourceOf
+) -> None:
+    sources = sources_of(case, source)
+    expected = [*shown(steps_in(mixture_of(case, sources))), None]
+    schedule = mixture_of(case, sources)
+    for step in data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=8)):
+        assert shown([schedule.batch(step)]) == [expected[step]]
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_steps_before_a_state_are_found_from_the_start_again(step: int, source: SourceOf) -> None:
+    sources = source([ROW, 3] * 9), source([ROW] * 9)
+    running = mixture(*sources)
+    expected = shown(steps_in(running, most=8))
+    resumed = mixture(*sources)
+    resumed.resume(4, through_json(running.progress(4)))
+    assert shown([resumed.batch(step)]) == [expected[step]]
+    assert resumed.progress(step) == mixture(*sources).progress(step)
+    assert shown(map(resumed.batch, range(8))) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+@pytest.mark.parametrize("when_one_ends", ["stop", "go on"])
+def test_a_mixture_that_is_over_goes_on_with_more_epochs(
+    when_one_ends: Literal["stop", "go on"], rows: int, source: SourceOf
+) -> None:
+    """As if they had been asked for from the start."""
+    once = source([ROW, 3, 5] * 3), source([ROW] * 7, share=0.7)
+    options: dict[str, Any] = {"rows": rows, "when_one_ends": when_one_ends}
+    running = mixture(*once, **options)
+    num_steps = len(steps_in(running))
+    progress = through_json(running.progress(num_steps))
+    assert progress["step"] == num_steps
+    twice = [replace(each, epochs=3) for each in once]
+    resumed = mixture(*twice, **options)
+    resumed.resume(num_steps, progress)
+    found = shown(map(resumed.batch, range(num_steps, num_steps + 4)))
+    assert None not in found[:2]
+    if when_one_ends == "stop":
+        expected = shown(steps_in(mixture(*twice, **options)))
+        assert found == expected[num_steps:][:4]
+    given_rows = [row for step in found for row in step or []]
+    for number, before in enumerate(progress["rows"]):
+        of_source = [epoch for at, _, epoch in given_rows if at == number]
+        size = len(once[number].plan)
+        assert of_source == [(before + more) // size for more in range(len(of_source))]
+
+
+def test_a_mixture_that_is_resumed_with_fewer_epochs_is_over(source: SourceOf) -> None:
+    sources = source([ROW] * 5, epochs=3), source([ROW] * 5, epochs=3)
+    progress = mixture(*sources, rows=4).progress(5)
+    assert progress["rows"] == [10, 10]
+    resumed = mixture(*(replace(each, epochs=1) for each in sources), rows=4)
+    resumed.resume(5, progress)
+    assert resumed.batch(5) is None
+    assert resumed.rows_left == 0
+
+
+# States of batches.
+
+
+def states_case(source: SourceOf, **options: Any) -> list[Source]:
+    return [
+        source([1, 5, 8, 3, 2, 7] * 3, share=((0, 2.0), (5, 1.0)), epochs=2, **options),
+        source([8, 7, 8] * 4, share=1, of=1),
+        source([4] * 9, share=0.5, of=2, tokens=40),
+    ]
+
+
+@pytest.mark.parametrize("when_one_ends", ["stop", "go on"])
+def test_batches_are_resumed_at_every_step_on_other_ranks(
+    when_one_ends: Literal["stop", "go on"], source: SourceOf
+) -> None:
+    sources = states_case(source)
+    order = {"global_batch_size": 4, "when_one_ends": when_one_ends, "seed": 1}
+    running = mix_batches(sources, **order)
+    expected = [batch["input_ids"].tolist() for batch in all_batches(running)]
+    assert len(expected) > 5
+    running = mix_batches(sources, **order)
+    for step in range(len(expected)):
+        state = through_json(running.state_dict())
+        assert len(json.dumps(state)) < 2000
+        ranks = []
+        for rank in range(2):
+            resumed = mix_batches(sources, **order, rank=rank, world_size=2)
+            resumed.load_state_dict(state)
+            assert resumed.step == step
+            ranks.append([batch["input_ids"].tolist() for batch in resumed])
+        together = [sorted(one + other) for one, other in zip(*ranks, strict=True)]
+        assert together == [sorted(rows) for rows in expected[step:]]
+        next(iter(running))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"seed": 2}, "seed: 1 there, 2 here"),
+        ({"shuffle": "none"}, "shuffle: global there, none here"),
+        ({"when_one_ends": "go on"}, "when_one_ends: stop there, go on here"),
+        ({"global_batch_size": 6}, "rows of a global batch: 4 there, 6 here"),
+    ],
+)
+def test_a_state_of_other_options_is_refused(
+    change: dict[str, Any], why: str, source: SourceOf
+) -> None:
+    order = {"global_batch_size": 4, "when_one_ends": "stop", "seed": 1}
+    sources = states_case(source)
+    state = through_json(mix_batches(sources, **order).state_dict())
+    with pytest.raises(UserError) as caught:
+        mix_batches(sources, **{**order, **change}).load_state_dict(state)
+    assert caught.value.what == "the state is of another loader"
+    assert caught.value.why == why
+
+
+def test_a_state_of_other_sources_is_refused(source: SourceOf) -> None:
+    first, *others = states_case(source)
+    state = through_json(mix_batches([first, *others], batch_size=1).state_dict())
+    shares = [[[point, [5, 1.0]], [[0, 1.0]], [[0, 0.5]]] for point in ([0, 2.0],)]
+    shares += [[[[0, 1.0]], [[0, 1.0]], [[0, 0.5]]]]
+    other_share = Source(dataset=first.dataset, plan=first.plan, epochs=2)
+    with pytest.raises(UserError) as caught:
+        mix_batches([other_share, *others], batch_size=1).load_state_dict(state)
+    assert caught.value.why == f"shares: {shares[0]} there, {shares[1]} here"
+    with pytest.raises(UserError, match="sources: there are 3 there, 2 here"):
+        mix_batches(others, batch_size=1).load_state_dict(state)
+    with pytest.raises(UserError, match="plan of source 0"):
+        mix_batches([others[0], first, others[1]], batch_size=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": [1]},
+        {"lags": [0, 0, 0]},
+        {"lags": [0.5, 0.5]},
+        {"step": 3},
+        {"step": None},
+        {"step": -1},
+        {"rows": [-1, 3]},
+        {"rows": [1 << 62, 0]},
+        {"tokens": [-1, 16]},
+        {"lags": [1 << 62, 0]},
+        {"lags": [-(1 << 62), 0]},
+        {"ended": [False, False]},
+        {"more": 1},
+    ],
+)
+def test_progress_that_is_none_of_this_mixture_is_refused(
+    change: dict[str, Any], source: SourceOf
+) -> None:
+    schedule = mixture(source([ROW] * 9), source([ROW] * 9))
+    with pytest.raises(UserError, match="not the state of"):
+        schedule.resume(2, {**schedule.progress(2), **change})
+
+
+def test_a_mixture_knows_its_order_by_more_than_its_seed(source: SourceOf) -> None:
+    """The seed is a part of every state, of mixtures and of plans."""
+    sources = source([ROW] * 9, share=2), source([ROW] * 9, share=((0, 1.0), (5, 0.5)), tokens=40)
+    assert mixture(*sources, seed=5).identity() == {
+        "shuffle": "global",
+        "when_one_ends": "stop",
+        "shares": [[[0, 2.0]], [[0, 1.0], [5, 0.5]]],
+        "tokens": [None, 40],
+    }
+
+
+def test_progress_is_whole_numbers(source: SourceOf) -> None:
+    schedule = mixture(source([5, 3] * 9, share=0.3), source([ROW] * 9, share=0.6), rows=2)
+    progress = schedule.progress(3)
+    assert progress["rows"] == [report.rows for report in schedule.report()]
+    assert progress["tokens"] == [report.tokens for report in schedule.report()]
+    third, total = WHOLE // 3, sum(progress["tokens"])
+    given_tokens = progress["tokens"][0]
+    assert progress == {
+        "step": 3,
+        "rows": progress["rows"],
+        "tokens": progress["tokens"],
+        "lags": [third * total - WHOLE * given_tokens, WHOLE * given_tokens - third * total],
+    }
+
+
+# Sources that do not fit.
+
+
+def refused(*sources: Source, **options: Any) -> UserError:
+    with pytest.raises(UserError) as caught:
+        mixture(*sources, **options)
+    return caught.value
+
+
+def test_sources_of_different_tokenizers_are_refused(
+    source: SourceOf, tmp_path: Path, datasets: list[Dataset]
+) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json", more=["<unused>"])
+    other = digits(tmp_path / "other", ["1234567"], tokenizer)
+    plan = plan_of(tmp_path / "plan", other, [[(0, 0, ROW)]], sequence_length=ROW)
+    error = refused(source([ROW]), Source(dataset=other, plan=plan))
+    assert error.what == "sources have different tokenizers"
+    assert error.where == str(plan.folder)
+    hashes = [each.manifest.tokenizer.sha256 for each in (datasets[0], other)]
+    assert error.why == f"{hashes[0]} and {hashes[1]}"
+
+
+def test_rows_of_different_lengths_are_refused(
+    source: SourceOf, datasets: list[Dataset], folders: Iterable[Path]
+) -> None:
+    plan = plan_of(next(iter(folders)), datasets[0], [[(0, 0, 4)]], sequence_length=4)
+    error = refused(source([ROW]), Source(dataset=datasets[0], plan=plan))
+    assert error.what == "sources have rows of different lengths"
+    assert error.why == "8 and 4 tokens"
+
+
+def test_a_plan_with_rows_of_several_lengths_is_refused(
+    datasets: list[Dataset], folders: Iterable[Path]
+) -> None:
+    made_of = {"sequence_length": ROW, "packing": "length-buckets", "smallest_bucket": 4}
+    plan = plan_of(next(iter(folders)), datasets[0], [[(0, 0, 4)]], **made_of)
+    error = refused(Source(dataset=datasets[0], plan=plan))
+    assert error.what == "rows of this plan have several lengths"
+
+
+def test_a_plan_without_sequences_is_refused(
+    source: SourceOf, datasets: list[Dataset], folders: Iterable[Path]
+) -> None:
+    plan = plan_of(next(iter(folders)), datasets[0], [], sequence_length=ROW)
+    error = refused(source([ROW]), Source(dataset=datasets[0], plan=plan))
+    assert (error.what, error.where) == ("the plan has no sequence", str(plan.folder))
+
+
+def test_no_sources_and_no_shares_are_refused(source: SourceOf) -> None:
+    assert refused().what == "a mixture has at least one source"
+    without = source([ROW], share=0), source([ROW], share=((0, 0.0), (5, 0.0)))
+    assert refused(*without).what == "some share must be above 0"
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        -1,
+        -0.5,
+        float("nan"),
+        float("inf"),
+        1.0001e9,
+        3e9,
+        ((0, 1.0), (5, -1.0)),
+        ((0, float("nan")),),
+        ((0, 1.0), (5, 1e10)),
+    ],
+)
+def test_what_is_no_share_is_refused(share: float | Points, source: SourceOf) -> None:
+    error = refused(source([ROW], share=1), source([ROW], share=share))
+    assert error.what == "a share is too small or too large"
+    assert error.why.endswith(", and shares go from 0 to 1e+09")
+
+
+def test_the_largest_share_is_taken(source: SourceOf) -> None:
+    schedule = mixture(source([ROW] * 9, share=1e9), source([ROW] * 9, share=5e8), rows=3)
+    assert sources_in(schedule) == [[0, 1, 0]] * 4
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int32])
+@pytest.mark.parametrize("what", ["share", "points", "tokens"])
+def test_what_a_source_gives_may_be_numbers_of_numpy(
+    what: str, kind: type[Any], source: SourceOf
+) -> None:
+    value, typed = {
+        "share": (3.0, kind(3)),
+        "points": (((0, 1.0), (4, 3.0)), ((np.int64(0), kind(1)), (np.int64(4), kind(3)))),
+        "tokens": (40, np.int64(40)),
+    }[what]
+    name = "share" if what == "points" else what
+    first, second = source([ROW] * 9), source([ROW] * 9)
+    options = {"global_batch_size": 4}
+    one, other = (
+        mix_batches([replace(first, **{name: given}), second], **options)
+        for given in (value, typed)
+    )
+    assert [batch["input_ids"].tolist() for batch in all_batches(one)] == [
+        batch["input_ids"].tolist() for batch in all_batches(other)
+    ]
+    state = through_json(other.state_dict(step=1))
+    assert state == one.state_dict(step=1)
+
+
+@pytest.mark.parametrize("points", [(), ((5, 1.0), (0, 2.0)), ((3, 1.0), (3, 2.0))])
+def test_points_out_of_order_are_refused(points: Points, source: SourceOf) -> None:
+    error = refused(source([ROW], share=points))
+    assert error.what == "points of a share stand in the order of their steps"
+
+
+@pytest.mark.parametrize("when_one_ends", ["halt", "go-on", "", "Stop"])
+def test_another_end_than_these_is_refused(when_one_ends: str, source: SourceOf) -> None:
+    error = refused(source([ROW]), when_one_ends=when_one_ends)
+    assert error.what == "when one ends, a mixture can stop, or go on"
+    assert error.why == when_one_ends
+
+
+def test_a_mixture_has_no_epochs_of_its_own(source: SourceOf) -> None:
+    with pytest.raises(UserError, match="each source of a mixture has its own epochs"):
+        mix_batches([source([ROW])], batch_size=1, epochs=2)
+
+
+def test_a_batch_smaller_than_a_row_is_refused(source: SourceOf) -> None:
+    with pytest.raises(UserError) as caught:
+        MixtureSchedule([source([ROW])], BatchSize(tokens=ROW - 1))
+    assert caught.value.what == "a global batch has at least one row"
+    assert caught.value.why == "it has 7 tokens, and a row 8"
+    assert MixtureSchedule([source([ROW])], BatchSize(tokens=2 * ROW + 1)).row_counts == [2]
+
+
+def test_ranks_that_do_not_divide_a_batch_are_refused(source: SourceOf) -> None:
+    with pytest.raises(UserError) as caught:
+        mix_batches([source([ROW] * 9)], global_batch_size=4, world_size=3)
+    assert caught.value.what == "the ranks cannot share the global batch"
+
+
+@pytest.mark.parametrize("limits", [{"epochs": 0}, {"epochs": -1}, {"tokens": 0}, {"tokens": -1}])
+def test_a_source_that_gives_nothing_is_refused(limits: dict[str, int], source: SourceOf) -> None:
+    error = refused(source([ROW]), source([ROW], **limits))
+    assert error.what == "a source must give something"
+    assert error.why == ", ".join(
+        f"{name}={value}" for name, value in {"epochs": 1, "tokens": None, **limits}.items()
+    )
+
+
+# Sources by name.
+
+
+def test_a_source_is_opened_by_the_names_of_its_dataset_and_its_plan(tmp_path: Path) -> None:
+    dataset = digits(tmp_path, ["1111111"])
+    plan = plan_of(dataset.folder / "plans" / "full", dataset, [[(0, 0, 8)]], sequence_length=ROW)
+    for folder in (dataset, dataset.folder, str(dataset.folder)):
+        found = Source.of(folder, "full", share=0.5, epochs=None, name="web")
+        assert (found.share, found.epochs, found.tokens, found.name) == (0.5, None, None, "web")
+        assert found.plan.manifest.plan_id == plan.manifest.plan_id
+        assert found.dataset.manifest.dataset_id == dataset.manifest.dataset_id
+    with pytest.raises(UserError, match="there is no plan"):
+        Source.of(dataset, "empty")
+
+
+# Sizes and shares at the edge.
+
+
+def test_a_plan_of_many_sequences_may_be_repeated_without_end(
+    source: SourceOf,
+) -> None:
+    schedule = mixture(source([ROW] * 4, epochs=None))
+    steps = Steps(1, np.array([0, 2**23]))
+    schedule._orders = [Order(steps, 0, "none")]  # such a plan takes long to write
+    assert schedule.batch(0) is not None
+
+
+@pytest.mark.parametrize("share", [1e-300, 1e-12, 1 / WHOLE / 2, 1 / WHOLE])
+def test_the_least_share_is_one_part_of_the_whole(share: float, source: SourceOf) -> None:
+    """A source that has a share gives a row at some time, however small the share is."""
+    sources = source([ROW] * 4, epochs=None), source([ROW] * 4, share=share, epochs=None)
+    schedule = mixture(*sources, rows=4)
+    assert schedule._shares(0).tolist() == [WHOLE - 1, 1]
+    schedule.resume(0, {**schedule.progress(0), "lags": [0, ROW * (WHOLE - 2)]})
+    assert sources_in(schedule, most=2) == [[0, 1, 0, 0], [0, 0, 0, 0]]
+
+
+def test_shares_add_up_to_the_whole_where_many_are_tiny(source: SourceOf) -> None:
+    shares = [1e-30] * 9 + [1e9, 0, 1e-30]
+    schedule = mixture(*(source([ROW], share=share) for share in shares))
+    assert schedule._shares(0).tolist() == [1] * 9 + [WHOLE - 10, 0, 1]
+
+
+def test_rows_left_are_never_fewer_than_none(source: SourceOf) -> None:
+    """A state may have gone further than epochs that are asked for now."""
+    schedule = mixture(source([ROW] * 5), source([ROW] * 5))
+    schedule.resume(9, {"step": 9, "rows": [20, 4], "tokens": [160, 32], "lags": [0, 0]})
+    assert schedule.rows_left == 1
+    assert [report.has_ended for report in schedule.report()] == [True, False]
+
+
+def test_a_source_of_a_tiny_share_gives_its_rows_once_it_is_alone(source: SourceOf) -> None:
+    sources = source([ROW] * 3), source([ROW] * 3, share=1e-7)
+    assert sources_in(mixture(*sources, when_one_ends="go on")) == [[0]] * 3 + [[1]] * 3

@@ -1,0 +1,177 @@
+"""Where segments lie: what they are made of, what is derived from them, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.errors import UserError
+from tokenmill.load.segmentation import Segmentation
+
+EXAMPLE = Segmentation.of_lengths([[3, 3], [7]], 7)
+"""That of the module."""
+
+
+def made(edges: list[int], is_padding: list[bool], num_rows: int, row_length: int) -> Segmentation:
+    return Segmentation(num_rows, row_length, np.array(edges, np.int32), np.array(is_padding, bool))
+
+
+def shown(segmentation: Segmentation) -> tuple[int, int, list[int], list[bool]]:
+    edges, is_padding = segmentation.edges.tolist(), segmentation.is_padding.tolist()
+    return segmentation.num_rows, segmentation.row_length, edges, is_padding
+
+
+# What it says.
+
+
+def test_the_example_of_the_module() -> None:
+    assert shown(EXAMPLE) == (2, 7, [0, 3, 6, 7, 14], [False, False, True, False])
+    assert len(EXAMPLE) == 4
+    assert EXAMPLE.lengths.tolist() == [3, 3, 1, 7]
+    assert EXAMPLE.rows.tolist() == [0, 0, 0, 1]
+    assert EXAMPLE.max_length == 7
+    assert EXAMPLE.ids.tolist() == [[0, 0, 0, 1, 1, 1, -1], [0] * 7]
+    assert EXAMPLE.positions.tolist() == [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_everything_is_int32_as_kernels_ask_for() -> None:
+    arrays = (EXAMPLE.edges, EXAMPLE.lengths, EXAMPLE.ids, EXAMPLE.positions)
+    arrays += (EXAMPLE.padded_edges(9), EXAMPLE.part(0, 1).edges)
+    assert [array.dtype for array in arrays] == [np.int32] * 6
+
+
+def test_padding_between_segments_is_a_segment_too() -> None:
+    segmentation = made([0, 2, 4, 7, 8], [False, True, False, True], num_rows=1, row_length=8)
+    assert (segmentation.ids[0] == -1).tolist() == [False] * 2 + [True] * 2 + [False] * 3 + [True]
+    assert segmentation.positions.tolist() == [[0, 1, 0, 1, 0, 1, 2, 0]]
+
+
+def test_the_longest_segment_may_be_padding() -> None:
+    assert Segmentation.of_lengths([[2]], 9).max_length == 7
+
+
+# Rows given by the lengths of their segments.
+
+
+def test_what_is_left_of_a_row_is_padding() -> None:
+    segmentation = Segmentation.of_lengths([[1, 2], [], [4], [1]], 4)
+    edges, is_padding = [0, 1, 3, 4, 8, 12, 13, 16], [False, False, True, True, False, False, True]
+    assert shown(segmentation) == (4, 4, edges, is_padding)
+    assert segmentation.ids.tolist() == [[0, 1, 1, -1], [-1] * 4, [0] * 4, [0, -1, -1, -1]]
+
+
+def test_no_rows_have_no_segments() -> None:
+    nothing = Segmentation.of_lengths([], 4)
+    assert shown(nothing) == (0, 4, [0], [])
+    assert nothing.max_length == 0
+    assert nothing.ids.shape == nothing.positions.shape == (0, 4)
+    assert nothing.padded_edges(2).tolist() == [0, 0, 0]
+
+
+def test_segments_longer_than_their_row_are_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        Segmentation.of_lengths([[4], [3, 2]], 4)
+    assert (caught.value.what, caught.value.why) == ("a row is too short", "5 tokens of 4")
+
+
+@pytest.mark.parametrize("row", [[0, 4], [2, 0, 2], [4, 0], [-1, 5]])
+def test_segments_without_tokens_are_refused(row: list[int]) -> None:
+    with pytest.raises(UserError, match="a segment is empty"):
+        Segmentation.of_lengths([row], 4)
+
+
+# Edges that are no segmentation.
+
+
+@pytest.mark.parametrize(
+    ("edges", "is_padding"),
+    [
+        ([1, 4, 8], [False, False]),
+        ([0, 4], [False]),
+        ([0, 4, 9], [False, False]),
+        ([0, 4, 8], [False]),
+        ([0, 4, 8], [False] * 3),
+        ([0, 8], []),
+        ([], []),
+    ],
+)
+def test_segments_cover_their_rows(edges: list[int], is_padding: list[bool]) -> None:
+    with pytest.raises(UserError) as caught:
+        made(edges, is_padding, num_rows=2, row_length=4)
+    assert caught.value.what == "segments do not cover their rows"
+    assert caught.value.why == f"{len(edges)} edges, {len(is_padding)} segments, 8 tokens"
+
+
+@pytest.mark.parametrize("edges", [[0, 8], [0, 3, 8], [0, 4, 4, 8], [0, 5, 4, 8], [0, 4, 9, 8]])
+def test_segments_rise_and_end_with_their_rows(edges: list[int]) -> None:
+    with pytest.raises(UserError, match="a segment is empty, or reaches into the next row"):
+        made(edges, [False] * (len(edges) - 1), num_rows=2, row_length=4)
+
+
+# Some of the rows.
+
+
+def test_a_part_is_some_of_the_rows_counted_from_0() -> None:
+    whole = Segmentation.of_lengths([[1, 2], [], [4], [1]], 4)
+    assert shown(whole.part(1, 3)) == (2, 4, [0, 4, 8], [True, False])
+    assert shown(whole.part(3, 4)) == (1, 4, [0, 1, 4], [False, True])
+    assert shown(whole.part(0, 4)) == shown(whole)
+    assert shown(whole.part(2, 2)) == (0, 4, [0], [])
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, 3), (1, 0), (-1, 1)])
+def test_rows_that_do_not_exist_are_refused(first: int, stop: int) -> None:
+    with pytest.raises(UserError):
+        EXAMPLE.part(first, stop)
+
+
+# Edges of a fixed size.
+
+
+def test_edges_are_filled_up_with_empty_segments() -> None:
+    assert EXAMPLE.padded_edges(4).tolist() == [0, 3, 6, 7, 14]
+    assert EXAMPLE.padded_edges(7).tolist() == [0, 3, 6, 7, 14, 14, 14, 14]
+    assert EXAMPLE.edges.tolist() == [0, 3, 6, 7, 14]
+
+
+def test_too_many_segments_for_the_size_are_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        EXAMPLE.padded_edges(3)
+    assert caught.value.what == "there are more segments than cu_seqlens has room for"
+    assert caught.value.why == "4 segments, and room for 3"
+
+
+# What always holds.
+
+
+@st.composite
+def lengths_of_rows(draw: st.DrawFn) -> tuple[list[list[int]], int]:
+    """Segments of some rows, and the length of a row."""
+    rows = draw(st.lists(st.lists(st.integers(1, 6), max_size=5), max_size=6))
+    longest = max(map(sum, rows), default=0)
+    return rows, draw(st.integers(max(longest, 1), longest + 3))
+
+
+@given(rows_and_length=lengths_of_rows(), data=st.data())
+def test_ids_positions_and_parts_follow_from_the_lengths(
+    rows_and_length: tuple[list[list[int]], int], data: st.DataObject
+) -> None:
+    rows, row_length = rows_and_length
+    whole = Segmentation.of_lengths(rows, row_length)
+    ids, positions = [], []
+    for row in rows:
+        rest = row_length - sum(row)
+        numbers = [number for number, length in enumerate(row) for _ in range(length)]
+        ids.append(numbers + [-1] * rest)
+        positions.append([place for length in [*row, rest] for place in range(length)])
+    assert whole.ids.tolist() == ids
+    assert whole.positions.tolist() == positions
+    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=3).map(sorted))
+    for first, stop in pairwise([0, *cuts, len(rows)]):
+        assert shown(whole.part(first, stop)) == shown(
+            Segmentation.of_lengths(rows[first:stop], row_length)
+        )

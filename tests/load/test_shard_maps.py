@@ -1,0 +1,430 @@
+"""Shards that rows are read from: mapped when needed, few at once, each block checked once."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import shutil
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from loading_kit import all_batches, as_lists, digits, plan_of, write_tokenizer
+
+import tokenmill
+from tokenmill.api import Dataset
+from tokenmill.errors import VerificationError
+from tokenmill.load import shard_maps
+from tokenmill.load.assembly import HEADER_BYTES
+from tokenmill.load.batches import Batches
+from tokenmill.load.curriculum import Curriculum, Phase
+from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.mixture import Source
+from tokenmill.load.opening import mix_batches, open_batches
+from tokenmill.load.rows import RowReader
+from tokenmill.load.shard_maps import ShardMaps
+from tokenmill.read import feed, units
+from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.plan import Plan
+
+LENGTH = 2000
+"""Tokens of each of the large documents, of two bytes each."""
+NUM_LARGE = 100
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """One shard, whose tokens fill six blocks and a bit."""
+    texts = [str(1 + number % 9) * (LENGTH - 1) for number in range(NUM_LARGE)]
+    dataset = digits(tmp_path_factory.mktemp("large"), texts)
+    assert len(dataset.shards) == 1
+    assert len(dataset.shards[0].block_digests) == 7 + 1
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Several shards of short documents."""
+    folder = tmp_path_factory.mktemp("many")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 1 << 10)
+        patch.setattr(feed, "PIECE_BYTES", 1 << 10)
+        texts = [str(1 + number % 9) * (1 + number % 30) for number in range(300)]
+        dataset = digits(folder, texts, write_tokenizer(folder / "tokenizer.json"))
+    assert len(dataset.shards) >= 5
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
+    """Names of folders that do not exist."""
+    parent = tmp_path_factory.mktemp("plans")
+    return (parent / str(number) for number in count())
+
+
+@pytest.fixture(scope="module")
+def of_large(large: Dataset, folders: Iterable[Path]) -> Plan:
+    """Sequence i is document i."""
+    sequences = [[(number, 0, LENGTH)] for number in range(NUM_LARGE)]
+    return plan_of(next(iter(folders)), large, sequences, sequence_length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def of_many(many: Dataset) -> Plan:
+    """Sequences of documents of all shards."""
+    made_of = {"sequence_length": 32, "window": "global"}
+    return tokenmill.make_plan(many, **made_of).plan
+
+
+Checked = list[int]
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> Checked:
+    """The sizes of blocks whose digests have been taken."""
+    sizes: Checked = []
+
+    def digest(data: bytes) -> int:
+        sizes.append(len(data))
+        return xxhash.xxh3_64_intdigest(data)
+
+    monkeypatch.setattr(shard_maps, "xxhash", SimpleNamespace(xxh3_64_intdigest=digest))
+    return sizes
+
+
+def read(reader: RowReader, *sequences: int) -> list[list[int]]:
+    rows = reader.read(np.array(sequences), reader.options.row_length)
+    found: list[list[int]] = rows.ids.tolist()
+    return found
+
+
+# Blocks.
+
+
+def test_a_block_is_checked_when_it_is_first_touched(
+    large: Dataset, of_large: Plan, checked: Checked
+) -> None:
+    """Document 16 lies across the border of the first two blocks."""
+    reader = RowReader(Dataset(large.folder), of_large)
+    assert checked == []
+    index_bytes = large.shards[0].path("idx").stat().st_size
+    for sequences, new in [
+        ([0], [BLOCK_BYTES, index_bytes]),
+        ([0], []),
+        ([3, 0, 2], []),
+        ([16], [BLOCK_BYTES]),
+        ([16, 15, 17], []),
+        ([50, 51], [BLOCK_BYTES]),
+        ([99, 98], [BLOCK_BYTES, NUM_LARGE * LENGTH * 2 - 6 * BLOCK_BYTES]),
+    ]:
+        checked.clear()
+        read(reader, *sequences)
+        assert checked == new
+
+
+def test_all_blocks_are_checked_once_over_several_epochs(
+    large: Dataset, of_large: Plan, checked: Checked
+) -> None:
+    batches = open_batches(Dataset(large.folder), of_large, batch_size=7, epochs=3)
+    assert len(all_batches(batches)) == 42
+    assert sorted(checked) == sorted(
+        [large.shards[0].path("idx").stat().st_size]
+        + [BLOCK_BYTES] * 6
+        + [NUM_LARGE * LENGTH * 2 - 6 * BLOCK_BYTES]
+    )
+
+
+def test_each_reader_checks_for_itself(large: Dataset, of_large: Plan, checked: Checked) -> None:
+    for _ in range(2):
+        read(RowReader(Dataset(large.folder), of_large), 0)
+    assert len(checked) == 4
+
+
+def test_part_of_a_document_touches_its_blocks_only(
+    large: Dataset, folders: Iterable[Path], checked: Checked
+) -> None:
+    """Token 768 of document 16 is the first of the second block."""
+    sequences = [[(16, 0, 700)], [(16, 760, 7)], [(16, 760, 8)], [(16, 768, 1)]]
+    plan = plan_of(next(iter(folders)), large, sequences, sequence_length=LENGTH)
+    reader = RowReader(Dataset(large.folder), plan)
+    found = []
+    for number in range(4):
+        checked.clear()
+        read(reader, number)
+        found.append(len(checked))
+    # A label may be the token after the segment, which is read and so checked, too.
+    assert found == [2, 0, 1, 0]
+
+
+@pytest.fixture
+def damaged(large: Dataset, tmp_path: Path) -> Callable[[str, int], Dataset]:
+    """A copy of the dataset with one byte changed."""
+
+    def make(part: str, at: int) -> Dataset:
+        folder = tmp_path / "copy"
+        shutil.copytree(large.folder, folder)
+        path = folder / large.shards[0].path(part).relative_to(large.folder)
+        data = bytearray(path.read_bytes())
+        data[at] ^= 0xFF
+        path.write_bytes(data)
+        return Dataset(folder)
+
+    return make
+
+
+def refused(reader: RowReader, *sequences: int) -> VerificationError:
+    with pytest.raises(VerificationError) as caught:
+        read(reader, *sequences)
+    return caught.value
+
+
+def test_a_damaged_block_of_tokens_is_named_and_others_can_be_read(
+    large: Dataset, of_large: Plan, damaged: Callable[[str, int], Dataset]
+) -> None:
+    dataset = damaged("bin", 2 * BLOCK_BYTES + 5)
+    reader = RowReader(dataset, of_large)
+    intact = RowReader(large, of_large)
+    assert read(reader, 0) == read(intact, 0)
+    error = refused(reader, 40)
+    path = dataset.shards[0].path("bin")
+    assert error.what == "a file of the dataset is damaged"
+    assert error.where == str(path)
+    assert error.why == f"from byte {2 * BLOCK_BYTES} on, the digest of a block differs"
+    assert read(reader, 80) == read(intact, 80)
+
+
+def test_a_damaged_block_is_refused_each_time(
+    of_large: Plan, damaged: Callable[[str, int], Dataset]
+) -> None:
+    reader = RowReader(damaged("bin", 5), of_large)
+    errors = [refused(reader, *sequences) for sequences in ([0], [0], [1], [60, 2])]
+    assert {error.what for error in errors} == {"a file of the dataset is damaged"}
+
+
+@pytest.mark.parametrize(
+    "at",
+    [3, 4 * NUM_LARGE, 4 * NUM_LARGE + 7],
+    ids=["a length", "an offset", "an offset, by far"],
+)
+def test_a_damaged_block_of_the_index_is_named(
+    at: int, of_large: Plan, damaged: Callable[[str, int], Dataset]
+) -> None:
+    """Before it can lead anywhere."""
+    dataset = damaged("idx", HEADER_BYTES + at)
+    path = dataset.shards[0].path("idx")
+    for sequence in (0, 70):
+        error = refused(RowReader(dataset, of_large), sequence)
+        assert error.what == "a file of the dataset is damaged"
+        assert error.where == str(path)
+        assert error.why == "from byte 0 on, the digest of a block differs"
+
+
+# Shards.
+
+
+def mapped(maps: ShardMaps) -> list[int]:
+    return np.flatnonzero(maps.table[:, 0]).tolist()
+
+
+def test_shards_that_were_used_longest_ago_are_unmapped(
+    many: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_maps, "MOST_MAPPED", 2)
+    maps = ShardMaps(Dataset(many.folder))
+    for shards, expected in [
+        ([0], [0]),
+        ([1], [0, 1]),
+        ([0], [0, 1]),
+        ([2], [0, 2]),
+        ([0], [0, 2]),
+        ([1], [0, 1]),
+        ([4, 3], [3, 4]),
+        ([2, 0, 1], [0, 1, 2]),  # all that are needed together
+        ([2], [0, 1, 2]),
+        ([4], [2, 4]),
+    ]:
+        maps.require(np.array(shards))
+        assert mapped(maps) == expected
+
+
+def test_the_table_has_addresses_of_mapped_shards_only(many: Dataset) -> None:
+    """Behind the header of the index."""
+    dataset = Dataset(many.folder)
+    maps = ShardMaps(dataset)
+    assert not maps.table.any()
+    maps.require(np.array([1, 1, 3]))
+    assert mapped(maps) == [1, 3]
+    shard = dataset.shards[3]
+    tokens, index, *counts = maps.table[3].tolist()
+    assert counts == [shard.entry.tokens, shard.entry.documents]
+    data = shard.path("bin").read_bytes()
+    assert ctypes.string_at(tokens, len(data)) == data
+    data = shard.path("idx").read_bytes()[HEADER_BYTES:]
+    assert ctypes.string_at(index, len(data)) == data
+    assert maps.table[2].tolist() == [0, 0, 0, 0]
+
+
+def test_mapped_shards_keep_no_file_open(many: Dataset, of_many: Plan) -> None:
+    dataset = Dataset(many.folder)
+    reader = RowReader(dataset, of_many)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    read(reader, *range(len(of_many)))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_readers_of_one_dataset_unmap_only_what_is_theirs(
+    many: Dataset, of_many: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = Dataset(many.folder)
+    everything = range(len(of_many))
+    expected = read(RowReader(dataset, of_many), *everything)
+    one, other = RowReader(dataset, of_many), RowReader(dataset, of_many)
+    assert read(one, *everything) == expected
+    monkeypatch.setattr(shard_maps, "MOST_MAPPED", 1)
+    assert [read(other, sequence)[0] for sequence in everything] == expected
+    del other
+    assert read(one, *everything) == expected
+
+
+def test_a_shard_that_was_replaced_while_unmapped_is_checked_again(
+    many: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_maps, "MOST_MAPPED", 1)
+    shutil.copytree(many.folder, tmp_path / "copy")
+    dataset = Dataset(tmp_path / "copy")
+    firsts = np.cumsum([0, *(shard.entry.documents for shard in dataset.shards)])
+    plan = plan_of(
+        tmp_path / "plan",
+        dataset,
+        [[(int(firsts[0]), 0, 1)], [(int(firsts[1]), 0, 1)]],
+        sequence_length=32,
+    )
+    reader = RowReader(dataset, plan)
+    first = read(reader, 0)
+    read(reader, 1)
+    assert read(reader, 0) == first
+    read(reader, 1)
+    path = dataset.shards[0].path("bin")
+    data = bytearray(path.read_bytes())
+    data[0] ^= 0xFF
+    (tmp_path / "new").write_bytes(data)
+    (tmp_path / "new").replace(path)
+    assert refused(reader, 0).where == str(path)
+
+
+@pytest.mark.parametrize("part", ["bin", "idx"])
+def test_a_file_of_another_size_is_refused(part: str, many: Dataset, tmp_path: Path) -> None:
+    shutil.copytree(many.folder, tmp_path / "copy")
+    dataset = Dataset(tmp_path / "copy")
+    maps = ShardMaps(dataset)
+    path = dataset.shards[1].path(part)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(VerificationError) as caught:
+        maps.require(np.array([0, 1]))
+    assert caught.value.where == str(path)
+    assert mapped(maps) == [0]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_rows_of_shards_that_were_unmapped_are_the_same_and_not_checked_again(
+    most: int, many: Dataset, of_many: Plan, checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = read(RowReader(Dataset(many.folder), of_many), *range(len(of_many)))
+    monkeypatch.setattr(shard_maps, "MOST_MAPPED", most)
+    reader = RowReader(Dataset(many.folder), of_many)
+    for epoch in range(2):
+        checked.clear()
+        found = [read(reader, sequence)[0] for sequence in range(len(of_many))]
+        assert found == expected
+        assert len(checked) == (2 * len(many.shards) if epoch == 0 else 0)
+
+
+# Other processes.
+
+
+def again(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_a_reader_that_was_sent_elsewhere_reads_the_same(many: Dataset, of_many: Plan) -> None:
+    reader = RowReader(many, of_many, "next", np.dtype(np.int64))
+    everything = np.arange(len(of_many))
+    read(reader, *everything)
+    size = len(pickle.dumps(reader))
+    assert size < 1000
+    one, other = (each.read(everything, 32) for each in (reader, again(reader)))
+    assert one.ids.tolist() == other.ids.tolist()
+    assert one.labels.tolist() == other.labels.tolist()
+    assert one.flags.tolist() == other.flags.tolist()
+    assert one.ids.dtype == other.ids.dtype == np.int64
+
+
+ALL_OPTIONS: dict[str, Any] = {
+    "columns": ("input_ids", "labels", "position_ids", "cu_seqlens", "loss_weights"),
+    "labels": "next",
+    "positions": "document",
+    "loss_weights": "document",
+    "masked_lm": MaskedLM(mask_id=11, vocab_size=12, keep=(0,)),
+    "seed": 3,
+}
+
+
+def of_a_plan(dataset: Dataset, plan: Plan) -> Batches:
+    return open_batches(dataset, plan, batch_size=4, epochs=2, **ALL_OPTIONS)
+
+
+def of_a_rank(dataset: Dataset, plan: Plan) -> Batches:
+    ranks = {"rank": 1, "world_size": 2}
+    return open_batches(dataset, plan, global_batch_size=6, **ranks, **ALL_OPTIONS)
+
+
+def of_a_mixture(dataset: Dataset, plan: Plan) -> Batches:
+    sources = [Source(dataset=dataset, plan=plan, share=share) for share in (1, 2)]
+    return mix_batches(sources, batch_size=4, **ALL_OPTIONS)
+
+
+def of_a_curriculum(dataset: Dataset, plan: Plan) -> Batches:
+    phases = Phase(by="length", row_length=8), Phase(first_step=3)
+    curriculum = Curriculum.of_plan(plan, dataset, 4, phases)
+    return open_batches(dataset, plan, curriculum=curriculum, **ALL_OPTIONS)
+
+
+KINDS = [of_a_plan, of_a_rank, of_a_mixture, of_a_curriculum]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_were_sent_elsewhere_go_on_where_they_were(
+    kind: Callable[[Dataset, Plan], Batches], many: Dataset, of_many: Plan
+) -> None:
+    expected = list(map(as_lists, all_batches(kind(many, of_many))))
+    assert len(expected) > 5
+    running = kind(many, of_many)
+    assert list(map(as_lists, all_batches(again(running)))) == expected
+    iterator = iter(running)
+    for _ in range(4):
+        next(iterator)
+    sent = again(running)
+    assert sent.step == 4
+    assert [as_lists(batch) for batch in sent] == expected[4:]
+    assert [as_lists(batch) for batch in iterator] == expected[4:]
+
+
+@pytest.mark.parametrize("kind", [of_a_plan, of_a_rank, of_a_mixture])
+def test_nothing_of_the_data_is_sent_with_them(
+    kind: Callable[[Dataset, Plan], Batches],
+    many: Dataset,
+    large: Dataset,
+    of_many: Plan,
+    of_large: Plan,
+) -> None:
+    for dataset, plan in ((many, of_many), (large, of_large)):
+        batches = kind(dataset, plan)
+        all_batches(batches)
+        assert len(pickle.dumps(batches)) < 4000

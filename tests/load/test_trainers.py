@@ -1,0 +1,409 @@
+"""Training with it: a plain loop, Hugging Face Trainer, Accelerate, Lightning; tiny random models.
+
+Each is stopped and resumed, and has the same losses as without.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from resume_kit import sharded, through_json
+
+import tokenmill
+from tokenmill.errors import UserError
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from tokenmill.load.loader import Loader  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("without_waiting_for_disks", "offline"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+STEPS, STOP = 6, 4
+FOR_MODELS = ("input_ids", "labels", "position_ids")
+Losses = list[float]
+
+
+@pytest.fixture(scope="module")
+def offline() -> Iterable[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+            patch.setenv(name, "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sharded(tmp_path_factory.mktemp("trainers") / "corpus", per_shard=40).folder
+
+
+@pytest.fixture
+def loader(folder: Path) -> Callable[..., Loader]:
+    """Makes loaders of more than STEPS batches."""
+
+    def make(**options: Any) -> Loader:
+        options = {"global_batch_size": 16, "columns": FOR_MODELS, **options}
+        return tokenmill.open(folder).loader("packed", **options)
+
+    return make
+
+
+class TinyModel(torch.nn.Module):
+    """Predicts a token from the one before it and its position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.positions = torch.nn.Embedding(12, 8), torch.nn.Embedding(16, 8)
+        self.head = torch.nn.Linear(8, 12)
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        hidden = self.tokens(batch["input_ids"]) + self.positions(batch["position_ids"])
+        logits = self.head(hidden[:, :-1]).transpose(1, 2)
+        return torch.nn.functional.cross_entropy(logits, batch["labels"][:, 1:])
+
+
+def train(model: TinyModel, optimizer: Any, batches: Iterable[Any], backward: Any = None) -> Losses:
+    """The loss of each step."""
+    losses = []
+    for batch in batches:
+        loss = model(batch)
+        backward(loss) if backward else loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+# A plain loop.
+
+
+@pytest.fixture
+def plain_losses(loader: Callable[..., Loader]) -> Losses:
+    model = TinyModel()
+    return train(model, torch.optim.Adam(model.parameters(), 0.1), islice(loader(), STEPS))
+
+
+def test_a_plain_loop_learns(plain_losses: Losses) -> None:
+    assert len(plain_losses) == STEPS
+    assert 2.3 < plain_losses[-1] < plain_losses[0]
+
+
+@pytest.mark.parametrize("num_workers", [None, 0, 2], ids=["loader", "0 workers", "2 workers"])
+def test_a_plain_loop_is_resumed_by_the_step(
+    num_workers: int | None, loader: Callable[..., Loader], plain_losses: Losses
+) -> None:
+    def batches(source: Loader) -> Iterable[Any]:
+        return source if num_workers is None else DataLoader(source, None, num_workers=num_workers)
+
+    model, first = TinyModel(), loader()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    losses = train(model, optimizer, islice(batches(first), STOP))
+    second = loader()
+    second.load_state_dict(through_json(first.state_dict(step=STOP)))
+    losses += train(model, optimizer, islice(batches(second), STEPS - STOP))
+    assert losses == plain_losses
+
+
+# Hugging Face Trainer.
+
+
+def tiny_gpt2() -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=12, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0,
+        eos_token_id=0, pad_token_id=10, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        loss_type="ForCausalLM",
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config)
+
+
+def tiny_llama() -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=12, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=16, bos_token_id=0, eos_token_id=0,
+        pad_token_id=10,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+def hugging_face_losses(model: Any, batches: Any, folder: Path, **more: Any) -> Losses:
+    """The losses of a Trainer that has our batches as they are."""
+    from transformers import Trainer, TrainingArguments
+
+    class OurTrainer(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return batches
+
+    arguments = TrainingArguments(
+        str(folder), max_steps=STEPS, logging_steps=1, learning_rate=0.01, use_cpu=True,
+        report_to=[], disable_tqdm=True, save_steps=STOP, ignore_data_skip=True,
+    )  # fmt: skip
+    trainer = OurTrainer(model, arguments, **more)
+    last = folder / f"checkpoint-{STOP}"
+    trainer.train(resume_from_checkpoint=str(last) if last.exists() else None)
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize(("make_model", "num_workers"), [(tiny_gpt2, None), (tiny_llama, 2)])
+def test_a_hugging_face_trainer_is_resumed_by_the_step(
+    make_model: Callable[[], Any],
+    num_workers: int | None,
+    loader: Callable[..., Loader],
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint has the model; `ignore_data_skip`, for the loader skips nothing it needs."""
+    transformers = pytest.importorskip("transformers")
+
+    class Stop(transformers.TrainerCallback):
+        def on_step_end(self, arguments: Any, state: Any, control: Any, **rest: Any) -> None:
+            control.should_training_stop = state.global_step == STOP
+
+    def batches(source: Loader) -> Any:
+        return source if num_workers is None else DataLoader(source, None, num_workers=num_workers)
+
+    whole = hugging_face_losses(make_model(), batches(loader()), tmp_path / "whole")
+    assert len(whole) == STEPS
+    assert 0 < whole[-1] < whole[0] < 3
+    parts, first = tmp_path / "parts", loader()
+    hugging_face_losses(make_model(), batches(first), parts, callbacks=[Stop()])
+    second = loader()
+    second.load_state_dict(through_json(first.state_dict(step=STOP)))
+    assert hugging_face_losses(make_model(), batches(second), parts) == whole
+
+
+@pytest.mark.parametrize("make_model", [tiny_gpt2, tiny_llama])
+def test_a_loader_given_to_a_trainer_as_its_dataset_is_not_trained_on_in_silence(
+    make_model: Callable[[], Any], loader: Callable[..., Loader], tmp_path: Path
+) -> None:
+    """The Trainer would make a batch of batches of it."""
+    transformers = pytest.importorskip("transformers")
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True,
+        per_device_train_batch_size=2, save_strategy="no",
+    )  # fmt: skip
+    dataset = loader(columns=("input_ids", "labels"))
+    trainer = transformers.Trainer(make_model(), arguments, train_dataset=dataset)
+    with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
+        trainer.train()
+
+
+# Accelerate.
+
+
+def test_accelerate_prepares_the_model_and_leaves_the_loader_as_it_is(
+    loader: Callable[..., Loader], plain_losses: Losses
+) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = TinyModel()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    batches = loader()
+    model, optimizer, prepared = accelerator.prepare(model, optimizer, batches)
+    assert prepared is batches
+    losses = train(model, optimizer, islice(prepared, STEPS), accelerator.backward)
+    assert losses == plain_losses
+
+
+TWO_RANKS = """
+import sys, torch, tokenmill
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+accelerator = Accelerator(cpu=True)
+rank, world_size = accelerator.process_index, accelerator.num_processes
+
+def loader(**ranks):
+    return tokenmill.open(sys.argv[1]).loader(
+        "packed", global_batch_size=16, columns=("input_ids",), **ranks
+    )
+
+way = sys.argv[2]
+if way == "as they are":
+    ours = {"rank": rank, "world_size": world_size}
+    ways = [accelerator.prepare(loader(**ours)), DataLoader(loader(**ours), None, num_workers=1)]
+else:
+    ours = {
+        "prepared": {"rank": rank, "world_size": world_size},
+        "whole": {"world_size": 1},
+        "nothing said": {},
+    }[way]
+    ways = [accelerator.prepare(DataLoader(loader(**ours), None))]
+found = [[batch["input_ids"] for batch in batches] for batches in ways]
+torch.save(found, f"{sys.argv[3]}/{rank}.pt")
+accelerator.end_training()  # else processes that still talk to each other may abort
+"""
+
+
+def accelerate_two_ranks(ways: str, folder: Path, out: Path) -> list[tuple[int, str]]:
+    """Two processes that take all batches, as `accelerate launch` would start them.
+
+    The exit code and the standard error of each.
+    """
+    pytest.importorskip("accelerate")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    common |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_RANKS, str(folder), ways, str(out)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    return [(process.returncode, error) for process, error in zip(processes, errors, strict=True)]
+
+
+def test_under_accelerate_each_of_two_ranks_has_its_rows(folder: Path, tmp_path: Path) -> None:
+    """A Loader, which `prepare` gives back as it is; a DataLoader, if `prepare` does not get it."""
+    ended = accelerate_two_ranks("as they are", folder, tmp_path)
+    assert [code for code, _ in ended] == [0, 0], ended
+    for rank in (0, 1):
+        batches = tokenmill.open(folder).batches(
+            "packed", global_batch_size=16, rank=rank, world_size=2
+        )
+        expected = [batch["input_ids"].tolist() for batch in batches]
+        of_loader, of_data_loader = torch.load(tmp_path / f"{rank}.pt")
+        assert [ids.tolist() for ids in of_loader] == expected
+        assert [ids.tolist() for ids in of_data_loader] == expected
+
+
+def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_silence(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Accelerate would give both ranks rows of the first one only, and nobody the others."""
+    ended = accelerate_two_ranks("prepared", folder, tmp_path)
+    assert all(code for code, _ in ended)
+    message = "Accelerate would divide the batches of one rank among all"
+    assert any(f"UserError: {message}" in error for _, error in ended)
+
+
+def test_accelerate_may_divide_the_batches_of_a_loader_for_one_rank(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It gives each of two processes every other batch."""
+    ended = accelerate_two_ranks("whole", folder, tmp_path)
+    assert [code for code, _ in ended] == [0, 0], ended
+    batches = tokenmill.open(folder).batches("packed", global_batch_size=16)
+    expected = [batch["input_ids"].tolist() for batch in batches]
+    assert len(expected) >= 4
+    for rank in (0, 1):
+        (found,) = torch.load(tmp_path / f"{rank}.pt")
+        count = len(expected) // 2
+        assert [ids.tolist() for ids in found[:count]] == expected[rank::2][:count]
+
+
+def test_a_process_of_several_is_not_taken_for_the_only_one(folder: Path, tmp_path: Path) -> None:
+    ended = accelerate_two_ranks("nothing said", folder, tmp_path)
+    for code, error in ended:
+        assert code
+        assert "UserError: the loader does not know which rank it is for" in error
+
+
+# Lightning.
+
+
+@pytest.fixture
+def lightning_losses(tmp_path: Path) -> Callable[..., Losses]:
+    """Trains up to a step, with a checkpoint at STOP or from that one; the losses of its steps."""
+    lightning = pytest.importorskip("lightning")
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = TinyModel()
+            self.losses: Losses = []
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            loss = self.model(batch)
+            self.losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), 0.1)
+
+    def losses(batches: Any, stop: int, resume: bool = False) -> Losses:
+        module = Module()
+        checkpoint = tmp_path / "stop.ckpt"
+        saving = ModelCheckpoint(tmp_path, "stop", every_n_train_steps=STOP, save_top_k=-1)
+        trainer = lightning.Trainer(
+            max_steps=stop, accelerator="cpu", logger=False, default_root_dir=tmp_path,
+            enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[saving],
+        )  # fmt: skip
+        trainer.fit(module, batches, ckpt_path=checkpoint if resume else None)
+        return module.losses
+
+    return losses
+
+
+OF_LIGHTNING = [
+    "ignore:.*LeafSpec:FutureWarning",
+    "ignore:'set_vital' is deprecated:UserWarning",
+    "ignore:Your `IterableDataset` has `__len__` defined:UserWarning",
+    "ignore:The 'train_dataloader' does not have many workers:UserWarning",
+    "ignore:Checkpoint directory .* exists and is not empty:UserWarning",
+]
+
+
+def loader_itself(source: Loader) -> Any:
+    return source
+
+
+def data_loader(source: Loader) -> Any:
+    return DataLoader(source, None, num_workers=2)
+
+
+def stateful_data_loader(source: Loader) -> Any:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    return module.StatefulDataLoader(source, None, num_workers=2)
+
+
+@pytest.mark.filterwarnings(*OF_LIGHTNING)
+@pytest.mark.parametrize("batches", [loader_itself, stateful_data_loader])
+def test_a_checkpoint_of_lightning_has_the_state_of_what_can_give_it(
+    batches: Callable[[Loader], Any],
+    lightning_losses: Callable[..., Losses],
+    loader: Callable[..., Loader],
+    plain_losses: Losses,
+) -> None:
+    assert lightning_losses(batches(loader()), STOP + 1) == plain_losses[: STOP + 1]
+    assert lightning_losses(batches(loader()), STEPS, resume=True) == plain_losses[STOP:]
+
+
+@pytest.mark.filterwarnings(*OF_LIGHTNING)
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended:UserWarning")
+@pytest.mark.parametrize("epochs", [1, None])
+def test_lightning_with_a_data_loader_is_resumed_by_the_step(
+    epochs: int | None,
+    lightning_losses: Callable[..., Losses],
+    loader: Callable[..., Loader],
+    plain_losses: Losses,
+) -> None:
+    """Also where there is no length, and Lightning is one batch ahead."""
+    first = loader(epochs=epochs)
+    assert lightning_losses(data_loader(first), STOP + 1) == plain_losses[: STOP + 1]
+    second = loader(epochs=epochs)
+    second.load_state_dict(through_json(first.state_dict(step=STOP)))
+    assert lightning_losses(data_loader(second), STEPS, resume=True) == plain_losses[STOP:]
