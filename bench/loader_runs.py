@@ -73,7 +73,7 @@ class _From:
 def sequences_of(folder: Path, plan: str, shuffle: str) -> np.ndarray:
     """The sequences of an epoch in the order in which `ours` gives them."""
     import tokenmill
-    from tokenmill.load.order import Order, steps_of
+    from tokenmill.load.steps.order import Order, steps_of
 
     opened = tokenmill.open_plan(tokenmill.open(folder), plan)
     return Order(steps_of(opened), 0, shuffle)(0, np.arange(len(opened)))

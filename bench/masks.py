@@ -47,7 +47,7 @@ def make(contender: str, name: str, length: int, *, one: bool, repeats: int) -> 
 
     from tokenmill.load.masks import Grid
     from tokenmill.load.masks.torch_forms import block_mask, mask_mod
-    from tokenmill.load.segmentation import Segmentation
+    from tokenmill.load.rows.segmentation import Segmentation
 
     drawn = np.clip(np.rint(np.random.default_rng(0).lognormal(6.2, 1.1, length)), 1, None)
     edges = np.unique(np.append(np.minimum(np.cumsum(drawn), length), [0, length]))

@@ -72,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
 
     import tokenmill
-    from tokenmill.load.order import Order, steps_of
+    from tokenmill.load.steps.order import Order, steps_of
 
     dataset = tokenmill.open(options.dataset)
     plan = tokenmill.open_plan(dataset, options.plan)

@@ -16,11 +16,9 @@ from tokenmill.export.rows import export as _export
 from tokenmill.load import masks
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.explanation import Origin
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.micro_batches import micro_batches
-from tokenmill.load.mixture import Source
 from tokenmill.load.opening import (
     OrderOptions,
     known_world_size,
@@ -28,8 +26,10 @@ from tokenmill.load.opening import (
     open_batches,
 )
 from tokenmill.load.opening import mix_batches as _mix_batches
-from tokenmill.load.rows import RowReader, Targets
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.reader import RowReader, Targets
+from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened
+from tokenmill.load.steps.mixture import Source
 from tokenmill.load.text.options import TextStreamOptions
 from tokenmill.load.text.stream import TextStream
 from tokenmill.pack.figures import Figures

@@ -29,8 +29,8 @@ from tokenmill.errors import (
 )
 from tokenmill.export import rows as export_rows
 from tokenmill.export.rows import ExportManifest, ExportOptions, export
-from tokenmill.load.order import banded, sequence_keys, shuffled
-from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
+from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
+from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
 from tokenmill.run.packing import pack

@@ -24,7 +24,7 @@ from tokenmill.load.masks import (
     by_source,
 )
 from tokenmill.load.masks.forms import dense
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
 
 BANDS: list[Mask] = [
     Bidirectional(),

@@ -18,7 +18,7 @@ from conftest import write_jsonl
 from tokenmill.api import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
-from tokenmill.load.mixture import Source
+from tokenmill.load.steps.mixture import Source
 from tokenmill.read import feed, units
 
 GLOBAL_BATCH = 24

@@ -21,8 +21,8 @@ from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sha
 import tokenmill
 from tokenmill.api import Dataset, Source
 from tokenmill.errors import UserError, VerificationError
-from tokenmill.load.costs import attention_costs
-from tokenmill.load.dealing import deal
+from tokenmill.load.steps.costs import attention_costs
+from tokenmill.load.steps.dealing import deal
 from tokenmill.store.layout import HEADER
 
 DigitDataset = Callable[..., Dataset]
@@ -736,7 +736,7 @@ def changed(request: pytest.FixtureRequest) -> Callable[[Path, int], None]:
 def test_shards_are_opened_when_they_are_needed_and_few_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.load.shard_maps.MOST_MAPPED", 1)
+    monkeypatch.setattr("tokenmill.load.rows.shard_maps.MOST_MAPPED", 1)
     folder = sharded(tmp_path / "many", per_shard=8, num_shards=12).folder
     before = open_files()
     dataset = tokenmill.open(folder)

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading_kit import all_batches, digits, plan_of
 
-from tokenmill.load import buffers
 from tokenmill.load.batches import Batches
-from tokenmill.load.buffers import ARRAYS_KEPT, SHAPES_KEPT, Buffers
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.opening import open_batches
+from tokenmill.load.rows import buffers
+from tokenmill.load.rows.buffers import ARRAYS_KEPT, SHAPES_KEPT, Buffers
 
 SHAPE = (4, 8)
 HOLDERS: dict[str, Callable[[Any], Any]] = {

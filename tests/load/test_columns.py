@@ -20,10 +20,10 @@ from loading_kit import EOS, PAD, Segment, as_lists, digits, plan_of
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.columns import COLUMNS
-from tokenmill.load.curriculum import Curriculum, Phase
-from tokenmill.load.mixture import Source
 from tokenmill.load.opening import mix_batches, open_batches
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.steps.curriculum import Curriculum, Phase
+from tokenmill.load.steps.mixture import Source
 
 NO = -100
 TEXTS = ["78956", "34", "1234567", "9"]

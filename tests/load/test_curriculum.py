@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
-from tokenmill.load.assembly import REAL, RESTART, TARGET
-from tokenmill.load.curriculum import Curriculum, Phase, shortened
-from tokenmill.load.order import FloatArray
-from tokenmill.load.rows import Rows
+from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
+from tokenmill.load.rows.reader import Rows
+from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened
+from tokenmill.load.steps.order import FloatArray
 
 KEYS = {
     "length": [5.0, 3.0, 8.0, 1.0, 9.0, 2.0, 7.0, 4.0, 6.0, 0.0],

@@ -18,8 +18,8 @@ from loading_kit import all_batches, digits
 import tokenmill
 from tokenmill.api import Dataset
 from tokenmill.errors import VerificationError
-from tokenmill.load import shard_maps
-from tokenmill.load.shard_maps import ShardMaps
+from tokenmill.load.rows import shard_maps
+from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.read import feed, units
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import write_sealed
@@ -151,7 +151,7 @@ def test_a_block_whose_check_could_not_be_made_is_checked_again(
         def refused(*_: object) -> None:
             raise OSError(24, "Too many open files")
 
-        patch.setattr("tokenmill.load.shard_maps.xxhash.xxh3_64_intdigest", refused)
+        patch.setattr("tokenmill.load.rows.shard_maps.xxhash.xxh3_64_intdigest", refused)
         with pytest.raises(OSError, match="Too many open files"):
             batches.batch(0)
     with pytest.raises(VerificationError, match="the digest of a block differs"):

@@ -14,12 +14,12 @@ from loading_kit import EOS, MASK, NUM_IDS, PAD, all_batches, digits, plan_of
 
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
-from tokenmill.load.assembly import REAL
 from tokenmill.load.batches import Batches
-from tokenmill.load.curriculum import Curriculum, Phase
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.opening import open_batches
-from tokenmill.load.rows import Rows
+from tokenmill.load.rows.assembly import REAL
+from tokenmill.load.rows.reader import Rows
+from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.records import Int64Array
 from tokenmill.store.plan import Plan
 

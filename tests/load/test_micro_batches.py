@@ -17,10 +17,10 @@ from loading_kit import PAD, Segment, as_lists, digits, plan_of
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.columns import COLUMNS, Batch
-from tokenmill.load.curriculum import Curriculum, Phase
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.opening import open_batches
+from tokenmill.load.steps.curriculum import Curriculum, Phase
 
 NO = -100
 ROWS: list[list[Segment]] = [

@@ -17,10 +17,10 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_token
 
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
-from tokenmill.load.mixture import WHOLE, MixtureSchedule, Points, Source, SourceReport
 from tokenmill.load.opening import mix_batches
-from tokenmill.load.order import Order, Shuffle, Steps, steps_of
-from tokenmill.load.schedule import BatchSize, GlobalBatch, PlanSchedule
+from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, Points, Source, SourceReport
+from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
+from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
 
 ROW = 8
 """Tokens of a full row."""

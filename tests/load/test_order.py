@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
-from tokenmill.load.order import Order, Shuffle, Steps, banded, sequence_keys, shuffled, steps_of
+from tokenmill.load.steps.order import (
+    Order,
+    Shuffle,
+    Steps,
+    banded,
+    sequence_keys,
+    shuffled,
+    steps_of,
+)
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
 from tokenmill.run.packing import pack
@@ -222,8 +230,8 @@ def test_any_order_keeps_steps_whole_and_the_rest_last(
     expected, rest = model_steps(size, windows)
     total = sum(windows)
     with pytest.MonkeyPatch.context() as patch:  # so that there are several stretches of blocks
-        patch.setattr("tokenmill.load.order.BLOCK", 8)
-        patch.setattr("tokenmill.load.order.BLOCKS_AT_ONCE", 2)
+        patch.setattr("tokenmill.load.steps.order.BLOCK", 8)
+        patch.setattr("tokenmill.load.steps.order.BLOCKS_AT_ONCE", 2)
         order = Order(steps_from(size, *windows), seed, shuffle)
         found = order(epoch, np.arange(total)).tolist()
         places = data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=5 * bool(total)))

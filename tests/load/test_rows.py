@@ -25,8 +25,8 @@ from tokenizers.processors import TemplateProcessing
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError, VerificationError
-from tokenmill.load.curriculum import shortened
-from tokenmill.load.rows import Labels, RowReader, Rows, plan_row_lengths
+from tokenmill.load.rows.reader import Labels, RowReader, Rows, plan_row_lengths
+from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
 from tokenmill.read import feed, units
 from tokenmill.records import Segments, Sequences
@@ -637,7 +637,7 @@ def test_a_span_over_the_first_token_that_is_kept_is_no_target_after_a_bos(
 def test_few_files_are_open_however_many_shards_are_read(
     several_shards: Dataset, folders: Iterable[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.load.shard_maps.MOST_MAPPED", 1)
+    monkeypatch.setattr("tokenmill.load.rows.shard_maps.MOST_MAPPED", 1)
     dataset = Dataset(several_shards.folder)
     plan = planned(folders, dataset, sequence_length=32, window="global")
     expected = RowReader(Dataset(several_shards.folder), plan).read(np.arange(len(plan)), 32)

@@ -17,10 +17,10 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of
 
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
-from tokenmill.load.curriculum import Curriculum, Phase
 from tokenmill.load.opening import open_batches
-from tokenmill.load.order import Order, Shuffle, steps_of
-from tokenmill.load.schedule import (
+from tokenmill.load.steps.curriculum import Curriculum, Phase
+from tokenmill.load.steps.order import Order, Shuffle, steps_of
+from tokenmill.load.steps.schedule import (
     BatchSize,
     CurriculumSchedule,
     GlobalBatch,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
 
 EXAMPLE = Segmentation.of_lengths([[3, 3], [7]], 7)
 """That of the module."""

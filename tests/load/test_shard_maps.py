@@ -19,15 +19,15 @@ from loading_kit import all_batches, as_lists, digits, plan_of, write_tokenizer
 import tokenmill
 from tokenmill.api import Dataset
 from tokenmill.errors import VerificationError
-from tokenmill.load import shard_maps
-from tokenmill.load.assembly import HEADER_BYTES
 from tokenmill.load.batches import Batches
-from tokenmill.load.curriculum import Curriculum, Phase
 from tokenmill.load.masked_lm import MaskedLM
-from tokenmill.load.mixture import Source
 from tokenmill.load.opening import mix_batches, open_batches
-from tokenmill.load.rows import RowReader
-from tokenmill.load.shard_maps import ShardMaps
+from tokenmill.load.rows import shard_maps
+from tokenmill.load.rows.assembly import HEADER_BYTES
+from tokenmill.load.rows.reader import RowReader
+from tokenmill.load.rows.shard_maps import ShardMaps
+from tokenmill.load.steps.curriculum import Curriculum, Phase
+from tokenmill.load.steps.mixture import Source
 from tokenmill.read import feed, units
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.plan import Plan

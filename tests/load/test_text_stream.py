@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 import tokenmill
 from conftest import TEXTS, write_jsonl
 from tokenmill.errors import DataError, InputChangedError, UserError
-from tokenmill.load.rows import Rows
+from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text import documents as text_documents
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 from tokenmill.pack.long_documents import cut

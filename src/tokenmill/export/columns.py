@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled
-from tokenmill.load.assembly import REAL, RESTART, TARGET
-from tokenmill.load.rows import IGNORE_INDEX, Rows
+from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
+from tokenmill.load.rows.reader import IGNORE_INDEX, Rows
 
 Format = Literal["npy", "pt", "parquet", "datasets"]
 Columns = dict[str, npt.NDArray[Any]]

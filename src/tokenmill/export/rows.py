@@ -25,8 +25,8 @@ from tokenmill.errors import OutputConflictError
 from tokenmill.export.columns import DTYPES, Format, columns_of, token_bytes
 from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
-from tokenmill.load.order import banded, sequence_keys, shuffled, steps_of
-from tokenmill.load.rows import Labels, RowReader, plan_row_lengths
+from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
+from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.load.rows import Rows
+from tokenmill.load.rows.reader import Rows
 from tokenmill.records import Int64Array
 
 

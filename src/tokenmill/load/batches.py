@@ -19,13 +19,13 @@ import numpy as np
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.costs import attention_costs
-from tokenmill.load.curriculum import shortened
-from tokenmill.load.dealing import deal
 from tokenmill.load.explanation import Origin, origins
-from tokenmill.load.rows import Layout, RowReader, Rows
-from tokenmill.load.schedule import BatchSize, GlobalBatch, Schedule
+from tokenmill.load.rows.reader import Layout, RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
+from tokenmill.load.steps.costs import attention_costs
+from tokenmill.load.steps.curriculum import shortened
+from tokenmill.load.steps.dealing import deal
+from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule
 from tokenmill.records import Int64Array
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")

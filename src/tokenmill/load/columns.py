@@ -22,9 +22,9 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.compiled import compiled
-from tokenmill.load.buffers import Buffers
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
-from tokenmill.load.rows import Layout, Rows
+from tokenmill.load.rows.buffers import Buffers
+from tokenmill.load.rows.reader import Layout, Rows
 from tokenmill.records import Int32Array, Int64Array
 
 Batch = dict[str, Any]

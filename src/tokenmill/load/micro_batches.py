@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.records import Int64Array
 
 EDGES = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")

@@ -14,11 +14,11 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.curriculum import Curriculum
-from tokenmill.load.mixture import MixtureSchedule, Source
-from tokenmill.load.order import Shuffle
-from tokenmill.load.rows import RowReader, Targets
-from tokenmill.load.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
+from tokenmill.load.rows.reader import RowReader, Targets
+from tokenmill.load.steps.curriculum import Curriculum
+from tokenmill.load.steps.mixture import MixtureSchedule, Source
+from tokenmill.load.steps.order import Shuffle
+from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan, plan_names
 

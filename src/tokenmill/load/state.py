@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.errors import UserError
-from tokenmill.load.rows import RowReader
+from tokenmill.load.rows.reader import RowReader
 
 STATE_VERSION = 1
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenmill.encode.engine import Reference
-from tokenmill.load.assembly import BOS, EOS
-from tokenmill.load.costs import token_counts
-from tokenmill.load.rows import Layout, RowReader, Rows
+from tokenmill.load.rows.assembly import BOS, EOS
+from tokenmill.load.rows.reader import Layout, RowReader, Rows
+from tokenmill.load.steps.costs import token_counts
 from tokenmill.pack.window import row_lengths
 from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset

@@ -25,7 +25,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.spans import Outcome, Span, SpanTable
-from tokenmill.load.segmentation import BoolArray
+from tokenmill.load.rows.segmentation import BoolArray
 from tokenmill.records import Int32Array, Int64Array
 
 PIECES_AT_ONCE = 1 << 20

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from tokenmill.load.segmentation import BoolArray
+from tokenmill.load.rows.segmentation import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokenmill.errors import UserError
 from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.grid import Grid
-from tokenmill.load.segmentation import BoolArray
+from tokenmill.load.rows.segmentation import BoolArray
 
 
 def dense(mask: Mask, grid: Grid) -> BoolArray:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tokenmill.errors import UserError
 from tokenmill.load.masks.definition import Mask, Tokens, uses
 from tokenmill.load.masks.rules import Prefix, Task
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.records import Int32Array
 
 

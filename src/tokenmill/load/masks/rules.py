@@ -26,7 +26,7 @@ import numpy as np
 
 from tokenmill.errors import UserError
 from tokenmill.load.masks.definition import BlockPattern, Mask, Tokens
-from tokenmill.load.segmentation import BoolArray
+from tokenmill.load.rows.segmentation import BoolArray
 from tokenmill.permutation import keyed_hash
 
 

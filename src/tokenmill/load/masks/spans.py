@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.load.segmentation import BoolArray
+from tokenmill.load.rows.segmentation import BoolArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.masks.definition import Mask
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.windows import band, flash_window
-from tokenmill.load.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.records import Int32Array, Int64Array
 
 

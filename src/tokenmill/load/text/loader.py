@@ -10,11 +10,11 @@ import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from tokenmill.errors import UserError
-from tokenmill.load.buffers import Buffers
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 from tokenmill.load.loader import as_tensors
-from tokenmill.load.rows import Layout, Rows
+from tokenmill.load.rows.buffers import Buffers
+from tokenmill.load.rows.reader import Layout, Rows
 from tokenmill.load.text.stream import TextStream
 
 

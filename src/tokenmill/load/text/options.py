@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.errors import UserError
-from tokenmill.load.rows import Labels
+from tokenmill.load.rows.reader import Labels
 from tokenmill.pack.options import MAX_SEQUENCE_LENGTH
 
 Positive = Annotated[int, Meta(ge=1)]

@@ -1,4 +1,4 @@
-"""Rows made of pieces that are in memory, in the form of `tokenmill.load.rows`."""
+"""Rows made of pieces that are in memory, in the form of `tokenmill.load.rows.reader`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.load.assembly import REAL, RESTART, TARGET
-from tokenmill.load.rows import IGNORE_INDEX, Labels, Rows
+from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
+from tokenmill.load.rows.reader import IGNORE_INDEX, Labels, Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
-from tokenmill.load.rows import Rows
+from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.documents import Place, TextDocuments
 from tokenmill.load.text.options import TextStreamOptions, checked_options, share_of_batch
 from tokenmill.load.text.pieces import DocumentEncoder, Key, PieceStore

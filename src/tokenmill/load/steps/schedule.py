@@ -16,9 +16,9 @@ import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError
-from tokenmill.load.curriculum import Curriculum
-from tokenmill.load.order import Order, Shuffle, Steps, steps_of
-from tokenmill.load.rows import plan_row_lengths
+from tokenmill.load.rows.reader import plan_row_lengths
+from tokenmill.load.steps.curriculum import Curriculum
+from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.pack.options import options_of_plan
 from tokenmill.permutation import Permutation
 from tokenmill.records import Int64Array

@@ -25,9 +25,9 @@ from msgspec import Meta
 
 from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import UserError
-from tokenmill.load.costs import token_counts
-from tokenmill.load.order import Order, Shuffle, steps_of
-from tokenmill.load.schedule import BatchSize, GlobalBatch, only_row_length
+from tokenmill.load.steps.costs import token_counts
+from tokenmill.load.steps.order import Order, Shuffle, steps_of
+from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, only_row_length
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.errors import UserError, VerificationError
-from tokenmill.load.assembly import (
+from tokenmill.load.rows.assembly import (
     BOS,
     EOS,
     GOES_ON,
@@ -41,10 +41,10 @@ from tokenmill.load.assembly import (
     locate,
     look_up,
 )
-from tokenmill.load.buffers import Buffers
-from tokenmill.load.loss_spans import LossSpans
-from tokenmill.load.segmentation import Segmentation
-from tokenmill.load.shard_maps import ShardMaps
+from tokenmill.load.rows.buffers import Buffers
+from tokenmill.load.rows.loss_spans import LossSpans
+from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.pack.long_documents import set_at_cuts
 from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import row_lengths, sums

@@ -1,0 +1,1 @@
+"""Sequences of a plan in, training rows out: ids, labels and flags, read from mapped shards."""
