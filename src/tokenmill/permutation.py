@@ -15,6 +15,7 @@ from tokenmill.compiled import compiled, inlined
 from tokenmill.records import Int64Array
 
 ROUNDS = 8
+STRETCHES_KEPT = 64
 UInt64Array = npt.NDArray[np.uint64]
 
 
@@ -99,6 +100,7 @@ class BlockPermutation:
         num_blocks = -(-n // block)
         self._blocks = Permutation(num_blocks, seed, epoch)
         self._missing = num_blocks * block - n
+        self._stretches: dict[int, tuple[int, Permutation]] = {}
         self._short = int(self._blocks.places([num_blocks - 1])[0]) if n else 0
 
     def __call__(self, places: npt.ArrayLike) -> Int64Array:
@@ -110,13 +112,22 @@ class BlockPermutation:
         stretches = self._slots(array) // self._at_once
         for stretch in np.unique(stretches).tolist():
             inside = stretches == stretch
-            first, stop = self._starts(np.array([stretch, stretch + 1]) * self._at_once).tolist()
-            key = keyed_hash(np.array([stretch + 1], np.uint64), self._seed)[0]
-            mixed = Permutation(stop - first, int(key), self._epoch)(array[inside] - first) + first
+            first, permuted = self._stretch(stretch)
+            mixed = permuted(array[inside] - first) + first
             slots = self._slots(mixed)
             offsets = mixed - self._starts(slots)
             result[inside] = self._blocks(slots) * self._block + offsets
         return result
+
+    def _stretch(self, number: int) -> tuple[int, Permutation]:
+        """The first place of some blocks that are mixed, and how; those used last are kept."""
+        if number not in self._stretches:
+            first, stop = self._starts(np.array([number, number + 1]) * self._at_once).tolist()
+            key = keyed_hash(np.array([number + 1], np.uint64), self._seed)[0]
+            if len(self._stretches) >= STRETCHES_KEPT:
+                self._stretches.clear()
+            self._stretches[number] = first, Permutation(stop - first, int(key), self._epoch)
+        return self._stretches[number]
 
     def _starts(self, slots: Int64Array) -> Int64Array:
         """The place where the block at each slot begins."""

@@ -203,8 +203,9 @@ class RowReader:
     def most_segments(self) -> int:
         """That a row can have, padding included: between segments, too, where they are padded."""
         options = self.options
-        planned = self.plan.manifest.figures.get("most_segments")
-        most = planned if isinstance(planned, int) else options.segment_limit
+        planned, most = self.plan.manifest.figures.get("most_segments"), options.segment_limit
+        if isinstance(planned, int):
+            most = max(min(planned, most), 1)
         return int(most * (2 if options.segment_multiple > 1 else 1) + 1)
 
     def read(self, sequences: Int64Array, row_length: int) -> Rows:
