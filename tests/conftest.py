@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,10 @@ def write_jsonl(path: Path, texts: Iterable[str], **columns: Iterable[object]) -
     lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
+    """Names of folders that do not exist."""
+    parent = tmp_path_factory.mktemp("plans")
+    return (parent / str(number) for number in count())

@@ -56,6 +56,15 @@ def sharded(folder: Path, per_shard: int, num_shards: int = 3, seed: int = 0) ->
     return dataset
 
 
+def write_corpora(folder: Path) -> dict[int, list[Path]]:
+    """Datasets, by how many are mixed."""
+    sizes = {"alone": 30, "large": 16, "middle": 11, "small": 6}
+    found = [
+        sharded(folder / name, per_shard=size, seed=size).folder for name, size in sizes.items()
+    ]
+    return {1: found[:1], 3: found[1:]}
+
+
 def opener(folders: Sequence[Path], name: str, **fixed: Any) -> Open:
     """Two epochs of a plan; or of those of that name of several datasets, mixed 3 : 2 : 1."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ TEXTS = ["78956", "34", "1234567", "9"]
 SPANS = [[[1, 3]], [[0, 1]], [[2, 4], [6, 7]], []]
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
 
 
 @pytest.fixture(scope="module")

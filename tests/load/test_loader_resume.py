@@ -23,7 +23,7 @@ from resume_kit import (
     opener,
     put_together,
     resumed,
-    sharded,
+    write_corpora,
 )
 
 import tokenmill
@@ -46,21 +46,15 @@ pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
-    """Datasets, by how many are mixed."""
-    folder = tmp_path_factory.mktemp("corpora")
-    sizes = {"alone": 30, "large": 16, "middle": 11, "small": 6}
-    found = [
-        sharded(folder / name, per_shard=size, seed=size).folder for name, size in sizes.items()
-    ]
-    return {1: found[:1], 3: found[1:]}
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
+    return write_corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")
-def run_of(folders: dict[int, list[Path]]) -> Cases:
+def run_of(corpora: dict[int, list[Path]]) -> Cases:
     @cache
     def found(plan: str, sources: int, shuffle: str) -> tuple[Open, Run]:
-        anew = opener(folders[sources], plan, shuffle=shuffle)
+        anew = opener(corpora[sources], plan, shuffle=shuffle)
         return anew, Run.of(anew)
 
     return found
@@ -117,14 +111,14 @@ def test_after_the_last_step_there_is_nothing_to_resume(
 
 @pytest.mark.parametrize("sources", [1, 3])
 def test_having_found_the_end_does_not_change_the_state(
-    sources: int, folders: dict[int, list[Path]]
+    sources: int, corpora: dict[int, list[Path]]
 ) -> None:
-    (batches,) = opener(folders[sources], "packed")()
+    (batches,) = opener(corpora[sources], "packed")()
     num_steps = sum(1 for _ in batches)
     before, after = batches.state_dict(num_steps - 1), batches.state_dict()
     assert batches.batch(num_steps) is None
     assert batches.state_dict() == after
-    (fresh,) = opener(folders[sources], "packed")()
+    (fresh,) = opener(corpora[sources], "packed")()
     assert [fresh.state_dict(num_steps - 1), fresh.state_dict(num_steps)] == [before, after]
 
 
@@ -168,9 +162,9 @@ def _steps_of_two_epochs(anew: Open, num_steps: int) -> list[int]:
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 def test_batches_of_constant_tokens_are_the_same_on_any_number_of_ranks(
-    shuffle: str, folders: dict[int, list[Path]]
+    shuffle: str, corpora: dict[int, list[Path]]
 ) -> None:
-    anew = opener(folders[1], "buckets", shuffle=shuffle, global_batch_size=None)
+    anew = opener(corpora[1], "buckets", shuffle=shuffle, global_batch_size=None)
     run = Run.of(lambda **options: anew(tokens_per_batch=256, **options))
     assert {batch["input_ids"].shape for batch in run.batches} == {(32, 8), (16, 16), (8, 32)}
     for stop in range(len(run)):
@@ -189,10 +183,10 @@ PHASES = (
 
 
 def test_a_curriculum_is_the_same_run_on_any_number_of_ranks(
-    folders: dict[int, list[Path]],
+    corpora: dict[int, list[Path]],
 ) -> None:
     def anew(world_size: int = 1) -> list[Batches]:
-        dataset = tokenmill.open(folders[1][0])
+        dataset = tokenmill.open(corpora[1][0])
         plan = tokenmill.open_plan(dataset, "packed")
         curriculum = Curriculum.of_plan(plan, dataset, 24, PHASES, seed=5)
         made = {"curriculum": curriculum, "columns": ("input_ids", "labels")}
@@ -212,10 +206,10 @@ def test_a_curriculum_is_the_same_run_on_any_number_of_ranks(
 
 
 def test_a_phase_that_was_added_in_training_is_taken_over_with_the_state(
-    folders: dict[int, list[Path]],
+    corpora: dict[int, list[Path]],
 ) -> None:
     def anew(phases: tuple[Phase, ...]) -> tuple[Curriculum, Batches]:
-        dataset = tokenmill.open(folders[1][0])
+        dataset = tokenmill.open(corpora[1][0])
         plan = tokenmill.open_plan(dataset, "packed")
         curriculum = Curriculum.of_plan(plan, dataset, 24, phases, seed=5)
         return curriculum, dataset.batches(plan, curriculum=curriculum)
@@ -232,10 +226,10 @@ def test_a_phase_that_was_added_in_training_is_taken_over_with_the_state(
 
 
 def test_shares_that_change_over_the_steps_are_the_same_run_on_any_number_of_ranks(
-    folders: dict[int, list[Path]],
+    corpora: dict[int, list[Path]],
 ) -> None:
     def anew(world_size: int = 1) -> list[Batches]:
-        datasets = [tokenmill.open(folder) for folder in folders[3]]
+        datasets = [tokenmill.open(folder) for folder in corpora[3]]
         shares = (((0, 1.0), (4, 0.0)), ((0, 0.0), (4, 1.0)), 0.25)
         sources = [
             Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"), share=share)
@@ -257,9 +251,9 @@ def test_shares_that_change_over_the_steps_are_the_same_run_on_any_number_of_ran
 
 @pytest.mark.parametrize("plan", ["packed", "buckets"])
 def test_epochs_without_end_begin_with_those_that_were_counted(
-    plan: str, folders: dict[int, list[Path]]
+    plan: str, corpora: dict[int, list[Path]]
 ) -> None:
-    anew = opener(folders[1], plan)
+    anew = opener(corpora[1], plan)
     run = Run.of(anew)
     (endless,) = anew(epochs=None)
     assert [endless.digest(step) for step in range(len(run))] == run.digests
@@ -269,8 +263,8 @@ def test_epochs_without_end_begin_with_those_that_were_counted(
     assert batches.step == far + 1
 
 
-def test_more_epochs_can_be_asked_for_when_resuming(folders: dict[int, list[Path]]) -> None:
-    anew = opener(folders[1], "packed")
+def test_more_epochs_can_be_asked_for_when_resuming(corpora: dict[int, list[Path]]) -> None:
+    anew = opener(corpora[1], "packed")
     run = Run.of(anew)
     longer = Run.of(lambda **options: anew(epochs=3, **options))
     (batches,) = resumed(anew, run.states[-1], epochs=3)

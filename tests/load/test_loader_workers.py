@@ -24,8 +24,8 @@ from resume_kit import (
     opener,
     put_together,
     resumed,
-    sharded,
     through_json,
+    write_corpora,
 )
 
 import tokenmill
@@ -46,25 +46,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
-    """Datasets, by how many are mixed."""
-    folder = tmp_path_factory.mktemp("corpora")
-    sizes = {"alone": 30, "large": 16, "middle": 11, "small": 6}
-    found = [
-        sharded(folder / name, per_shard=size, seed=size).folder for name, size in sizes.items()
-    ]
-    return {1: found[:1], 3: found[1:]}
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:
+    return write_corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")
-def run(folders: dict[int, list[Path]]) -> Run:
+def run(corpora: dict[int, list[Path]]) -> Run:
     """Two epochs of one plan, on one rank and without workers."""
-    return Run.of(opener(folders[1], "packed"))
+    return Run.of(opener(corpora[1], "packed"))
 
 
 @pytest.fixture(scope="module")
-def anew(folders: dict[int, list[Path]]) -> Open:
-    return opener(folders[1], "packed")
+def anew(corpora: dict[int, list[Path]]) -> Open:
+    return opener(corpora[1], "packed")
 
 
 def data_loader(loader: Loader, num_workers: int, method: str = "fork", **options) -> DataLoader:
@@ -112,7 +106,7 @@ def taken(
 
 
 def resumes_exactly(
-    folders: list[Path],
+    corpora: list[Path],
     plan: str,
     shuffle: str,
     stop: int,
@@ -121,7 +115,7 @@ def resumes_exactly(
     method: str = "fork",
 ) -> None:
     """`before` and `after` are numbers of ranks and of workers on each."""
-    anew = opener(folders, plan, shuffle=shuffle)
+    anew = opener(corpora, plan, shuffle=shuffle)
     run = Run.of(anew)
     found, state = taken(anew(before[0]), before[1], method, stop=stop)
     rest, _ = taken(resumed(anew, state, after[0]), after[1], method, first=stop)
@@ -152,13 +146,13 @@ def test_ranks_and_workers_may_change(
     plan: str,
     sources: int,
     shuffle: str,
-    folders: dict[int, list[Path]],
+    corpora: dict[int, list[Path]],
 ) -> None:
-    resumes_exactly(folders[sources], plan, shuffle, stop, before, after)
+    resumes_exactly(corpora[sources], plan, shuffle, stop, before, after)
 
 
-def test_workers_that_are_spawned_give_the_same(folders: dict[int, list[Path]]) -> None:
-    resumes_exactly(folders[3], "packed", "global", 8, (1, 0), (1, 2), "spawn")
+def test_workers_that_are_spawned_give_the_same(corpora: dict[int, list[Path]]) -> None:
+    resumes_exactly(corpora[3], "packed", "global", 8, (1, 0), (1, 2), "spawn")
 
 
 @pytest.mark.soak
@@ -167,9 +161,9 @@ def test_workers_that_are_spawned_give_the_same(folders: dict[int, list[Path]]) 
     ("plan", "sources"), [each for each in product(PLANS, (1, 3)) if each != ("buckets", 3)]
 )
 def test_any_ranks_and_workers_at_every_stop(
-    plan: str, sources: int, shuffle: str, folders: dict[int, list[Path]]
+    plan: str, sources: int, shuffle: str, corpora: dict[int, list[Path]]
 ) -> None:
-    anew = opener(folders[sources], plan, shuffle=shuffle)
+    anew = opener(corpora[sources], plan, shuffle=shuffle)
     run = Run.of(anew)
     for stop, world_size, num_workers in product(range(len(run)), WORLD_SIZES, (0, 1, 2, 4)):
         ranks = resumed(anew, run.states[stop], world_size)
@@ -183,11 +177,11 @@ def test_any_ranks_and_workers_at_every_stop(
     ("plan", "sources"), [each for each in product(PLANS, (1, 3)) if each != ("buckets", 3)]
 )
 def test_any_number_of_spawned_workers(
-    plan: str, sources: int, shuffle: str, folders: dict[int, list[Path]]
+    plan: str, sources: int, shuffle: str, corpora: dict[int, list[Path]]
 ) -> None:
     for num_workers in (1, 2, 4):
         ranks_and_workers = (2, num_workers), (1, num_workers)
-        resumes_exactly(folders[sources], plan, shuffle, 4, *ranks_and_workers, "spawn")
+        resumes_exactly(corpora[sources], plan, shuffle, 4, *ranks_and_workers, "spawn")
 
 
 # What a batch is, with a DataLoader or without.
@@ -460,9 +454,9 @@ def test_a_stateful_data_loader_can_be_stopped_and_resumed_again_and_again(
     num_workers: int,
     every: int,
     stateful: Callable[..., Any],
-    folders: dict[int, list[Path]],
+    corpora: dict[int, list[Path]],
 ) -> None:
-    anew = opener(folders[sources], "packed")
+    anew = opener(corpora[sources], "packed")
     run = Run.of(anew)
     options: dict[str, Any] = {"snapshot_every_n_steps": every}
     if num_workers:

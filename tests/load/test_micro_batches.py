@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,6 @@ pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """7 8 9 5 6 0, then 3 4 0, then 1 2 3 4 5 6 7 0, then 9 0."""
     return digits(tmp_path_factory.mktemp("digits"), ["78956", "34", "1234567", "9"])
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,13 +34,6 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
     folder = tmp_path_factory.mktemp("digits")
     tokenizer = write_tokenizer(folder / "tokenizer.json")
     return [digits(folder / digit, [digit * 7], tokenizer) for digit in "123"]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
 
 
 @pytest.fixture(scope="module")

@@ -90,13 +90,6 @@ def with_spans(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -
     ).dataset
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
-
-
 def planned(folders: Iterable[Path], dataset: Dataset, **options: Any) -> Plan:
     return pack(dataset, PackOptions(**options), next(iter(folders))).plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,6 @@ pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """One document of 16 tokens."""
     return digits(tmp_path_factory.mktemp("digits"), ["123456789123456"])
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import ctypes
 import pickle
 import shutil
 from collections.abc import Callable, Iterable
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,13 +59,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         dataset = digits(folder, texts, write_tokenizer(folder / "tokenizer.json"))
     assert len(dataset.shards) >= 5
     return dataset
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Path]:
-    """Names of folders that do not exist."""
-    parent = tmp_path_factory.mktemp("plans")
-    return (parent / str(number) for number in count())
 
 
 @pytest.fixture(scope="module")

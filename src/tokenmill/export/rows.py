@@ -48,10 +48,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     format: Annotated[
         Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
     ] = "parquet"
-    labels: Annotated[
-        Labels,
-        Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
-    ] = "aligned"
+    labels: Labels = "aligned"
     sequences_per_file: Annotated[
         int, Meta(ge=1, description="rows of a file; fewer where they would take over 512 MiB")
     ] = 50_000

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from tokenmill.compiled import compiled
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.rows.buffers import Buffers
 from tokenmill.load.rows.reader import Layout, Rows
@@ -116,12 +115,11 @@ def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
     if options.positions == "row":
         positions = np.tile(np.arange(shape[1]), (shape[0], 1))
     else:
-        edges = rows.segmentation.edges
-        firsts = np.zeros(len(edges) - 1, np.int64)
+        firsts = np.zeros(len(rows.segmentation), np.int64)
         if options.positions == "document":
             firsts = _document_positions(content)
         positions = content.buffers.empty(shape, np.int64)
-        _count(positions.reshape(-1), edges, firsts)
+        rows.segmentation.count_positions(positions, firsts)
     if options.position_scale == 1:
         return positions
     return positions.astype(np.float32) * np.float32(options.position_scale)
@@ -208,12 +206,3 @@ COLUMNS: dict[str, Any] = {
     "max_length_q": _max_seqlen,
     "max_length_k": _max_seqlen,
 }
-
-
-@compiled
-def _count(positions: Int64Array, edges: Int32Array, firsts: Int64Array) -> None:
-    """Count from the first position of each segment on."""
-    for k in range(len(firsts)):
-        segment = positions[edges[k] : edges[k + 1]]
-        for j in range(len(segment)):
-            segment[j] = firsts[k] + j

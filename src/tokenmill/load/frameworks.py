@@ -47,7 +47,7 @@ def _is_dispatched(loader: object) -> bool:
 
 
 class Passes:
-    """Whether a pass has begun, in the main process or in workers; a second one would repeat it.
+    """Whether workers have begun a pass; another one would give the same batches again.
 
     The mark stands in memory that forked workers share; spawned ones are sent it.
     """
@@ -58,11 +58,11 @@ class Passes:
 
     @property
     def has_begun(self) -> bool:
-        """Whether workers, or this process, have begun."""
+        """Whether workers have begun."""
         return bool(self._mark[0])
 
     def begin(self) -> None:
-        """Mark that a pass has begun.
+        """Mark, in a worker, that a pass has begun.
 
         Raises:
             UserError: one has begun before.

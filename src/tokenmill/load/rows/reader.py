@@ -52,7 +52,10 @@ from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
-Labels = Literal["aligned", "next"]
+Labels = Annotated[
+    Literal["aligned", "next"],
+    Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
+]
 BoolArray = npt.NDArray[np.bool_]
 
 IGNORE_INDEX = -100
@@ -62,10 +65,7 @@ IGNORE_INDEX = -100
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tokens are trained on, and where their labels stand."""
 
-    labels: Annotated[
-        Labels,
-        Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
-    ] = "aligned"
+    labels: Labels = "aligned"
     across_documents: Annotated[
         bool, Meta(description="the last token of a document predicts the first of the next")
     ] = False

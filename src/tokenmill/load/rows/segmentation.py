@@ -90,8 +90,13 @@ class Segmentation:
     @cached_property
     def positions(self) -> Int32Array:
         """Shape (num_rows, row_length): from 0 on in each segment, padding included."""
-        places = np.arange(self.num_rows * self.row_length, dtype=np.int32)
-        return (places - np.repeat(self.edges[:-1], self.lengths)).reshape(-1, self.row_length)
+        positions = np.empty((self.num_rows, self.row_length), np.int32)
+        self.count_positions(positions, np.zeros(len(self), np.int64))
+        return positions
+
+    def count_positions(self, positions: npt.NDArray[np.integer], firsts: Int64Array) -> None:
+        """Fill `positions`, shape (num_rows, row_length): from `firsts[i]` on in segment i."""
+        _count(positions.reshape(-1), self.edges, firsts)
 
     def part(self, first: int, stop: int) -> Segmentation:
         """The rows [first, stop)."""
@@ -116,6 +121,14 @@ class Segmentation:
     def _spread(self, values: Int32Array) -> Int32Array:
         """A value of each segment, at every token of it."""
         return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)
+
+
+@compiled
+def _count(positions: npt.NDArray[np.integer], edges: Int32Array, firsts: Int64Array) -> None:
+    for k in range(len(firsts)):
+        segment = positions[edges[k] : edges[k + 1]]
+        for j in range(len(segment)):
+            segment[j] = firsts[k] + j
 
 
 @compiled

@@ -12,7 +12,7 @@ part of the state, so that a resumed run goes on with exactly the same batches:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -165,11 +165,16 @@ class Curriculum:
         state = _State(
             version=STATE_VERSION,
             batch_size=self.batch_size,
-            order=xxhash.xxh3_64_hexdigest(self._order.astype("<i8").data),
+            order=self._order_digest,
             phases=self._phases,
         )
         values: dict[str, Any] = msgspec.to_builtins(state)
         return values
+
+    @cached_property
+    def _order_digest(self) -> str:
+        """Of the shuffled epoch, which never changes: a state is taken at every checkpoint."""
+        return xxhash.xxh3_64_hexdigest(self._order.astype("<i8").data)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the phases of a state.
