@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions
 from tokenmill.export.rows import export as _export
@@ -39,6 +40,7 @@ from tokenmill.permutation import Permutation
 from tokenmill.report.estimate import Estimate
 from tokenmill.report.estimate import estimate as _estimate
 from tokenmill.report.inspect import DocumentView, view_document
+from tokenmill.report.tokenizer_check import check_tokenizer as _check_tokenizer
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
@@ -81,7 +83,7 @@ class Dataset(_store.Dataset):
 
 def build(
     inputs: str | Path | Sequence[str | Path],
-    tokenizer: str | Path,
+    tokenizer: str | Path | object,
     out: str | Path,
     *,
     overwrite: bool = False,
@@ -90,27 +92,31 @@ def build(
 ) -> BuildReport:
     """Build a dataset, or resume one; options are those of the command line, with underscores.
 
+    `tokenizer` is a name, as on the command line, or an object: of `tokenizers`, of `transformers`,
+    or any with `encode(text)`.
+
     Raises:
         TokenmillError: see `tokenmill.errors`; the same call resumes.
     """
-    report = _build(recipe(inputs, tokenizer, out, **options), overwrite=overwrite, events=events)
+    made = recipe(inputs, tokenizer, out, **options)
+    report = _build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
     return replace(report, dataset=Dataset(report.dataset.folder))
 
 
 def estimate(
-    inputs: str | Path | Sequence[str | Path], tokenizer: str | Path, **options: Any
+    inputs: str | Path | Sequence[str | Path], tokenizer: str | Path | object, **options: Any
 ) -> Estimate:
     """What `build` would take and give, from a sample; writes nothing."""
-    return _estimate(recipe(inputs, tokenizer, "(not written)", **options))
+    return _estimate(recipe(inputs, tokenizer, "(not written)", **options), tokenizer)
 
 
 def recipe(
     inputs: str | Path | Sequence[str | Path],
-    tokenizer: str | Path,
+    tokenizer: str | Path | object,
     out: str | Path,
     **options: Any,
 ) -> Recipe:
-    """A checked recipe from flat options.
+    """A checked recipe from flat options; a tokenizer object is named by its class.
 
     Raises:
         UserError: one or several options are wrong; the message holds all of them.
@@ -118,7 +124,7 @@ def recipe(
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     values: dict[str, Any] = {
         "inputs": [str(name) for name in names],
-        "tokenizer": str(tokenizer),
+        "tokenizer": tokenizer_name(tokenizer),
         "out": str(out),
     }
     for name, value in options.items():
@@ -225,6 +231,20 @@ def text_loader(
     return TextLoader(stream, content)
 
 
+def check_tokenizer(
+    dataset: Dataset | str | Path, tokenizer: str | Path | object, *, encoding: str = ""
+) -> str:
+    """The fingerprint of `tokenizer`, if it gives texts the ids that are in the dataset.
+
+    A tokenizer is what `build` takes, or a dataset, for the one that it carries. Of an object that
+    names `eos_token_id` and `pad_token_id`, these must be the dataset's too.
+
+    Raises:
+        UserError: it is another tokenizer; the message says what differs.
+    """
+    return _check_tokenizer(_opened(dataset), tokenizer, encoding=encoding)
+
+
 def open(folder: str | Path) -> Dataset:
     """A dataset on disk, with the manifest and all sizes checked."""
     return Dataset(folder)
@@ -273,6 +293,7 @@ __all__ = [
     "TextStreamOptions",
     "Verification",
     "build",
+    "check_tokenizer",
     "compare_plans",
     "estimate",
     "export_rows",

@@ -24,7 +24,7 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.encodings import LLAMA3_SPLIT
-from tokenmill.encode.gate import _loaded_ids, fastokens_objection, gigatoken_objection
+from tokenmill.encode.gate import loaded_ids, fastokens_objection, gigatoken_objection
 
 LLAMA3 = split(LLAMA3_SPLIT)
 OBJECTIONS: dict[str, Callable[[Json], str]] = {
@@ -126,7 +126,7 @@ BOTH_REFUSED = {
     ),
     "two splits": (
         byte_level_json(pre_tokenizer=sequence(split("x"), LLAMA3, BYTES_ONLY)),
-        "pre-tokenizer Split + Split + ByteLevel",
+        "a split pattern that it was not measured on",
     ),
     "a split without ByteLevel": (byte_level_json(pre_tokenizer=LLAMA3), "pre-tokenizer Split"),
     "a split that removes": (
@@ -339,4 +339,4 @@ def test_the_gate_numbers_added_tokens_as_the_reference_does(pairs: list[tuple[s
     tokenizer = byte_level_json(added_tokens=tokens)
     loaded = tokenizers.Tokenizer.from_str(as_file(tokenizer).data.decode())
     expected = [loaded.token_to_id(token["content"]) for token in tokens]
-    assert _loaded_ids(tokenizer["model"]["vocab"], tokens) == expected
+    assert loaded_ids(tokenizer["model"]["vocab"], tokens) == expected

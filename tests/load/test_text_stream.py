@@ -306,8 +306,19 @@ class TestSources:
         with pytest.raises(DataError, match=r"2 of 5 records(.|\n)*1 invalid-json"):
             list(TextStream([str(path)], str(tokenizer_path), options))
 
-    def test_a_wrong_field_is_noticed_early(self, tmp_path: Path, tokenizer_path: Path) -> None:
+    def test_a_wrong_field_is_refused(self, tmp_path: Path, tokenizer_path: Path) -> None:
+        path = write_jsonl(tmp_path / "x.jsonl", ["a"])
+        options = TextStreamOptions(
+            sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content"
+        )
+        with pytest.raises(UserError, match="there is no field 'content'"):
+            TextStream([str(path)], str(tokenizer_path), options)
+
+    def test_a_field_without_texts_is_noticed_early(
+        self, tmp_path: Path, tokenizer_path: Path
+    ) -> None:
         path = write_jsonl(tmp_path / "x.jsonl", ["a"] * 5000)
+        path.write_text('{"content": null}\n' + path.read_text())
         options = TextStreamOptions(
             sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content", max_bad=0.99
         )

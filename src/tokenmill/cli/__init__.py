@@ -14,6 +14,8 @@ COMMANDS = {
     "estimate": "files, tokens, disk, time and memory from a sample; writes nothing",
     "verify": "digests, counts, bounds; re-encode the sources and compare",
     "inspect": "what is in a dataset, documents decoded with their boundaries",
+    "tokenizer": "what a tokenizer is, its fingerprint, and how two of them differ",
+    "bench": "how fast a tokenizer encodes, in every arrangement that this machine offers",
 }
 
 

@@ -7,10 +7,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tokenmill.read.hub.download import DownloadProgress
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
@@ -27,7 +29,11 @@ class Display(Protocol):
 
     def events(self) -> BuildEvents:
         """The callbacks that feed this display."""
-        return BuildEvents(self.prepared, self.engine, self.progress)
+        return BuildEvents(self.prepared, self.engine, self.progress, self.download)
+
+    @abstractmethod
+    def download(self, progress: DownloadProgress) -> None:
+        """Inputs are being downloaded."""
 
     @abstractmethod
     def prepared(self, prepared: Preparation) -> None:
@@ -60,6 +66,10 @@ def display_for(*, json: bool) -> Iterator[Display]:
 
 class JsonDisplay(Display):
     """One JSON object a line on standard output."""
+
+    def download(self, progress: DownloadProgress) -> None:
+        """Event `download`."""
+        self._emit("download", asdict(progress))
 
     def prepared(self, prepared: Preparation) -> None:
         """Event `prepared`."""
@@ -106,6 +116,12 @@ class PlainDisplay(Display):
         """Print one line."""
         print(line, file=sys.stderr, flush=True)
 
+    def download(self, progress: DownloadProgress) -> None:
+        """One line, now and then."""
+        if self._is_due():
+            share = progress.done_bytes / max(progress.total_bytes, 1)
+            self.say(f"{share:>11.1%}  {_download_line(progress)}")
+
     def prepared(self, prepared: Preparation) -> None:
         """One line per fact."""
         for name, value in _facts(prepared):
@@ -117,10 +133,14 @@ class PlainDisplay(Display):
 
     def progress(self, snapshot: Snapshot) -> None:
         """One line, now and then."""
-        if time.monotonic() - self._shown >= PLAIN_SECONDS:
-            self._shown = time.monotonic()
+        if self._is_due():
             share = snapshot.done_bytes / max(snapshot.total_bytes, 1)
             self.say(f"{share:>11.1%}  {_progress_line(snapshot)}")
+
+    def _is_due(self) -> bool:
+        due = time.monotonic() - self._shown >= PLAIN_SECONDS
+        self._shown = time.monotonic() if due else self._shown
+        return due
 
     def finish(self, report: BuildReport) -> None:
         """The summary."""
@@ -142,19 +162,30 @@ class LiveDisplay(PlainDisplay):
     def __exit__(self, *_: object) -> None:
         self._close()
 
+    def download(self, progress: DownloadProgress) -> None:
+        """A bar of its own moves."""
+        self._draw(progress.done_bytes, progress.total_bytes, _download_line(progress))
+
+    def prepared(self, prepared: Preparation) -> None:
+        """The facts take the bar's place."""
+        self._close()
+        super().prepared(prepared)
+
     def progress(self, snapshot: Snapshot) -> None:
         """The bar moves."""
+        self._draw(snapshot.done_bytes, snapshot.total_bytes, _progress_line(snapshot))
+
+    def _draw(self, done: int, total: int, line: str) -> None:
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
             columns = (BarColumn(24), TaskProgressColumn(), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=max(snapshot.total_bytes, 1))
+            self._task = self._bar.add_task("", total=max(total, 1))
             self._bar.start()
         if self._task is not None:
-            line = _progress_line(snapshot)
-            self._bar.update(self._task, completed=snapshot.done_bytes, description=line)
+            self._bar.update(self._task, completed=done, description=line)
 
     def finish(self, report: BuildReport) -> None:
         """The summary takes the bar's place."""
@@ -245,6 +276,13 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     if prepared.candidates.names == ("reference",):
         for name, why in prepared.candidates.objections.items():
             yield "not used", f"{name}: {why}"
+
+
+def _download_line(progress: DownloadProgress) -> str:
+    return (
+        f"downloaded {size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}, "
+        f"{progress.done_files:,} of {progress.num_files:,} files"
+    )
 
 
 def _progress_line(snapshot: Snapshot) -> str:

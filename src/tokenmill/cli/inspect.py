@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--document", type=int, metavar="N", help="show one document, from 0")
     parser.add_argument("--plan", help="show a plan, by its name or folder")
     parser.add_argument("--sequence", type=int, metavar="N", help="of the plan: one, from 0")
+    add_tokenizer_argument(parser)
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 def _show_document(options: argparse.Namespace) -> None:
     from tokenmill.report.inspect import view_document
 
-    view = view_document(options.dataset, options.document)
+    view = view_document(options.dataset, options.document, options.tokenizer)
     if options.json:
         _print_json(dataclasses.asdict(view))
         return
@@ -83,7 +85,8 @@ def _show_sequence(options: argparse.Namespace) -> None:
     from tokenmill.store.plan import open_plan
 
     dataset = Dataset(options.dataset)
-    view = view_sequence(dataset, open_plan(dataset, options.plan), options.sequence)
+    plan = open_plan(dataset, options.plan)
+    view = view_sequence(dataset, plan, options.sequence, options.tokenizer)
     if options.json:
         _print_json(dataclasses.asdict(view))
         return
@@ -114,7 +117,9 @@ def _show_dataset(options: argparse.Namespace) -> None:
         "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
         f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
     }
-    print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()), "\n")
+    if tokenizer.fingerprint:
+        facts["fingerprint"] = safe_text(tokenizer.fingerprint)
+    print("\n".join(f"{name:>11}  {value}" for name, value in facts.items()), "\n")
     print(f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source")
     for source in manifest.sources[:MAX_SHOWN_SOURCES]:
         counts = source.counts
@@ -123,7 +128,7 @@ def _show_dataset(options: argparse.Namespace) -> None:
         print(f"{numbers}  {safe_text(source.name)}{note}")
     if len(manifest.sources) > MAX_SHOWN_SOURCES:
         print(f"{'':>38}  and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
-    for number, first, last in edge_views(dataset):
+    for number, first, last in edge_views(dataset, options.tokenizer):
         print(
             f"\ndocument {number} begins  {_one_line(first)}\n{'':>10}and ends  {_one_line(last)}"
         )

@@ -18,7 +18,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="tokenizer.json, its folder, .tiktoken, .model, Hub name",
+        help="tokenizer.json, its folder, .tiktoken, .model, Hub name, python:module:name",
     )
     if out:
         parser.add_argument("--out", metavar="DIR", help="folder of the dataset")
@@ -33,6 +33,15 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -
     for section, kind in SECTIONS.items():
         group = parser.add_argument_group(f"{section} ({(kind.__doc__ or '').splitlines()[0]})")
         add_section(group, kind)
+
+
+def add_tokenizer_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which a Python tokenizer is handed over for decoding."""
+    parser.add_argument(
+        "--tokenizer",
+        metavar="python:MODULE:NAME",
+        help="the Python tokenizer that encoded; every other is in the dataset",
+    )
 
 
 def add_section(group: argparse._ArgumentGroup, kind: type[msgspec.Struct]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tokenmill.cli.options import add_tokenizer_argument
+
 EXAMPLES = """
 examples:
   tokenmill verify corpus/                     every byte
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", action="append", default=[], metavar="DIR", help="check a plan elsewhere as well"
     )
+    add_tokenizer_argument(parser)
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
 
@@ -48,13 +51,15 @@ def run(options: argparse.Namespace) -> int:
             sample=share,
             against_sources=options.against_sources,
             plans=options.plan,
+            tokenizer=options.tokenizer,
             advance=advance,
         )
     if options.json:
         import msgspec
 
-        names = ("files", "bytes", "documents", "tokens", "plans", "compared_documents")
-        values = {name: getattr(result, name) for name in names}
+        names = ("files", "bytes", "documents", "tokens", "plans")
+        counts = (*names, "compared_documents", "decoded_documents")
+        values = {name: getattr(result, name) for name in counts}
         print(msgspec.json.encode({"verified": True, "sample": share, **values}).decode())
         return 0
     compared = f", {result.compared_documents:,} compared with their sources"
@@ -62,6 +67,11 @@ def run(options: argparse.Namespace) -> int:
         f"verified: {result.files} files, {result.documents:,} documents, {result.tokens:,} tokens"
         + (f", {result.plans} plans" if result.plans else "")
         + (compared if options.against_sources else "")
+        + (
+            ""
+            if result.decoded_documents
+            else ", not decoded: that needs a --tokenizer with decode"
+        )
         + (f" ({share:.3g} of the blocks)" if share < 1 else ""),
         file=sys.stdout,
     )

@@ -17,6 +17,15 @@ from tokenmill.records import TokenBatch
 
 NUM_STRINGS = 3_000
 MAX_SHOWN_CHARACTERS = 80
+REPORT = "run with --engine reference --overwrite, and report the text"
+_WRONG = {
+    "python": (
+        "the tokenizer gives a text other ids when it is asked again",
+        "its answer must depend on the text alone: not on chance, on what came before, or on the "
+        "process",
+    )
+}
+"""What is said, and what to do, where an engine is the user's own."""
 
 _SPACES = [chr(c) for c in (9, 10, 11, 12, 13, 28, 29, 30, 31, 32, 133, 160, 0x1680, 0x180E)]
 _SPACES += [
@@ -90,10 +99,11 @@ def compare_tokens(
             common = min(len(ours), len(theirs))
             differ = np.flatnonzero(ours[:common] != theirs[:common])
             first = int(differ[0]) if len(differ) else common
+            what, hint = _WRONG.get(name, (f"{name} gives other ids than the reference", REPORT))
             raise EngineError(
-                f"{name} gives other ids than the reference",
+                what,
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}, token {first}",
                 why=f"{ours[first : first + 5].tolist()} instead of "
                 f"{theirs[first : first + 5].tolist()}",
-                hint="run with --engine reference --overwrite, and report the text",
+                hint=hint,
             )

@@ -21,7 +21,12 @@ LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_O200K = "|".join(
+QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN3_5_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+O200K_SPLIT = "|".join(
     [
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -33,6 +38,13 @@ _O200K = "|".join(
         r"\s+(?!\S)",
         r"\s+",
     ]
+)
+TEKKEN_SPLIT = O200K_SPLIT.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", "")
+DEEPSEEK3_SPLITS = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
 
 
@@ -69,7 +81,7 @@ ENCODINGS = {
     "r50k_base": Encoding(_GPT2, 50_256, {_END: 50_256}, json_split=""),
     "p50k_base": Encoding(_GPT2, 50_280, {_END: 50_256}, json_split=""),
     "cl100k_base": Encoding(_CL100K, 100_256, _CL100K_SPECIALS, json_split=LLAMA3_SPLIT),
-    "o200k_base": Encoding(_O200K, 199_998, {_END: 199_999, "<|endofprompt|>": 200_018}),
+    "o200k_base": Encoding(O200K_SPLIT, 199_998, {_END: 199_999, "<|endofprompt|>": 200_018}),
     "llama3": Encoding(
         LLAMA3_SPLIT,
         128_000,

@@ -9,20 +9,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenmill.encode.encodings import LLAMA3_SPLIT, byte_symbols
+from tokenmill.encode.encodings import (
+    DEEPSEEK3_SPLITS,
+    LLAMA3_SPLIT,
+    O200K_SPLIT,
+    QWEN2_SPLIT,
+    QWEN3_5_SPLIT,
+    TEKKEN_SPLIT,
+    byte_symbols,
+)
 
 Json = dict[str, Any]
 
-_QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-EXACT_SPLITS = {LLAMA3_SPLIT, _QWEN2_SPLIT}
+EXACT_SPLITS: set[tuple[str, ...]] = {(LLAMA3_SPLIT,), (QWEN2_SPLIT,)}
+"""Patterns of one `Split` after another, as both fast engines were measured on."""
+FASTOKENS_SPLITS = {
+    *EXACT_SPLITS,
+    *((O200K_SPLIT,), (TEKKEN_SPLIT,), (QWEN3_5_SPLIT,)),
+    DEEPSEEK3_SPLITS,
+}
 
 
 def fastokens_objection(tokenizer: Json) -> str:
     """Why fastokens may not have this tokenizer; "" where it may."""
     return (
         _common_objection(tokenizer)
-        or _byte_level_objection(tokenizer)
+        or _byte_level_objection(tokenizer, FASTOKENS_SPLITS)
         or _normalizer_objection(tokenizer, _is_sentencepiece(tokenizer))
         or _spelling_objection(tokenizer)
     )
@@ -38,7 +51,15 @@ def gigatoken_objection(tokenizer: Json) -> str:
         return "a normalizer"
     if len((tokenizer.get("pre_tokenizer") or {}).get("pretokenizers", "")) == 1:
         return "a sequence of one pre-tokenizer"
-    return _byte_level_objection(tokenizer)
+    return _byte_level_objection(tokenizer, EXACT_SPLITS)
+
+
+def split_patterns(tokenizer: Json) -> tuple[str, ...]:
+    """The regexes of the pre-tokenizer's Splits, in order."""
+    members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    return tuple(
+        member["pattern"].get("Regex", "") for member in members if member["type"] == "Split"
+    )
 
 
 def _gigatoken_sentencepiece_objection(tokenizer: Json) -> str:
@@ -76,7 +97,7 @@ def _common_objection(tokenizer: Json) -> str:
         "duplicate merges": len(set(merges)) != len(merges),
         "a single_word added token": any(token.get("single_word") for token in added),
         "an added token that is not ASCII": not all(token["content"].isascii() for token in added),
-        "an added token whose id is not its own": _loaded_ids(model["vocab"], added)
+        "an added token whose id is not its own": loaded_ids(model["vocab"], added)
         != [token["id"] for token in added],
         "added tokens that overlap": _can_overlap(
             [token["content"] for token in added if not token.get("normalized")],
@@ -88,7 +109,7 @@ def _common_objection(tokenizer: Json) -> str:
     return next((name for name, found in checks.items() if found), "")
 
 
-def _loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
+def loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
     """The ids that the reference gives added tokens: it numbers new ones itself, without gaps."""
     ids: dict[str, int] = {}
     following = len(vocab)
@@ -118,20 +139,22 @@ def _needed_bytes(sentencepiece: bool) -> set[str]:
     return {symbol for byte, symbol in enumerate(byte_symbols()) if byte not in _NEVER_IN_UTF8}
 
 
-def _byte_level_objection(tokenizer: Json) -> str:
+def _byte_level_objection(tokenizer: Json, known_splits: set[tuple[str, ...]]) -> str:
     if _is_sentencepiece(tokenizer):
         return "" if tokenizer.get("pre_tokenizer") is None else "a pre-tokenizer"
     members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
     kinds = [member["type"] for member in members]
     if kinds == ["ByteLevel"]:
         return "" if members[0].get("use_regex", True) else "ByteLevel without its regex"
-    if kinds != ["Split", "ByteLevel"]:
+    *splits, byte_level = members or [{}]
+    if not splits or kinds != ["Split"] * len(splits) + ["ByteLevel"]:
         return f"pre-tokenizer {' + '.join(kinds) or 'none'}"
-    split, byte_level = members
-    removed = split.get("behavior") == "Removed" and split.get("invert")
-    if split.get("behavior") != "Isolated" and not removed:
-        return f"split behaviour {split.get('behavior')}"
-    if split["pattern"].get("Regex") not in EXACT_SPLITS:
+    for split in splits:
+        removed = len(splits) == 1 and split.get("behavior") == "Removed" and split.get("invert")
+        isolated = split.get("behavior") == "Isolated" and not split.get("invert")
+        if not (isolated or removed):
+            return f"split behaviour {split.get('behavior')}"
+    if split_patterns(tokenizer) not in known_splits:
         return "a split pattern that it was not measured on"
     plain = not byte_level.get("use_regex", True) and not byte_level.get("add_prefix_space", True)
     return "" if plain else "ByteLevel that splits again"

@@ -2,7 +2,8 @@
 
 gigatoken reads the character classes of Unicode 17, the references those of Unicode 16 or older.
 The table below is where they differ: all 1,112,064 code points were tried in context
-(`bench/code_points.py`).
+(`bench/code_points.py`). fastokens knows the contractions 's and 'S, and not the long s that is
+equal to them but for its case.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.gate import split_patterns
 from tokenmill.records import TokenBatch
 
 _UNICODE_17 = [
@@ -28,8 +30,14 @@ _UNICODE_17 = [
 ]
 
 
-def gigatoken_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
+def fastokens_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
     """What a document must hold to be the reference's, or None where nothing is known."""
+    contractions = any("(?i:'s" in pattern for pattern in split_patterns(tokenizer))
+    return re.compile("'\u017f") if contractions else None
+
+
+def gigatoken_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
+    """As `fastokens_routes`."""
     if tokenizer["model"].get("byte_fallback"):
         return None
     return re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNICODE_17) + "]")

@@ -2,6 +2,7 @@
 
     fastokens    exact on every code point where the gate admits it, bounded memory
     gigatoken    for SentencePiece-style BPE that fastokens refuses
+    memo         the reference behind a memory of its answers, where texts may be cut at spaces
     reference    everything else
 
 Speed is not measured to choose: another machine must choose the same. Calibration may veto the
@@ -18,15 +19,17 @@ import msgspec
 
 from tokenmill.encode.encodings import ENCODINGS, ranks_to_json
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.gate import fastokens_objection, gigatoken_objection
-from tokenmill.encode.routing import RoutedEngine, gigatoken_routes
+from tokenmill.encode.gate import Json, fastokens_objection, gigatoken_objection
+from tokenmill.encode.memo.locality import locality_objection
+from tokenmill.encode.routing import RoutedEngine, fastokens_routes, gigatoken_routes
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
-REFERENCE = "reference"
+MEMO, REFERENCE = "memo", "reference"
 MEASURED_VERSIONS = {"fastokens": "0.3.5", "gigatoken": "0.10.0"}
 """What the gate's lists and the table of code points were found with."""
-ENGINES = ("fastokens", "gigatoken", REFERENCE)
+OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
+ENGINES = (*OBJECTIONS, MEMO, REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
         from tokenmill.encode.sentencepiece import SentencePieceReference
 
         return SentencePieceReference(file, control_tokens)
+    if file.kind == "python":
+        from tokenmill.encode.python_tokenizer import PythonReference
+
+        return PythonReference(file, control_tokens)
     from tokenmill.encode.huggingface import HuggingFaceReference
 
     return HuggingFaceReference(file, control_tokens)
@@ -58,21 +65,10 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     Raises:
         UserError: `wanted` names an engine that is not installed or not exact for this tokenizer.
     """
-    objections = {}
-    json_data = tokenizer_json(file) if not (control_tokens and file.kind == "tiktoken") else None
-    tokenizer = msgspec.json.decode(json_data) if json_data else None
-    for name, objection in (
-        ("fastokens", fastokens_objection),
-        ("gigatoken", gigatoken_objection),
-    ):
-        if tokenizer is None:
-            objections[name] = f"{file.kind} tokenizers of this kind are the reference's"
-        elif importlib.util.find_spec(name) is None:
-            objections[name] = "it is not installed: pip install 'tokenmill[fast]'"
-        elif (version := importlib.metadata.version(name)) != MEASURED_VERSIONS[name]:
-            objections[name] = f"version {version} has not been measured"
-        elif found := objection(tokenizer):
-            objections[name] = found
+    data = None if control_tokens and file.kind == "tiktoken" else tokenizer_json(file)
+    tokenizer = msgspec.json.decode(data) if data else None
+    found = {name: _objection(name, file.kind, tokenizer, control_tokens) for name in ENGINES}
+    objections = {name: objection for name, objection in found.items() if objection}
     names = tuple(name for name in ENGINES if name not in objections)
     if wanted == "auto":
         return Candidates(names, objections)
@@ -84,6 +80,21 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
         hint = "--engine auto takes one that is exact"
         raise UserError(f"{wanted} is not exact for this tokenizer", why=why, hint=hint)
     return Candidates((wanted,), objections)
+
+
+def _objection(name: str, kind: str, tokenizer: Json | None, control_tokens: bool) -> str:
+    """Why an engine may not have a tokenizer; "" where it may."""
+    if name == REFERENCE:
+        return ""
+    if tokenizer is None or (name == MEMO and kind != "huggingface"):
+        return f"{kind} tokenizers of this kind are the reference's"
+    if name == MEMO:
+        return locality_objection(tokenizer, control_tokens)
+    if importlib.util.find_spec(name) is None:
+        return "it is not installed: pip install 'tokenmill[fast]'"
+    if (version := importlib.metadata.version(name)) != MEASURED_VERSIONS[name]:
+        return f"version {version} has not been measured"
+    return OBJECTIONS[name](tokenizer)
 
 
 def tokenizer_json(file: TokenizerFile) -> bytes | None:
@@ -116,14 +127,22 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
     data = tokenizer_json(file)
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
+    if name == MEMO:
+        from tokenmill.encode.memo.engine import MemoEngine
+
+        reference = load_reference(file, control_tokens)
+        return MemoEngine(reference, data, control_tokens, cache_bytes)
+    engine: Engine
+    tokenizer = msgspec.json.decode(data)
     if name == "fastokens":
         from tokenmill.encode.fastokens import FastokensEngine
 
-        return FastokensEngine(data, control_tokens)
-    from tokenmill.encode.gigatoken import GigatokenEngine
+        engine, routes = FastokensEngine(data, control_tokens), fastokens_routes(tokenizer)
+    else:
+        from tokenmill.encode.gigatoken import GigatokenEngine
 
-    engine = GigatokenEngine(data, control_tokens, cache_bytes)
-    routes = gigatoken_routes(msgspec.json.decode(data))
+        engine = GigatokenEngine(data, control_tokens, cache_bytes)
+        routes = gigatoken_routes(tokenizer)
     if not routes:
         return engine
     return RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,30 +14,38 @@ from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
+def load_processor(file: TokenizerFile) -> Any:
+    """The library's processor of a model.
+
+    Raises:
+        UserError: the library is not installed, or the file is no model.
+    """
+    try:
+        import sentencepiece
+    except ImportError as error:
+        hint = "pip install 'tokenmill[sentencepiece]'"
+        raise UserError("SentencePiece models need sentencepiece", hint=hint) from error
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(file.data)
+    except RuntimeError as error:
+        raise UserError("cannot load the tokenizer", where=file.origin, why=str(error)) from error
+    return processor
+
+
 class SentencePieceReference:
     """`sentencepiece.SentencePieceProcessor`. It has no way to match control tokens in text."""
 
     name = "sentencepiece"
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
-        try:
-            import sentencepiece
-        except ImportError as error:
-            hint = "pip install 'tokenmill[sentencepiece]'"
-            raise UserError("SentencePiece models need sentencepiece", hint=hint) from error
+        processor = load_processor(file)
         if control_tokens:
             raise UserError(
                 "SentencePiece never reads control tokens from text",
                 hint="leave --special-tokens at its default, text",
             )
         self.version = importlib.metadata.version("sentencepiece")
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            processor.LoadFromSerializedProto(file.data)
-        except RuntimeError as error:
-            raise UserError(
-                "cannot load the tokenizer", where=file.origin, why=str(error)
-            ) from error
         self._processor = processor
         size = processor.GetPieceSize()
         self.largest_id = size - 1

@@ -1,4 +1,7 @@
-"""The tokenizer as the user gives it: exact bytes, kind, and the configuration beside it."""
+"""The tokenizer as the user gives it: exact bytes, kind, and the configuration beside it.
+
+A Python object that is no file has a description for bytes, and comes along itself.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,13 @@ FILE_NAMES = {
     "huggingface": "tokenizer.json",
     "tiktoken": "tokenizer.tiktoken",
     "sentencepiece": "tokenizer.model",
+    "python": "tokenizer-python.json",
 }
 SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAME = "tokenizer_config.json"
+CONFIG_NAMES = (CONFIG_NAME, "config.json")
+TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken"]
+"""What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code."""
 MAX_TOKENIZER_BYTES = 1 << 28
 
 
@@ -27,14 +34,19 @@ class TokenizerFile:
     """A tokenizer's bytes and what they are."""
 
     kind: str
-    """huggingface, tiktoken or sentencepiece."""
+    """huggingface, tiktoken, sentencepiece or python."""
     data: bytes
+    """python only: a description, by which the object is known again."""
     encoding: str = ""
     """tiktoken only: the name in the table that gives pattern and special tokens."""
     config_data: bytes = b""
     origin: str = ""
     """Where it came from, for people."""
     config: dict[str, Any] = field(default_factory=dict)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    """python only: the object; None where a dataset's description was read."""
+    source: str = ""
+    """python only: what makes it once more in another process; "" for an object as it is."""
 
     @property
     def sha256(self) -> str:
@@ -42,15 +54,26 @@ class TokenizerFile:
         return hashlib.sha256(self.data + self.encoding.encode()).hexdigest()
 
 
-def load_tokenizer_file(spec: str, encoding: str = "") -> TokenizerFile:
-    """Load a file, a folder, or the name of a model on the Hub (through its local cache).
+def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> TokenizerFile:
+    """Load what names a tokenizer, or take a tokenizer object.
+
+    A name is a file, a folder, a model on the Hub (through its local cache), or
+    `python:module:name` for an object in a module of the user's own, or a callable there that
+    makes one. Objects of `tokenizers`, and fast ones of `transformers`, are as good as their files.
 
     Raises:
         UserError: there is no such tokenizer, or it is of a kind that cannot be used exactly.
     """
+    if not isinstance(spec, (str, Path)):
+        return _of_object(spec, encoding)
+    spec = str(spec)
+    if spec.startswith("python:"):
+        from tokenmill.encode.python_source import make_tokenizer
+
+        return _of_object(make_tokenizer(spec), encoding, source=spec)
     path = Path(spec).expanduser()
     if path.is_dir():
-        path = _file_in(path)
+        return _of_folder(path, encoding, origin=spec)
     if path.is_file():
         return _load(path, encoding, origin=spec)
     if (
@@ -58,9 +81,16 @@ def load_tokenizer_file(spec: str, encoding: str = "") -> TokenizerFile:
         and not spec.startswith((".", "/", "~"))
         and path.suffix not in SUFFIXES
     ):
-        return _load(_from_hub(spec), encoding, origin=spec)
+        return _from_hub(spec, encoding)
     hint = "give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name"
     raise UserError("there is no such tokenizer", where=spec, hint=hint)
+
+
+def tokenizer_name(spec: str | Path | object) -> str:
+    """How a tokenizer is called in a recipe: as the user named it, an object by its class."""
+    if isinstance(spec, (str, Path)):
+        return str(spec)
+    return f"<object of {type(spec).__module__}.{type(spec).__qualname__}>"
 
 
 def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFile:
@@ -69,37 +99,98 @@ def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFi
     return _load(path, encoding, origin=str(folder), kind=kind)
 
 
-def _file_in(folder: Path) -> Path:
+def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = "") -> TokenizerFile:
+    from tokenmill.encode.python_object import ROLES, TokenizerObject
+    from tokenmill.encode.python_source import describe
+
+    origin = origin or source or tokenizer_name(tokenizer)
+    if encoding:
+        raise UserError("--encoding is for tiktoken rank files only", where=origin)
+    backend = getattr(tokenizer, "backend_tokenizer", None) or tokenizer
+    if type(backend).__module__.partition(".")[0] == "tokenizers":
+        # Pretty, as files are: an object that was read from one then has the same digest.
+        data = backend.to_str(pretty=True).encode()
+        tokens = {f"{role}_token": getattr(tokenizer, f"{role}_token", None) for role in ROLES}
+        config = {key: str(token) for key, token in tokens.items() if token}
+        return TokenizerFile("huggingface", data, origin=origin, config=config)
+    asked = TokenizerObject(tokenizer)
+    return TokenizerFile(
+        "python",
+        describe(asked),
+        origin=origin,
+        config=asked.names(),
+        tokenizer=tokenizer,
+        source=source,
+    )
+
+
+def _of_folder(folder: Path, encoding: str, origin: str) -> TokenizerFile:
+    if found := _file_in(folder):
+        return _load(found, encoding, origin)
+    from tokenmill.encode.python_source import folder_source, make_tokenizer
+
+    source = folder_source(folder)
+    return _of_object(make_tokenizer(source), encoding, source, origin)
+
+
+def _file_in(folder: Path) -> Path | None:
+    """The file that is the tokenizer; None where transformers may make one of several files."""
     names = [*FILE_NAMES.values(), "spiece.model", "sentencepiece.bpe.model"]
     found = [folder / name for name in names if (folder / name).is_file()]
     found = found or sorted([*folder.glob("*.tiktoken"), *folder.glob("*.model")])
     if found:
         return found[0]
-    if (folder / CONFIG_NAME).is_file() and b"auto_map" in (folder / CONFIG_NAME).read_bytes():
-        raise UserError(
-            "the tokenizer is Python code of its own, which is never run",
-            where=str(folder),
-            hint="convert it to tokenizer.json in an environment that you trust",
-        )
-    raise UserError("the folder holds no tokenizer", where=str(folder), why="no tokenizer.json")
+    _refuse_code(folder)
+    if not any((folder / name).is_file() for name in CONFIG_NAMES):
+        raise UserError("the folder holds no tokenizer", where=str(folder), why="no tokenizer.json")
+    return None
 
 
-def _from_hub(name: str) -> Path:
+def _refuse_code(folder: Path) -> None:
+    for name in CONFIG_NAMES:
+        if (folder / name).is_file() and b"auto_map" in (folder / name).read_bytes():
+            raise UserError(
+                "the tokenizer is Python code of its own, which is never run",
+                where=str(folder),
+                hint="convert it to tokenizer.json in an environment that you trust",
+            )
+
+
+def _from_hub(name: str, encoding: str) -> TokenizerFile:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    failures = _hub_failures()
     try:
         path = Path(hf_hub_download(name, FILE_NAMES["huggingface"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+    except failures as error:
+        if folder := _hub_folder(name):
+            return _of_folder(folder, encoding, origin=name)
         why = str(error).splitlines()[0]
         hint = "check the name and the network, or download tokenizer.json and give its path"
         raise UserError("cannot get the tokenizer", where=name, why=why, hint=hint) from error
     for extra in (CONFIG_NAME, "special_tokens_map.json"):
         try:
             hf_hub_download(name, extra, revision=path.parent.name)
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError):
+        except failures:
             continue  # optional: many models have only one of them
-    return path
+    return _load(path, encoding, origin=name)
+
+
+def _hub_folder(name: str) -> Path | None:
+    """The files of a model's tokenizer that is no tokenizer.json, if it has a configuration."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    try:
+        revision = Path(hf_hub_download(name, CONFIG_NAME)).parent.name
+        return Path(snapshot_download(name, revision=revision, allow_patterns=TOKENIZER_PATTERNS))
+    except _hub_failures():
+        return None
+
+
+def _hub_failures() -> tuple[type[Exception], ...]:
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    return HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError
 
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
@@ -124,8 +215,13 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
 def _kind(path: Path, data: bytes) -> str:
     first_line = data.split(b"\n", 1)[0].split()
     if data.lstrip()[:1] == b"{":
-        if isinstance(_json_object(path).get("model"), dict):
+        content = _json_object(path)
+        if isinstance(content.get("model"), dict):
             return "huggingface"
+        if path.name == FILE_NAMES["python"]:
+            hint = "hand the tokenizer itself over: python:module:name"
+            why = "it describes a Python object, and cannot make it"
+            raise UserError("this is no tokenizer", where=str(path), why=why, hint=hint)
     elif len(first_line) == 2 and first_line[1].isdigit():  # Llama 3's is called tokenizer.model
         return "tiktoken"
     elif path.suffix == ".model" or data[:1] == b"\n":

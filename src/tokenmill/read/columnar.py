@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokenmill.errors import DataError, UserError
+from tokenmill.errors import TokenmillError, UserError
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, char_spans, column_value
+from tokenmill.read.hub.remote_file import BLOCK_BYTES, RemoteFile
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from tokenmill.read.sources import Source
 
@@ -26,21 +28,33 @@ BATCHES_PER_DECODE = 8
 """Parquet has a price for every call, so several batches are decoded at once and then sliced."""
 
 
-def row_group_bytes(path: Path) -> list[int]:
+def row_group_bytes(source: Source) -> list[int]:
     """Uncompressed bytes of each row group of a Parquet file, all columns together."""
     import pyarrow.parquet as pq
 
-    with _arrow_damage_named(path):
-        metadata = pq.ParquetFile(path).metadata
+    with _arrow_damage_named(source), source.open() as raw:
+        metadata = pq.read_metadata(raw)
         return [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
 
 
-def record_batch_bytes(path: Path) -> list[int]:
+def text_column_bytes(source: Source, fields: Fields) -> int:
+    """Uncompressed bytes of the text in a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with _arrow_damage_named(source), source.open() as raw:
+        metadata = pq.read_metadata(raw)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        columns = [group.column(i) for group in groups for i in range(metadata.num_columns)]
+        wanted = [column for column in columns if column.path_in_schema == fields.text]
+        return sum(column.total_uncompressed_size for column in wanted)
+
+
+def record_batch_bytes(source: Source) -> list[int]:
     """Bytes of each record batch of an Arrow file, all columns together."""
     import pyarrow as pa
 
-    with _arrow_damage_named(path):
-        reader = pa.ipc.open_file(path)
+    with _arrow_damage_named(source):
+        reader = pa.ipc.open_file(source.path)
         return [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
 
 
@@ -49,21 +63,19 @@ def schema_of(source: Source) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _arrow_damage_named(source.path):
+    with _arrow_damage_named(source), source.open() as raw:
         if source.format == "parquet":
-            return pq.read_schema(source.path)
-        if source.format == "arrow-file":
-            return pa.ipc.open_file(source.path).schema
-        with pa.OSFile(str(source.path)) as file:
-            return pa.ipc.open_stream(file).schema
+            return pq.read_schema(raw)
+        open_arrow = pa.ipc.open_file if source.format == "arrow-file" else pa.ipc.open_stream
+        return open_arrow(raw).schema
 
 
 def check_schema(source: Source, fields: Fields) -> None:
     """Raise a UserError where a field is missing, or the text is not a column of strings."""
-    _check_columns(schema_of(source), source.path, fields)
+    _check_columns(schema_of(source), source, fields)
 
 
-def _check_columns(schema: pa.Schema, path: Path, fields: Fields) -> None:
+def _check_columns(schema: pa.Schema, source: Source, fields: Fields) -> None:
     import pyarrow as pa
 
     for name in (fields.text, *fields.extra):
@@ -72,7 +84,7 @@ def _check_columns(schema: pa.Schema, path: Path, fields: Fields) -> None:
             if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
                 raise UserError(
                     f"there is no column {name!r}",
-                    where=str(path),
+                    where=source.where,
                     why=f"the columns are {', '.join(schema.names)}",
                     hint="name the right one with --text-field, --id-field, --keep or --no-loss",
                 )
@@ -80,7 +92,7 @@ def _check_columns(schema: pa.Schema, path: Path, fields: Fields) -> None:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if name == fields.text and not (_is_stringlike(kind) or pa.types.is_null(kind)):
             why = f"its type is {kind}, not a string"
-            raise UserError(f"column {name!r} holds no text", where=str(path), why=why)
+            raise UserError(f"column {name!r} holds no text", where=source.where, why=why)
 
 
 def iter_record_batches(
@@ -95,41 +107,82 @@ def iter_record_batches(
     `raw` is the opened file, for a caller that wants to know how far it was read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with _arrow_damage_named(source.path):
+    with contextlib.ExitStack() as opened, _arrow_damage_named(source):
+        if raw is None and source.streamed:
+            raw = opened.enter_context(source.open())
         if source.format == "parquet":
-            file = pq.ParquetFile(raw or source.path)
-            _check_columns(file.schema_arrow, source.path, fields)
-            groups = range(file.metadata.num_row_groups) if groups is None else groups
-            counts = [file.metadata.row_group(i).num_rows for i in range(groups.stop)]
-            num_bytes = sum(file.metadata.row_group(i).total_byte_size for i in groups)
-            decoded_bytes = batch_bytes * BATCHES_PER_DECODE
-            rows = max(sum(counts[groups.start :]) * decoded_bytes // max(num_bytes, 1), 1)
-            row = sum(counts[: groups.start])
-            batches = file.iter_batches(
-                batch_size=rows,
-                row_groups=groups,
-                columns=[fields.text, *fields.extra],
-                use_threads=False,
-            )
+            row, batches = _parquet_batches(source, fields, groups, batch_bytes, raw)
         elif source.format == "arrow-file":
             reader = pa.ipc.open_file(raw or source.path)
-            _check_columns(reader.schema, source.path, fields)
+            _check_columns(reader.schema, source, fields)
             groups = range(reader.num_record_batches) if groups is None else groups
             row = sum(reader.get_batch(i).num_rows for i in range(groups.start))
             batches = (reader.get_batch(i) for i in groups)
         else:
             stream = raw or pa.OSFile(str(source.path))
-            row, batches = 0, _stream_batches(stream, source.path, fields)
+            row, batches = 0, _stream_batches(stream, source, fields)
         for batch in batches:
             for piece in _sliced(batch, batch_bytes):
                 yield row, piece
                 row += piece.num_rows
 
 
+def _parquet_batches(
+    source: Source,
+    fields: Fields,
+    groups: range | None,
+    batch_bytes: int,
+    raw: BinaryIO | RemoteFile | None,
+) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """The first row of some row groups, and the record batches of all their rows."""
+    import pyarrow.parquet as pq
+
+    decoded_bytes = batch_bytes * BATCHES_PER_DECODE
+    # 0: a column of a row group in one read. Who wants little of a distant file fetches little.
+    block_bytes = min(decoded_bytes, BLOCK_BYTES) if source.streamed else 0
+    file = pq.ParquetFile(
+        raw or source.path, buffer_size=block_bytes, pre_buffer=not source.streamed
+    )
+    _check_columns(file.schema_arrow, source, fields)
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups) if groups is None else groups
+    if isinstance(raw, RemoteFile):
+        raw.read_ahead(column_ranges(metadata, groups, fields), block_bytes)
+    counts = [metadata.row_group(i).num_rows for i in range(groups.stop)]
+    num_bytes = sum(metadata.row_group(i).total_byte_size for i in groups)
+    rows = max(sum(counts[groups.start :]) * decoded_bytes // max(num_bytes, 1), 1)
+    batches = file.iter_batches(
+        batch_size=rows,
+        row_groups=groups,
+        columns=[fields.text, *fields.extra],
+        use_threads=False,
+    )
+    return sum(counts[: groups.start]), batches
+
+
+def column_ranges(
+    metadata: pq.FileMetaData, groups: range, fields: Fields
+) -> list[list[tuple[int, int]]]:
+    """The bytes [start, stop) of each wanted column in each row group.
+
+    Parquet format, "ColumnMetaData": a column begins with its dictionary page where it has one.
+    """
+    wanted = (fields.text, *fields.extra)
+    columns: dict[str, list[tuple[int, int]]] = {}
+    for group in groups:
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(group).column(index)
+            path = column.path_in_schema
+            if any(f"{path}.".startswith(f"{name}.") for name in wanted):
+                start = column.dictionary_page_offset or column.data_page_offset
+                ranges = columns.setdefault(path, [])
+                ranges.append((start, start + column.total_compressed_size))
+    return list(columns.values())
+
+
 def _stream_batches(
-    file: BinaryIO | pa.NativeFile, path: Path, fields: Fields
+    file: BinaryIO | pa.NativeFile, source: Source, fields: Fields
 ) -> Iterator[pa.RecordBatch]:
     """The batches of an Arrow stream, which must end with its end mark and nothing after it.
 
@@ -138,13 +191,13 @@ def _stream_batches(
     import pyarrow as pa
 
     reader = pa.ipc.open_stream(file)
-    _check_columns(reader.schema, path, fields)
+    _check_columns(reader.schema, source, fields)
     yield from reader
     file.seek(file.tell() - len(_END_OF_STREAM))
     if file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-        raise damaged(path, "the Arrow stream is cut off: it has no end mark")
+        raise damaged(source.where, "the Arrow stream is cut off: it has no end mark")
     if file.read(1):
-        raise damaged(path, "something follows the end of the Arrow stream")
+        raise damaged(source.where, "something follows the end of the Arrow stream")
 
 
 def parse_record_batch(
@@ -291,16 +344,16 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def _arrow_damage_named(path: Path) -> Iterator[None]:
+def _arrow_damage_named(source: Source) -> Iterator[None]:
     import pyarrow as pa
 
     try:
         yield
-    except DataError:
+    except TokenmillError:
         raise
     except (pa.ArrowInvalid, pa.ArrowException) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged(source.where, str(error)) from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise damaged(path, str(error)) from error
+        raise damaged(source.where, str(error)) from error

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tokenmill.errors import DamagedInputError, DataError, InternalError
+from tokenmill.errors import DamagedInputError, InternalError, TokenmillError
 
 SNIFF_BYTES = 4096
 
@@ -33,15 +33,8 @@ def compression_of(head: bytes) -> str:
 
 
 @contextmanager
-def open_decompressed(path: Path, compression: str) -> Iterator[BinaryIO]:
-    """A stream of the decompressed bytes of a file (see `decompressed`)."""
-    with open(path, "rb") as raw, decompressed(raw, path, compression) as stream:
-        yield stream
-
-
-@contextmanager
-def decompressed(raw: BinaryIO, path: Path, compression: str) -> Iterator[BinaryIO]:
-    """The decompressed bytes of `raw`: every member, every frame, and an error at damage.
+def decompressed(raw: BinaryIO, path: Path | str, compression: str) -> Iterator[BinaryIO]:
+    """A stream of the decompressed bytes of `raw`: every member, every frame, or an error.
 
     Raises:
         DamagedInputError: the file is truncated or damaged (raised while reading).
@@ -120,7 +113,7 @@ class _Streams(io.RawIOBase):
 
 
 @contextmanager
-def _damage_named(path: Path, compression: str) -> Iterator[None]:
+def _damage_named(path: Path | str, compression: str) -> Iterator[None]:
     import lzma
     import zlib
 
@@ -128,7 +121,7 @@ def _damage_named(path: Path, compression: str) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
         io_failure = isinstance(error, OSError) and error.errno is not None
-        if compression == "none" or io_failure or isinstance(error, DataError):
+        if compression == "none" or io_failure or isinstance(error, TokenmillError):
             raise
         raise damaged(path, f"{compression}: {error}") from error
     except Exception as error:
@@ -137,7 +130,7 @@ def _damage_named(path: Path, compression: str) -> Iterator[None]:
         raise damaged(path, f"{compression}: {error}") from error
 
 
-def damaged(path: Path, why: str) -> DamagedInputError:
+def damaged(path: Path | str, why: str) -> DamagedInputError:
     """The error for a file whose bytes are not what its format promises."""
     return DamagedInputError(
         "an input file is damaged",

@@ -6,14 +6,14 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from tokenmill.errors import StorageError
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import iter_record_batches, parse_record_batch, text_bytes
-from tokenmill.read.compression import open_decompressed
+from tokenmill.read.compression import decompressed
 from tokenmill.read.fields import Fields
 from tokenmill.read.jsonl import JsonlParser
 from tokenmill.read.sources import Source
@@ -108,15 +108,17 @@ def delimiter_of(source: Source, fields: Fields) -> bytes:
 
 
 def _respooled(source: Source, spool: Spool) -> Source:
-    status = spool.path.stat()
-    return Source(source.index, source.name, spool.path, status.st_size, 0, "arrow-stream", "none")
+    return replace(source, path=spool.path, format="arrow-stream", streamed=False)
 
 
 @contextmanager
 def _open(source: Source, spool: Spool | None) -> Iterator[BinaryIO]:
-    path, compression = (spool.path, "none") if spool else (source.path, source.compression)
-    with open_decompressed(path, compression) as stream:
-        if compression == "none" and hasattr(os, "posix_fadvise"):
+    compression = "none" if spool else source.compression
+    with (
+        open(spool.path, "rb") if spool else source.open() as raw,
+        decompressed(raw, source.where, compression) as stream,
+    ):
+        if compression == "none" and not source.streamed and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         yield stream
 
@@ -132,13 +134,13 @@ def source_errors(source: Source) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 "no room to spool a decompressed part of an input",
-                where=str(source.path),
+                where=source.where,
                 why=str(error.strerror),
                 hint="free some space and run the same command again: it resumes",
             ) from error
         raise StorageError(
             "cannot read an input",
-            where=str(source.path),
+            where=source.where,
             why=error.strerror or str(error),
             hint="bring the file back unchanged and run the same command again: it resumes",
         ) from error

@@ -29,10 +29,12 @@ def feed_stream(
     fields: Fields,
     folder: Path,
     wanted: Callable[[str], bool],
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Unit, Spool | None]]:
     """Yield every unit of a stream with its spool file, or with None where it is not `wanted`.
 
-    The caller removes the spool files. A unit ends with the first record that reaches
+    The caller removes the spool files. `check` is called now and then while a server is waited for,
+    and may raise. A unit ends with the first record that reaches
     `stream.unit_bytes` decompressed bytes since the unit began.
 
     Raises:
@@ -45,7 +47,7 @@ def feed_stream(
 
     cut = _cut_columnar if source.format in COLUMNAR_FORMATS else _cut_bytes
     first = consumed = 0
-    with source_errors(source), open(source.path, "rb") as raw:
+    with source_errors(source), source.open(check) as raw:
         source.require_unchanged()
         pieces = cut(raw, stream, source, fields, spool_path)
         for part, (size, spooled) in enumerate(pieces):
@@ -65,7 +67,7 @@ def _cut_bytes(
     writer: BinaryIO | None = None
     path: Path | None = None
     with (
-        decompressed(raw, source.path, source.compression) as plain,
+        decompressed(raw, source.where, source.compression) as plain,
         _closing(lambda: writer),
     ):
         for _, block in iter_blocks(plain, 0, None, delimiter_of(source, fields), PIECE_BYTES):

@@ -4,7 +4,7 @@
     Parquet, Arrow files                      runs of row groups or record batches
     small files                               several whole files together
     large compressed files, Arrow streams,    a stream: read once by one process, and cut at the
-    huge row groups                           record after every `unit_bytes` decompressed bytes
+    huge row groups, streamed files           record after every `unit_bytes` decompressed bytes
 
 The number of workers never enters, so neither do they enter what is written.
 """
@@ -23,6 +23,8 @@ from tokenmill.read.sources import Source
 
 MIN_UNIT_BYTES = 32 << 20
 MAX_UNIT_BYTES = 512 << 20
+SLOW_UNIT_BYTES = 1 << 20
+"""A tokenizer in Python may take ten seconds for it: what a kill costs, and what is shared out."""
 MAX_SHARDS = 4096
 
 
@@ -65,10 +67,13 @@ def decompressed_bytes(source: Source) -> int:
     return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
 
 
-def choose_unit_bytes(sources: Sequence[Source]) -> int:
-    """A power of two from 32 to 512 MiB that keeps the dataset at about 4,096 shards."""
+def choose_unit_bytes(sources: Sequence[Source], *, slow: bool = False) -> int:
+    """A power of two from 32 to 512 MiB that keeps the dataset at about 4,096 shards.
+
+    For `slow` tokenizers, from 1 MiB.
+    """
     total = sum(map(decompressed_bytes, sources))
-    unit_bytes = MIN_UNIT_BYTES
+    unit_bytes = min(SLOW_UNIT_BYTES, MIN_UNIT_BYTES) if slow else MIN_UNIT_BYTES
     while unit_bytes < MAX_UNIT_BYTES and total > unit_bytes * MAX_SHARDS:
         unit_bytes *= 2
     return unit_bytes
@@ -82,10 +87,13 @@ def cut_units(
     group_bytes = 0
     for source in sources:
         size = decompressed_bytes(source)
-        if group and (size >= unit_bytes or group_bytes + size > unit_bytes):
+        alone = size >= unit_bytes or source.streamed
+        if group and (alone or group_bytes + size > unit_bytes):
             yield _group_unit(group)
             group, group_bytes = [], 0
-        if size < unit_bytes:
+        if source.streamed:
+            yield Stream(source.index, unit_bytes)
+        elif not alone:
             group.append(source)
             group_bytes += size
         elif source.format in ("parquet", "arrow-file"):
@@ -122,7 +130,7 @@ def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
     """Runs of row groups of about `unit_bytes`; a file with a huge one is read as a stream."""
     try:
         size_of = row_group_bytes if source.format == "parquet" else record_batch_bytes
-        sizes = size_of(source.path)
+        sizes = size_of(source)
     except DamagedInputError:
         yield _group_unit([source])  # the unit that reads the file reports the damage
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,19 +12,23 @@ import numpy as np
 from tokenmill.encode.engine import Reference
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.read.documents import Reader
-from tokenmill.read.sources import Source
+from tokenmill.read.hub.client import recorded_file
+from tokenmill.read.hub.inputs import HubAccess, HubInput, locate
+from tokenmill.read.sources import Source, hub_source
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
-from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.manifest import Run
 
 BATCH_BYTES = 1 << 20
 
 
-def compare_with_sources(dataset: Dataset, sample: float, advance: Advance) -> int:
+def compare_with_sources(
+    dataset: Dataset, reference: Reference, sample: float, advance: Advance
+) -> int:
     """Every document of the sources must be in the dataset, in order, with the reference's ids.
 
     `sample` is the share of documents that is encoded again; places are compared for all.
@@ -33,8 +38,8 @@ def compare_with_sources(dataset: Dataset, sample: float, advance: Advance) -> i
         VerificationError: a document differs, is missing, or should not be there.
         UserError: a source is no longer where it was, or has another size.
     """
-    comparison = _Comparison(dataset, open_reference(dataset), sample)
-    sources = find_again(dataset)
+    comparison = _Comparison(dataset, reference, sample)
+    sources = find_again(dataset, advance)
     read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     reader = Reader(sources, read.fields, BATCH_BYTES)
     total = sum(source.num_bytes for source in sources)
@@ -54,11 +59,16 @@ def compare_with_sources(dataset: Dataset, sample: float, advance: Advance) -> i
     return comparison.num_encoded
 
 
-def find_again(dataset: Dataset) -> list[Source]:
-    """The sources of a dataset, where the build read them."""
+def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
+    """The sources of a dataset, where the build read them; files of the Hub at their commits."""
     sources = []
-    paths = stored_run(dataset).inputs
-    for index, (entry, name) in enumerate(zip(dataset.manifest.sources, paths, strict=True)):
+    run = stored_run(dataset)
+    on_hub = iter(_hub_inputs(dataset, run, advance))
+    for index, (entry, name) in enumerate(zip(dataset.manifest.sources, run.inputs, strict=True)):
+        if entry.origin is not msgspec.UNSET:
+            source = hub_source(index, next(on_hub), entry.format)
+            sources.append(replace(source, format=entry.format, compression=entry.compression))
+            continue
         path = Path(name)
         status = path.stat() if path.is_file() else None
         if status is None or status.st_size != entry.bytes:
@@ -82,6 +92,43 @@ def find_again(dataset: Dataset) -> list[Source]:
             )
         )
     return sources
+
+
+class _InputIdentity(msgspec.Struct):
+    etag: str = ""
+
+
+class _Identity(msgspec.Struct):
+    inputs: list[_InputIdentity]
+
+
+def _hub_inputs(dataset: Dataset, run: Run, advance: Advance) -> list[HubInput]:
+    """The sources that came from the Hub, downloaded again where they are not where they were.
+
+    They go to the library's own cache: a dataset that was made elsewhere names no folder to write.
+    """
+    try:
+        identity = msgspec.convert(run.identity, _Identity)
+    except msgspec.ValidationError as error:
+        where = str(dataset.folder)
+        raise VerificationError("run.json names no inputs", where=where, why=str(error)) from error
+    found, lost = [], []
+    for entry, name, known in zip(
+        dataset.manifest.sources, run.inputs, identity.inputs, strict=True
+    ):
+        if entry.origin is msgspec.UNSET:
+            continue
+        file, path = recorded_file(entry.origin, entry.bytes, known.etag), Path(name)
+        kept = path.is_file() and path.stat().st_size == entry.bytes
+        found.append(HubInput(file, path if kept else None))
+        lost += [] if kept else [file]
+    streamed = dataset.manifest.policies["read"].get("streaming", False)
+    access = HubAccess(
+        "stream" if streamed else "download",
+        listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
+    )
+    again = iter(locate(lost, access) if lost else [])
+    return [each if each.path else next(again) for each in found]
 
 
 class _Comparison:

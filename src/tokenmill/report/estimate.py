@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from dataclasses import dataclass
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.selection import load_engine
 from tokenmill.errors import DataError, EngineError, UserError
+from tokenmill.read.columnar import text_column_bytes
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
 from tokenmill.read.documents import Reader
+from tokenmill.read.fields import Fields
+from tokenmill.read.hub.inputs import HubAccess
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
@@ -46,13 +50,15 @@ class Estimate:
     eos_id: int
 
 
-def estimate(recipe: Recipe) -> Estimate:
+def estimate(recipe: Recipe, tokenizer: object = None) -> Estimate:
     """Encode a sample of at most about 12 MB and extrapolate; writes nothing.
+
+    `tokenizer` is an object to encode with, which the recipe can only name.
 
     Raises:
         UserError: the recipe cannot be carried out, as a build would say.
     """
-    prepared = prepare(recipe)
+    prepared = prepare(recipe, tokenizer, HubAccess("sample", recipe.resources.cache_dir))
     resources = prepared.resources
     started = time.perf_counter()
     batches = list(sample_batches(prepared))
@@ -66,7 +72,8 @@ def estimate(recipe: Recipe) -> Estimate:
     tokens = len(encoder.encode(texts).ids)
     encode_seconds = time.perf_counter() - started
     sample_bytes = sum(int(batch.record_bytes.sum()) for batch in batches)
-    total = sum(map(_decompressed_bytes, prepared.sources))
+    sizes = _decompressed_sizes(prepared.sources, recipe.read.fields)
+    total = sum(sizes)
     scale = total / max(sample_bytes, 1)
     documents = round(len(texts) * scale)
     tokens = round((tokens + len(texts) * (len(prepared.boundary.prefix) + 1)) * scale)
@@ -87,7 +94,7 @@ def estimate(recipe: Recipe) -> Estimate:
         documents=documents,
         tokens=tokens,
         disk_bytes=tokens * item_bytes + documents * per_document,
-        shards=_num_shards(prepared),
+        shards=_num_shards(prepared, sizes),
         seconds=START_SECONDS + work / resources.num_workers,
         memory_bytes=resources.memory_bytes,
         sample_documents=len(texts),
@@ -100,11 +107,16 @@ def estimate(recipe: Recipe) -> Estimate:
 
 
 def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
-    """The first megabyte of some sources; for large plain files, further ones from inside."""
+    """The first megabyte of some sources; for large plain files, further ones from inside.
+
+    Of Python tokenizers, 64 KiB in place of a megabyte.
+    """
     sources = [source for source in prepared.sources if source.num_bytes]
     chosen = sources[:: max(len(sources) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
     places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
-    reader = Reader(prepared.sources, prepared.recipe.read.fields, SAMPLE_BYTES)
+    slow = prepared.file.kind == "python"
+    num_bytes = prepared.batch_bytes if slow else SAMPLE_BYTES
+    reader = Reader(prepared.sources, prepared.recipe.read.fields, num_bytes)
     for source in chosen:
         for extent in _extents(source, places):
             try:
@@ -135,14 +147,28 @@ def _first_encoder(prepared: Preparation) -> tuple[Encoder, str]:
     raise UserError("no engine can encode this tokenizer")
 
 
-def _decompressed_bytes(source: Source) -> int:
+def _decompressed_sizes(sources: Sequence[Source], fields: Fields) -> list[int]:
+    """Size of every source in records; of those that are read over the network, some are asked and
+    the others taken to be like them.
+    """
+    distant = [source for source in sources if source.streamed]
+    asked = distant[:: max(len(distant) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
+    known = {source.index: _decompressed_bytes(source, fields) for source in asked}
+    ratio = sum(known.values()) / max(sum(source.num_bytes for source in asked), 1)
+    return [
+        round(source.num_bytes * ratio) if source.streamed else _decompressed_bytes(source, fields)
+        for source in sources
+    ]
+
+
+def _decompressed_bytes(source: Source, fields: Fields) -> int:
     """Size of a source in records: known for plain files, else from how its start decompresses."""
     if source.compression == "none":
-        return source.num_bytes if source.format in ("jsonl", "text") else _text_bytes(source)
+        return _text_bytes(source, fields) if source.format == "parquet" else source.num_bytes
     try:
         with (
-            open(source.path, "rb") as raw,
-            decompressed(raw, source.path, source.compression) as stream,
+            source.open() as raw,
+            decompressed(raw, source.where, source.compression) as stream,
         ):
             size = len(read_exactly(stream, 4 * SAMPLE_BYTES))
             consumed = min(raw.tell(), source.num_bytes)
@@ -151,22 +177,23 @@ def _decompressed_bytes(source: Source) -> int:
     return round(source.num_bytes * size / max(consumed, 1))
 
 
-def _text_bytes(source: Source) -> int:
-    """Uncompressed bytes of the columns of a Parquet or Arrow file."""
-    if source.format != "parquet":
+def _text_bytes(source: Source, fields: Fields) -> int:
+    """What the text of a Parquet file becomes, whatever else is in the file."""
+    try:
+        return text_column_bytes(source, fields)
+    except DataError:
         return source.num_bytes
-    from tokenmill.read.columnar import row_group_bytes
-
-    return sum(row_group_bytes(source.path))
 
 
-def _num_shards(prepared: Preparation) -> int:
+def _num_shards(prepared: Preparation, sizes: Sequence[int]) -> int:
     sources: Sequence[Source] = prepared.sources
-    unit_bytes = choose_unit_bytes(sources)
-    count = 0
+    unit_bytes = choose_unit_bytes(sources, slow=prepared.file.kind == "python")
+    count = kept_bytes = 0
     for item in cut_units(sources, prepared.recipe.read.fields, unit_bytes):
         if isinstance(item, Unit):
             count += 1
+        elif sources[item.source].streamed and not prepared.recipe.read.streaming:
+            kept_bytes += sizes[item.source]  # a build keeps them, and cuts them as local files
         else:
-            count += max(round(_decompressed_bytes(sources[item.source]) / unit_bytes), 1)
-    return count
+            count += max(round(sizes[item.source] / unit_bytes), 1)
+    return count + math.ceil(kept_bytes / unit_bytes)

@@ -35,14 +35,17 @@ class DocumentView:
     pieces: list[Piece]
 
 
-def view_document(folder: str | Path, number: int) -> DocumentView:
+def view_document(folder: str | Path, number: int, tokenizer: object = None) -> DocumentView:
     """Document `number` of a dataset, counted from 0.
 
+    `tokenizer` is the Python tokenizer that encoded, or `python:module:name`; every other is in the
+    dataset.
+
     Raises:
-        UserError: there is no such document.
+        UserError: there is no such document, or a Python tokenizer is needed, or is another one.
     """
     dataset = Dataset(folder)
-    return _view(dataset, open_reference(dataset), number)
+    return _view(dataset, open_reference(dataset, tokenizer), number)
 
 
 def _view(dataset: Dataset, reference: Reference, number: int) -> DocumentView:
@@ -56,9 +59,13 @@ def _view(dataset: Dataset, reference: Reference, number: int) -> DocumentView:
     return DocumentView(number, shard.path("bin").name, facts, len(ids), pieces)
 
 
-def edge_views(dataset: Dataset) -> Iterator[tuple[int, str, str]]:
-    """Yield (document, first tokens, last tokens) of the first and the last document, decoded."""
-    reference = open_reference(dataset)
+def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int, str, str]]:
+    """Yield (document, first tokens, last tokens) of the first and the last document, decoded.
+
+    Without the Python tokenizer that encoded, tokens are shown by their ids.
+    """
+    missing = dataset.manifest.tokenizer.kind == "python" and tokenizer is None
+    reference = None if missing else open_reference(dataset, tokenizer)
     for number in dict.fromkeys([0, dataset.num_documents - 1]):
         shard, index = dataset.locate(number)
         ids = shard.document(index).tolist()
@@ -66,7 +73,7 @@ def edge_views(dataset: Dataset) -> Iterator[tuple[int, str, str]]:
         yield number, _spelled(reference, first), _spelled(reference, last)
 
 
-def _spelled(reference: Reference, ids: list[int]) -> str:
+def _spelled(reference: Reference | None, ids: list[int]) -> str:
     """The text of some ids; a control token that decodes to nothing is shown by its id."""
-    text = reference.decode(ids)
+    text = reference.decode(ids) if reference else ""
     return text if text or not ids else "".join(f"<id {token}>" for token in ids)

@@ -56,14 +56,16 @@ class SequenceView:
     segments: list[SegmentView]
 
 
-def view_sequence(dataset: Dataset, plan: Plan, sequence: int) -> SequenceView:
-    """A sequence of a plan, counted from 0.
+def view_sequence(
+    dataset: Dataset, plan: Plan, sequence: int, tokenizer: object = None
+) -> SequenceView:
+    """A sequence of a plan, counted from 0; `tokenizer` is a Python one that encoded.
 
     Raises:
-        UserError: there is no such sequence.
+        UserError: there is no such sequence, or a Python tokenizer is needed, or is another one.
     """
     plan.segments(sequence)  # refuses one that is not there
-    reference, reader = open_reference(dataset), RowReader(dataset, plan)
+    reference, reader = open_reference(dataset, tokenizer), RowReader(dataset, plan)
     chosen = np.array([sequence])
     row_length = int(row_lengths(token_counts(plan, chosen), reader.options)[0])
     rows, layout = reader.read_layout(chosen, row_length)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from tokenmill.encode.python_tokenizer import PythonReference
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.records import Advance
 from tokenmill.run.stored_reference import open_reference
@@ -36,6 +37,8 @@ class Verification:
     plans: int = 0
     compared_documents: int = 0
     """Documents that the reference encoded again from the sources."""
+    decoded_documents: int = 0
+    """A sample; none where a Python tokenizer cannot decode, or was not handed over."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -45,15 +48,17 @@ def verify(
     sample: float = 1.0,
     against_sources: bool = False,
     plans: Sequence[str | Path] = (),
+    tokenizer: object = None,
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
     """Check a dataset and its plans, with those in the folders `plans` as well.
 
-    `sample` is the share of token blocks and of documents that is looked at.
+    `sample` is the share of token blocks and of documents that is looked at. `tokenizer` is the
+    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset.
 
     Raises:
         VerificationError: something differs; the message lists what.
-        UserError: there is no dataset.
+        UserError: there is no dataset, or its Python tokenizer is needed, or is another one.
     """
     dataset = Dataset(folder)
     result = Verification(dataset)
@@ -65,10 +70,9 @@ def verify(
     for index, shard in enumerate(dataset.shards):
         _collect(result, _check_shard, result, shard)
         advance("shards", index + 1, len(dataset.shards))
-    if not result.problems:
-        _collect(result, _check_decoding, dataset)
-    if against_sources and not result.problems:
-        _collect(result, _compare, result, sample, advance)
+    missing = dataset.manifest.tokenizer.kind == "python" and tokenizer is None
+    if not result.problems and (against_sources or not missing):
+        _collect(result, _check_with_reference, result, tokenizer, against_sources, sample, advance)
     if result.problems:
         raise _all_problems(result)
     if names := [*plan_names(dataset), *plans]:
@@ -197,15 +201,19 @@ def _check_shard(result: Verification, shard: Shard) -> None:
     result.tokens += len(ids)
 
 
-def _compare(result: Verification, sample: float, advance: Advance) -> None:
-    from tokenmill.report.comparison import compare_with_sources
+def _check_with_reference(
+    result: Verification, tokenizer: object, against_sources: bool, sample: float, advance: Advance
+) -> None:
+    """Decode some documents; encode those of the sources again where that is asked for."""
+    dataset = result.dataset
+    reference = open_reference(dataset, tokenizer)
+    if not isinstance(reference, PythonReference) or reference.can_decode:
+        step = max(dataset.num_documents // NUM_DECODED, 1)
+        for number in range(0, dataset.num_documents, step):
+            shard, index = dataset.locate(number)
+            reference.decode(shard.document(index).tolist())
+            result.decoded_documents += 1
+    if against_sources:
+        from tokenmill.report.comparison import compare_with_sources
 
-    result.compared_documents = compare_with_sources(result.dataset, sample, advance)
-
-
-def _check_decoding(dataset: Dataset) -> None:
-    reference = open_reference(dataset)
-    step = max(dataset.num_documents // NUM_DECODED, 1)
-    for number in range(0, dataset.num_documents, step):
-        shard, index = dataset.locate(number)
-        reference.decode(shard.document(index).tolist())
+        result.compared_documents = compare_with_sources(dataset, reference, sample, advance)

@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tokenmill.encode.calibration import Exam, adversarial_texts
+from tokenmill.encode.fingerprint import fingerprint_of
+from tokenmill.encode.python_tokenizer import PythonReference
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
+from tokenmill.read.hub.download import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.local import Fleet, run_tasks
-from tokenmill.run.preparation import Preparation, identity_of, prepare, versions
+from tokenmill.run.fleet import Fleet
+from tokenmill.run.limits import crossing, receipts_in_order
+from tokenmill.run.local import run_tasks
+from tokenmill.run.preparation import Preparation, hub_access, identity_of, prepare, versions
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import (
     describe_sources,
@@ -63,6 +68,7 @@ class BuildEvents:
     on_prepared: Callable[[Preparation], None] = lambda prepared: None
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
+    on_download: DownloadListener = lambda progress: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +84,21 @@ class BuildReport:
 
 
 def build(
-    recipe: Recipe, *, overwrite: bool = False, events: BuildEvents | None = None
+    recipe: Recipe,
+    *,
+    tokenizer: object = None,
+    overwrite: bool = False,
+    events: BuildEvents | None = None,
 ) -> BuildReport:
     """Build a dataset, or resume one: units that have a receipt are not run again.
+
+    `tokenizer` is an object to encode with, which the recipe can only name.
 
     Raises:
         TokenmillError: see `tokenmill.errors`; running the same call again resumes.
     """
     events = events or BuildEvents()
-    report = _build_dataset(recipe, overwrite, events)
+    report = _build_dataset(recipe, tokenizer, overwrite, events)
     if recipe.pack.sequence_length is not None:
         from tokenmill.run.packing import (
             pack_subsets,  # loads a compiler, which encoding does without
@@ -96,11 +108,13 @@ def build(
     return report
 
 
-def _build_dataset(recipe: Recipe, overwrite: bool, events: BuildEvents) -> BuildReport:
+def _build_dataset(
+    recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents
+) -> BuildReport:
     workspace = Workspace(Path(recipe.out))
     check_output(workspace.out)
     with Fleet(choose_resources(recipe.resources)) as fleet:
-        prepared = prepare(recipe)
+        prepared = prepare(recipe, tokenizer, hub_access(recipe, events.on_download))
         with locked(workspace):
             if overwrite:
                 workspace.remove_dataset()
@@ -156,10 +170,11 @@ class _Build:
         board = self._board()
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(self._exam)
+            fingerprint = background.submit(fingerprint_of, self.prepared.file)
             engine = self._encode_with_best_engine(board, exam)
         self._apply_limit(board, engine, exam)
         receipts = self._final_receipts()
-        return self._publish(receipts, board, engine)
+        return self._publish(receipts, board, engine, fingerprint.result().value)
 
     def _record_attempt(self) -> None:
         """Remember when this attempt began, and the options that attempts may differ in."""
@@ -168,6 +183,7 @@ class _Build:
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "workers": self.prepared.resources.num_workers,
             "memory_bytes": self.prepared.resources.memory_bytes,
+            "recycled_workers": 0,
             **msgspec.to_builtins(recipe.limits),
         }
         self.state["attempts"] = [*self.state.get("attempts", []), attempt]
@@ -182,9 +198,14 @@ class _Build:
 
     def _exam(self) -> Exam:
         prepared = self.prepared
-        texts = adversarial_texts(prepared.reference.special_tokens) + prepared.sample
-        self.num_calibrated = len(texts)
-        return Exam(texts, prepared.reference.encode(texts))
+        reference = prepared.reference
+        texts = adversarial_texts(reference.special_tokens) + prepared.sample
+        if isinstance(reference, PythonReference):
+            exam = reference.examine(texts)
+        else:
+            exam = Exam(texts, reference.encode(texts))
+        self.num_calibrated = len(exam.texts)
+        return exam
 
     def _encode_with_best_engine(self, board: ProgressBoard, exam: Future[Exam]) -> str:
         """Encode everything; where calibration vetoes an engine, the next one takes over."""
@@ -208,6 +229,7 @@ class _Build:
             session = self._session(board, engine, exam, Limit())
             wanted = lambda key: key not in self.receipts  # noqa: E731
             run_tasks(session, self._tasks(wanted), self.fleet)
+            self._count_recycled(session)
             if not session.damaged or self._crossing() is not None:
                 return  # damage behind the limit is not part of the dataset
             if self.prepared.recipe.limits.on_bad_file == "fail":
@@ -216,6 +238,12 @@ class _Build:
                 self.quarantined[source] = f"{error.what}: {error.why}"
             self.state["quarantined"] = {str(s): why for s, why in self.quarantined.items()}
             store_state(self.workspace, self.state)
+
+    def _count_recycled(self, session: Session) -> None:
+        """Workers replaced for their memory, beside the options of this attempt."""
+        attempt = self.state["attempts"][-1]
+        attempt["recycled_workers"] += session.recycled_workers
+        store_state(self.workspace, self.state)
 
     def _session(
         self, board: ProgressBoard, engine: str, exam: Future[Exam], limit: Limit
@@ -267,6 +295,7 @@ class _Build:
             sources=prepared.sources,
             tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
             tokenizer_kind=prepared.file.kind,
+            tokenizer_source=prepared.tokenizer_source,
             encoding=prepared.file.encoding,
             engine=engine,
             largest_id=prepared.reference.largest_id,
@@ -274,8 +303,9 @@ class _Build:
             eos_id=prepared.boundary.eos_id,
             unk_id=prepared.reference.unk_id,
             special_tokens=list(prepared.reference.special_tokens),
-            batch_bytes=prepared.resources.batch_bytes,
+            batch_bytes=prepared.batch_bytes,
             cache_bytes=prepared.resources.cache_bytes,
+            growth_bytes=prepared.resources.growth_bytes,
             attempts_dir=str(self.workspace.attempts.resolve()),
             shards_dir=str(self.workspace.shards.resolve()),
         )
@@ -291,43 +321,20 @@ class _Build:
         read = self.prepared.recipe.read
         if read.max_documents is None and read.max_tokens is None:
             return None
-        documents = tokens = 0
-        for receipt in self._receipts_in_order():
-            limit = Limit(
-                documents=None if read.max_documents is None else read.max_documents - documents,
-                tokens=None if read.max_tokens is None else read.max_tokens - tokens,
-            )
-            documents, tokens = documents + receipt.documents, tokens + receipt.tokens
-            over_documents = limit.documents is not None and receipt.documents >= limit.documents
-            over_tokens = limit.tokens is not None and receipt.tokens >= limit.tokens
-            if receipt.limited or over_documents or over_tokens:
-                return receipt.key, limit
-        return None
+        return crossing(read, self._receipts_in_order())
 
     def _receipts_in_order(self) -> list[Receipt]:
         """Receipts up to the first unit that has none."""
+        items = [item for item in self.prepared.items if not self._is_quarantined(item)]
         ends = read_stream_ends(self.workspace.receipts)
-        found: list[Receipt] = []
-        for item in self.prepared.items:
-            if self._is_quarantined(item):
-                continue
-            if isinstance(item, Unit):
-                keys = [item.key]
-            else:
-                parts = ends.get(item.source, 999_999)
-                keys = [unit_key(item.source, part) for part in range(parts)]
-            for key in keys:
-                if key not in self.receipts:
-                    return found
-                found.append(self.receipts[key])
-        return found
+        return receipts_in_order(items, self.receipts, ends)
 
     def _apply_limit(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
         """Run the unit in which a limit is reached again, up to the limit."""
-        crossing = self._crossing()
-        if crossing is None or self.receipts[crossing[0]].limited:
+        crossed = self._crossing()
+        if crossed is None or self.receipts[crossed[0]].limited:
             return
-        key, limit = crossing
+        key, limit = crossed
         session = self._session(board, engine, exam, limit)
         session.on_receipt = lambda queue: queue.stop()
         here = Fleet(replace(self.prepared.resources, num_workers=1))
@@ -335,12 +342,14 @@ class _Build:
 
     def _final_receipts(self) -> list[Receipt]:
         receipts = self._receipts_in_order()
-        if crossing := self._crossing():
+        if crossed := self._crossing():
             keys = [receipt.key for receipt in receipts]
-            receipts = receipts[: keys.index(crossing[0]) + 1]
+            receipts = receipts[: keys.index(crossed[0]) + 1]
         return receipts
 
-    def _publish(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> BuildReport:
+    def _publish(
+        self, receipts: list[Receipt], board: ProgressBoard, engine: str, fingerprint: str
+    ) -> BuildReport:
         prepared, workspace = self.prepared, self.workspace
         sources = describe_sources(prepared.sources, receipts, self.quarantined)
         totals = Counts()
@@ -353,6 +362,7 @@ class _Build:
             kind=prepared.file.kind,
             encoding=prepared.file.encoding,
             sha256=prepared.file.sha256,
+            fingerprint=fingerprint,
             reference=prepared.reference.name,
             largest_id=prepared.reference.largest_id,
             prefix_ids=list(prepared.boundary.prefix),
@@ -386,7 +396,7 @@ class _Build:
         return Run(
             recipe=msgspec.to_builtins(self.prepared.recipe),
             identity=identity_of(self.prepared),
-            inputs=[str(source.path) for source in self.prepared.sources],
+            inputs=[source.where for source in self.prepared.sources],
             host=socket.gethostname(),
             versions=versions(),
             engine=engine,

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import subprocess
-import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenmill.encode.calibration import Exam
+from tokenmill.encode.python_tokenizer import PythonReference
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
+from tokenmill.run.fleet import Fleet, Process
+from tokenmill.run.growth import WITHIN_UNIT
 from tokenmill.run.messages import (
     Calibrate,
     Calibrated,
     Done,
     Encoded,
+    Exceeded,
     Failed,
     Progress,
     RunUnit,
     Started,
 )
-from tokenmill.run.resources import Resources
 from tokenmill.run.session import CalibrationVetoError, Session
 from tokenmill.run.tasks import Task, TaskQueue
 from tokenmill.run.unit import FinishedUnit, UnitRunner
-from tokenmill.run.worker import WORKER_ENVIRONMENT
 
 MAX_CRASHES = 1
 POLL_SECONDS = 0.1
@@ -53,7 +51,11 @@ def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
 
 def _run_here(session: Session, tasks: TaskQueue) -> None:
     try:
-        runner = UnitRunner(session.setup)
+        engine = None
+        if isinstance(session.reference, PythonReference):
+            session.exam.result()  # until then another thread asks the object
+            engine = session.reference.twin()
+        runner = UnitRunner(session.setup, engine)
         session.board.start_worker(os.getpid(), runner.startup_seconds)
         runner.calibrate(session.exam.result())
     except EngineError as error:
@@ -90,76 +92,7 @@ def _veto(error: TokenmillError) -> CalibrationVetoError:
     return CalibrationVetoError(error.what, where=error.where, why=error.why, hint=error.hint)
 
 
-@dataclass(slots=True)
-class _Process:
-    """A worker process, as the main process sees it."""
-
-    popen: subprocess.Popen[bytes]
-    running: Task | None = None
-    committing: dict[str, Task] = field(default_factory=dict)
-    examined: bool = False
-    calibrated: bool = False
-    held: list[Done] = field(default_factory=list)
-    """Finished before the engine was calibrated."""
-
-    @property
-    def busy(self) -> bool:
-        return self.running is not None or bool(self.committing) or bool(self.held)
-
-    def send(self, command: object) -> None:
-        assert self.popen.stdin is not None
-        try:
-            self.popen.stdin.write(messages.encode(command))
-            self.popen.stdin.flush()
-        except BrokenPipeError:
-            pass  # its end arrives as an event
-
-
-class Fleet:
-    """Worker processes: some wait, imports done, before there is anything to tell them."""
-
-    def __init__(self, resources: Resources) -> None:
-        self.resources = resources
-        self._processes: list[_Process] = []
-        self._waiting: list[_Process] = []
-
-    def __enter__(self) -> Fleet:
-        if self.resources.num_workers > 1:
-            self._waiting = [self._spawn() for _ in range(self.resources.num_workers)]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End all workers at once: what they have not committed is run again by a resume."""
-        for process in self._processes:
-            self.dismiss(process)
-
-    def enlist(self) -> _Process:
-        """A worker that has not been told anything yet."""
-        return self._waiting.pop() if self._waiting else self._spawn()
-
-    def dismiss(self, process: _Process) -> None:
-        """End a worker."""
-        process.popen.kill()
-        process.popen.wait()
-        for stream in (process.popen.stdin, process.popen.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                if stream:
-                    stream.close()
-
-    def _spawn(self) -> _Process:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "tokenmill.run.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is for the main process
-        )
-        process = _Process(popen)
-        self._processes.append(process)
-        return process
-
-
-Event = tuple[_Process, messages.Message | None] | None
+Event = tuple[Process, messages.Message | None] | None
 """A message of a process, None for its end; or None alone: there may be new tasks."""
 
 
@@ -171,7 +104,7 @@ class _Crew:
         self._tasks = tasks
         self._fleet = fleet
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._processes: list[_Process] = []
+        self._processes: list[Process] = []
         self._idle_since = 0.0
         """When the last worker had nothing left to do but to wait for the disk."""
 
@@ -196,16 +129,18 @@ class _Crew:
         if not self._idle_since and self._tasks.exhausted:
             idle = not any(process.running for process in self._processes)
             self._idle_since = time.monotonic() if idle else 0.0
-        return self._tasks.exhausted and not any(process.busy for process in self._processes)
+        waiting = any(process.busy or process.rerun for process in self._processes)
+        return self._tasks.exhausted and not waiting
 
-    def _start(self) -> None:
+    def _start(self) -> Process:
         process = self._fleet.enlist()
         self._processes.append(process)
         process.send(self._session.setup)
         self._session.board.start_worker(process.popen.pid, None)
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
 
-    def _listen(self, process: _Process) -> None:
+    def _listen(self, process: Process) -> None:
         decode = messages.decoder(messages.Message).decode
         assert process.popen.stdout is not None
         try:
@@ -231,14 +166,17 @@ class _Crew:
         else:
             self._heard(process, message)
 
-    def _heard(self, process: _Process, message: messages.Message) -> None:
+    def _heard(self, process: Process, message: messages.Message) -> None:
         match message:
             case Progress(tally=tally):
                 self._session.board.advance(process.popen.pid, tally)
             case Started(seconds=seconds):
                 self._session.board.start_worker(process.popen.pid, seconds)
-            case Encoded():
+            case Encoded(full=full):
                 process.running = None
+                process.full = full
+            case Exceeded():
+                self._exceeded(process, message)
             case Calibrated():
                 process.calibrated = True
                 held, process.held = process.held, []
@@ -251,11 +189,11 @@ class _Crew:
             case Failed():
                 self._failed(process, message)
 
-    def _finish(self, process: _Process, done: Done) -> None:
+    def _finish(self, process: Process, done: Done) -> None:
         task = process.committing.pop(done.receipt.key)
         self._session.finish(done, task, self._tasks)
 
-    def _failed(self, process: _Process, message: Failed) -> None:
+    def _failed(self, process: Process, message: Failed) -> None:
         error = message.rebuild()
         if not message.key:
             veto = isinstance(error, EngineError) and not process.calibrated
@@ -263,21 +201,56 @@ class _Crew:
         task = process.committing.pop(message.key)
         self._session.fail(error, task, message.source, self._tasks)
 
+    def _exceeded(self, process: Process, message: Exceeded) -> None:
+        """A worker has stopped a unit for its memory: it runs again in a fresh one, once."""
+        task = process.committing.pop(message.key)
+        process.running, process.full, process.rerun = None, True, task
+        task.crashes += 1
+        if task.crashes > MAX_CRASHES:
+            allowed = WITHIN_UNIT * self._session.setup.growth_bytes
+            raise EngineError(
+                f"unit {task.unit.key} takes more memory than a worker may have",
+                where=f"{self._session.setup.sources[message.source].name}, "
+                f"after position {message.position}",
+                why=f"a fresh worker grew by {message.grown_bytes:,} bytes as well; "
+                f"its share allows {allowed:,} within a unit",
+                hint="raise --memory or lower --workers; a Python tokenizer may keep too much",
+            )
+
+    def _recycle(self) -> None:
+        """Put a fresh process in the place of each that is full and has nothing left to commit."""
+        for process in [process for process in self._processes if process.full]:
+            if process.busy or (self._tasks.exhausted and not process.rerun):
+                continue
+            self._processes.remove(process)
+            self._fleet.dismiss(process)
+            self._session.board.forget_worker(process.popen.pid)
+            self._session.recycled_workers += 1
+            fresh = self._start()
+            if process.rerun:
+                self._run_unit(fresh, process.rerun)
+
     def _assign(self) -> None:
+        self._recycle()
         for process in self._processes:
-            if process.running is None and (task := self._tasks.take()) is not None:
-                process.running = task
-                process.committing[task.unit.key] = task
-                self._session.board.start(task.unit, process.popen.pid)
-                process.send(
-                    RunUnit(
-                        unit=task.unit,
-                        spool=task.spool,
-                        excluded=self._session.excluded,
-                        limit=self._session.limit,
-                    )
-                )
-                self._read_ahead()
+            if process.full or process.running is not None:
+                continue
+            if (task := self._tasks.take()) is not None:
+                self._run_unit(process, task)
+
+    def _run_unit(self, process: Process, task: Task) -> None:
+        process.running = task
+        process.committing[task.unit.key] = task
+        self._session.board.start(task.unit, process.popen.pid)
+        process.send(
+            RunUnit(
+                unit=task.unit,
+                spool=task.spool,
+                excluded=self._session.excluded,
+                limit=self._session.limit,
+            )
+        )
+        self._read_ahead()
 
     def _read_ahead(self) -> None:
         """Ask the kernel for the next units' bytes, so that a slow disk does not stop a worker."""
@@ -295,7 +268,7 @@ class _Crew:
                 process.examined = True
                 self._calibrate(process)
 
-    def _calibrate(self, process: _Process) -> None:
+    def _calibrate(self, process: Process) -> None:
         exam: Exam = self._session.exam.result()
         process.send(
             Calibrate(
@@ -305,8 +278,10 @@ class _Crew:
             )
         )
 
-    def _ended(self, process: _Process) -> None:
+    def _ended(self, process: Process) -> None:
         """A worker has died: its units run again elsewhere, once."""
+        if process not in self._processes:
+            return  # dismissed, because its memory had grown
         code = process.popen.wait()
         self._processes.remove(process)
         self._fleet.dismiss(process)
@@ -323,6 +298,8 @@ class _Crew:
                     "report the documents at that place",
                 )
             self._tasks.put_back(task)
+        if process.rerun:
+            self._tasks.put_back(process.rerun)
         self._start()
 
     def _stop(self) -> None:

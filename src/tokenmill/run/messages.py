@@ -51,6 +51,19 @@ class Progress(msgspec.Struct, tag="progress", kw_only=True):
 class Encoded(msgspec.Struct, tag="encoded", kw_only=True):
     """From a worker: ready for the next unit, while the last one is flushed."""
 
+    full: bool = False
+    """Its memory has grown beyond its share: it asks for no more."""
+
+
+class Exceeded(msgspec.Struct, tag="exceeded", kw_only=True):
+    """From a worker: it has stopped a unit, because its memory has grown too far."""
+
+    key: str
+    grown_bytes: int
+    source: int
+    position: int
+    """Of the last record that was done."""
+
 
 class Done(msgspec.Struct, tag="done", kw_only=True):
     """From a worker: a unit's files have their names; the receipt may be written."""
@@ -79,14 +92,15 @@ class Failed(msgspec.Struct, tag="failed", kw_only=True):
 
 
 Command = RunUnit | Calibrate
-Message = Started | Calibrated | Progress | Encoded | Done | Failed
+Message = Started | Calibrated | Progress | Encoded | Exceeded | Done | Failed
 
 
 def failure(key: str, error: BaseException, source: int | None) -> Failed:
     """The message for an error of any kind."""
     if isinstance(error, TokenmillError):
         parts = (error.what, error.where, error.why, error.hint)
-        name = type(error).__name__
+        kinds = (kind.__name__ for kind in type(error).__mro__)
+        name = next(kind for kind in kinds if hasattr(errors, kind))
     elif isinstance(error, MemoryError):
         hint = "raise --memory, or lower --workers"
         parts, name = ("a worker ran out of memory", key, str(error), hint), EngineError.__name__

@@ -126,6 +126,7 @@ def describe_sources(
             name=source.name,
             format=source.format,
             compression=source.compression,
+            origin=source.origin or msgspec.UNSET,
             bytes=source.num_bytes,
             xxh3_128=digests[source.index].hexdigest(),
             counts=counts[source.index],

@@ -19,6 +19,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
+from tokenmill.read.hub.names import is_hub_name
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -44,6 +45,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     separator: Annotated[
         str | None, Meta(description="plain text: what separates documents (default: none)")
     ] = None
+    streaming: Annotated[
+        bool, Meta(description="hf:// inputs: read Parquet files where they are, keep nothing")
+    ] = False
     validation: Annotated[
         Share, Meta(description="share of documents put into the validation subset, e.g. 0.1%%")
     ] = 0.0
@@ -65,7 +69,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How it is encoded."""
 
-    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken or reference")] = "auto"
+    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, memo or reference")] = (
+        "auto"
+    )
     encoding: Annotated[str, Meta(description="name of a tiktoken rank file's encoding")] = ""
     eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
     pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
@@ -102,6 +108,10 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Meta(description="budget of all processes, e.g. 2GB (default: 1.5 GB or less)")
     ] = None
     prefetch: Annotated[NonNegative, Meta(description="units read ahead of the workers")] = 2
+    cache_dir: Annotated[
+        str | None,
+        Meta(description="folder of downloaded hf:// files (default: that of huggingface_hub)"),
+    ] = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +131,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         """The options that decide what is written; the manifest holds them."""
         encode = msgspec.to_builtins(self.encode)
         del encode["engine"], encode["encoding"], encode["eos"], encode["pad"]
-        return {"read": msgspec.to_builtins(self.read), "encode": encode}
+        read = msgspec.to_builtins(self.read)
+        if not self.read.streaming:
+            del read["streaming"]  # ids of datasets are older than the option
+        return {"read": read, "encode": encode}
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -326,6 +339,8 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     memory = recipe.resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
+    if recipe.read.streaming and not any(map(is_hub_name, recipe.inputs)):
+        yield "read.streaming: is for inputs on the Hub, whose names begin with hf://"
     if recipe.read.separator == "":
         yield "read.separator: must not be empty"
     text = recipe.read.text_field

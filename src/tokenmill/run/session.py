@@ -12,6 +12,7 @@ import numpy as np
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.calibration import Exam, compare_tokens
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
 from tokenmill.records import TokenBatch
 from tokenmill.run.messages import Done
@@ -42,6 +43,8 @@ class Session:
     excluded: list[int] = field(default_factory=list)
     limit: Limit = field(default_factory=Limit)
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
+    recycled_workers: int = 0
+    """Worker processes that were replaced because their memory had grown."""
 
     def finish(self, done: Done, task: Task, queue: TaskQueue) -> None:
         """Audit a finished unit and write its receipt.
@@ -54,7 +57,8 @@ class Session:
             ids = np.array([i for ids in done.audit_ids for i in ids], np.uint32)
             found = TokenBatch(ids, offsets_from_lengths(lengths))
             expected = self.reference.encode(done.audit_texts)
-            compare_tokens(self.setup.engine, done.audit_texts, found, expected)
+            name = self.reference.name if self.setup.engine == REFERENCE else self.setup.engine
+            compare_tokens(name, done.audit_texts, found, expected)
         self.calibrated()
         write_receipt(self.workspace.receipts, done.receipt)
         self.receipts[done.receipt.key] = done.receipt

@@ -1,21 +1,59 @@
-"""The reference of the tokenizer that a dataset carries."""
+"""The tokenizer that a dataset carries, and its reference."""
 
 from __future__ import annotations
 
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import load_reference
-from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.errors import VerificationError
+from tokenmill.encode.tokenizer_file import (
+    TokenizerFile,
+    load_tokenizer_file,
+    open_stored_tokenizer,
+)
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.store.dataset import Dataset
 
 
-def open_reference(dataset: Dataset) -> Reference:
-    """The reference for the tokenizer that the dataset carries."""
-    entry = dataset.manifest.tokenizer
-    file = open_stored_tokenizer(dataset.folder / "tokenizer", entry.kind, entry.encoding)
-    if file.sha256 != entry.sha256:
-        raise VerificationError(
-            "the stored tokenizer is not the one that encoded", where="tokenizer/"
-        )
+def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
+    """The reference for the tokenizer that the dataset carries.
+
+    Of a Python tokenizer it carries a description alone. No module is imported because a dataset
+    names it: `tokenizer` is that object, or `python:module:name`, as the user gives it.
+
+    Raises:
+        UserError: a Python tokenizer is missing, or is not the one that encoded.
+        VerificationError: the stored tokenizer is not the one that encoded.
+    """
+    file = stored_tokenizer(dataset)
+    if tokenizer is not None:
+        file = _same(file, tokenizer)
     control = dataset.manifest.policies["encode"]["special_tokens"] == "control"
     return load_reference(file, control)
+
+
+def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
+    """The tokenizer that a dataset carries; of a Python object, its description.
+
+    Raises:
+        VerificationError: it is not the one that encoded.
+    """
+    entry = dataset.manifest.tokenizer
+    folder = dataset.folder / "tokenizer"
+    file = open_stored_tokenizer(folder, entry.kind, entry.encoding)
+    if file.sha256 != entry.sha256:
+        what = "the stored tokenizer is not the one that encoded"
+        raise VerificationError(what, where=str(folder))
+    return file
+
+
+def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
+    """The user's own tokenizer, if it is the one that the dataset describes."""
+    from tokenmill.encode.python_source import differences
+
+    if stored.kind != "python":
+        hint = "leave the tokenizer out: the dataset's own is taken"
+        raise UserError("the dataset carries its tokenizer", where=stored.origin, hint=hint)
+    found = load_tokenizer_file(tokenizer)
+    if different := differences(stored.data, found.data):
+        why = "\n       ".join(different)
+        raise UserError("this is not the tokenizer that encoded", where=found.origin, why=why)
+    return found

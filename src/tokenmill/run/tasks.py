@@ -143,7 +143,8 @@ class TaskQueue:
             return has_room
 
         try:
-            for unit, spool in feed_stream(stream, source, self.plan.fields, folder, wanted):
+            units = feed_stream(stream, source, self.plan.fields, folder, wanted, self._check)
+            for unit, spool in units:
                 num_parts, has_room = num_parts + 1, False
                 if spool:
                     self._offer(Task(unit, spool), spool)
@@ -159,6 +160,11 @@ class TaskQueue:
                 raise _Stopped
             self._ready.append(task)
         self.notify()
+
+    def _check(self) -> None:
+        """Unwind a feeder that waits for a server, when nothing is to come any more."""
+        if self._stopping:
+            raise _Stopped
 
     def _wait_for_room(self, key: str) -> bool:
         if self._stopping:

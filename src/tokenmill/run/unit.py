@@ -17,11 +17,13 @@ import xxhash
 from tokenmill.boundaries import enclose_documents
 from tokenmill.encode.calibration import Exam, check_engine
 from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.python_object import TextError
 from tokenmill.encode.selection import REFERENCE, load_engine, load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
-from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.errors import DataError
+from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
+from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
@@ -45,6 +47,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[Source]
     tokenizer_dir: str
     tokenizer_kind: str
+    tokenizer_source: str
+    """What makes a Python tokenizer in a worker process; "" for all others."""
     encoding: str
     engine: str
     largest_id: int
@@ -54,6 +58,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     special_tokens: list[str]
     batch_bytes: int
     cache_bytes: int
+    growth_bytes: int
+    """By how much a worker may grow before a fresh one takes its place."""
     attempts_dir: str
     shards_dir: str
 
@@ -98,17 +104,17 @@ class FinishedUnit:
 class UnitRunner:
     """Runs units; holds the engine, which is loaded once."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, engine: Engine | None = None) -> None:
+        """`engine` is given where this process has it already: a Python tokenizer of its own."""
         started = time.perf_counter()
         self.setup = setup
         recipe = setup.recipe
-        file = open_stored_tokenizer(
-            Path(setup.tokenizer_dir), setup.tokenizer_kind, setup.encoding
-        )
         control = recipe.encode.special_tokens == "control"
-        engine = load_engine(setup.engine, file, control, setup.cache_bytes)
+        engine = engine or load_engine(
+            setup.engine, _tokenizer_file(setup), control, setup.cache_bytes
+        )
         self.encoder = Encoder(engine, setup.largest_id)
-        self.spans = SpanEncoder(lambda: load_reference(file, control))
+        self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(setup), control))
         self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
         self.special_strings = SpecialStrings(setup.special_tokens)
         self.layout = ShardLayout(
@@ -155,6 +161,16 @@ class UnitRunner:
                 yield from self.reader.read(extent, spool)
 
 
+def _tokenizer_file(setup: Setup) -> TokenizerFile:
+    """The tokenizer that the dataset carries, or a Python one, made again."""
+    source = setup.tokenizer_source
+    if setup.tokenizer_kind == "python":
+        from tokenmill.encode.python_source import make_tokenizer
+
+        return TokenizerFile("python", b"", origin=source[:80], tokenizer=make_tokenizer(source))
+    return open_stored_tokenizer(Path(setup.tokenizer_dir), setup.tokenizer_kind, setup.encoding)
+
+
 @dataclass(slots=True)
 class _Attempt:
     """One try at one unit."""
@@ -180,7 +196,7 @@ class _Attempt:
     def add(self, batch: DocumentBatch) -> None:
         """Encode, screen and write one batch of documents."""
         with self._timing("encode"):
-            tokens = self.runner.encoder.encode(batch.texts)
+            tokens = self._encode(batch)
         batch, tokens = self._within_limit(batch, tokens)
         name = self.runner.setup.sources[batch.source].name
         hashes = document_hashes(name, batch)
@@ -190,6 +206,19 @@ class _Attempt:
             self._write(batch, tokens, hashes)
         self.tally.source = batch.source
         self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
+
+    def _encode(self, batch: DocumentBatch) -> TokenBatch:
+        try:
+            return self.runner.encoder.encode(batch.texts)
+        except TextError as error:
+            name = self.runner.setup.sources[batch.source].name
+            position = batch.positions[batch.texts.index(error.text)]
+            raise EngineError(
+                "the tokenizer failed on a document",
+                where=f"{name}, position {position}",
+                why=f"{error.why}, for {error.where}",
+                hint=error.hint,
+            ) from error
 
     def finish(self, excluded: Sequence[int]) -> FinishedUnit:
         """Close the shard and draw up its receipt."""
@@ -312,8 +341,9 @@ class _Attempt:
     def _sample_for_audit(
         self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
     ) -> None:
-        if self.runner.setup.engine == REFERENCE:
-            return  # it is what everything else is held against
+        setup = self.runner.setup
+        if setup.engine == REFERENCE and setup.tokenizer_kind != "python":
+            return  # it is what everything else is held against; a Python object may have moods
         sample = np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist()
         if self.tally.bytes == 0:  # at least one short document of every unit
             short = [i for i, text in enumerate(batch.texts) if len(text) <= SHORT_CHARACTERS]

@@ -14,7 +14,17 @@ import numpy as np
 from tokenmill.encode.calibration import Exam
 from tokenmill.records import TokenBatch
 from tokenmill.run import messages
-from tokenmill.run.messages import Calibrate, Calibrated, Done, Encoded, Progress, RunUnit, Started
+from tokenmill.run.growth import GrownTooFar, Growth
+from tokenmill.run.messages import (
+    Calibrate,
+    Calibrated,
+    Done,
+    Encoded,
+    Exceeded,
+    Progress,
+    RunUnit,
+    Started,
+)
 from tokenmill.run.unit import FinishedUnit, Setup, Tally, UnitRunner
 
 REPORT_SECONDS = 0.1
@@ -42,6 +52,7 @@ class Worker:
         self._out = out
         self._lock = threading.Lock()
         self._reported = 0.0
+        self._tally = Tally()
         self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
         self._decode = messages.decoder(messages.Command).decode
 
@@ -57,13 +68,14 @@ class Worker:
         except BaseException as error:
             self._send(messages.failure("", error, None))
             raise SystemExit(0) from None
+        growth = Growth(setup.growth_bytes, setup.batch_bytes)
         self._send(Started(seconds=runner.startup_seconds))
         for line in self._commands:
             command = self._decode(line)
             if isinstance(command, Calibrate):
                 self._calibrate(runner, command)
             else:
-                self._run_unit(runner, command)
+                self._run_unit(runner, command, growth)
         self._finished.put(None)
         committer.join()
 
@@ -77,16 +89,31 @@ class Worker:
         else:
             self._send(Calibrated())
 
-    def _run_unit(self, runner: UnitRunner, command: RunUnit) -> None:
+    def _run_unit(self, runner: UnitRunner, command: RunUnit, growth: Growth) -> None:
+        def report(tally: Tally) -> None:
+            self._tally = tally
+            growth.check(tally.bytes)
+            self._report(tally)
+
         try:
             finished = runner.run(
-                command.unit, command.spool, command.excluded, command.limit, self._report
+                command.unit, command.spool, command.excluded, command.limit, report
             )
+        except GrownTooFar as error:
+            self._send(
+                Exceeded(
+                    key=command.unit.key,
+                    grown_bytes=error.grown_bytes,
+                    source=self._tally.source,
+                    position=self._tally.position,
+                )
+            )
+            return
         except BaseException as error:
             self._send(messages.failure(command.unit.key, error, runner.current_source))
         else:
             self._finished.put(finished)
-        self._send(Encoded())
+        self._send(Encoded(full=growth.is_full()))
 
     def _report(self, tally: Tally) -> None:
         now = time.monotonic()
@@ -121,9 +148,12 @@ class Worker:
 
 def main() -> None:
     """Run a worker on this process's standard input and output."""
+    commands = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())  # a library that reads must get no command
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
-    Worker(sys.stdin.buffer, out).run()
+    Worker(commands, out).run()
 
 
 if __name__ == "__main__":

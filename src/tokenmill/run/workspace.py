@@ -179,8 +179,17 @@ def require_same(stored: dict[str, Any], identity: dict[str, Any], out: Path) ->
             "the build cannot be resumed: it was started with something else",
             where=str(out),
             why="\n       ".join(shown),
-            hint="undo the change, choose another --out, or start again with --overwrite",
+            hint=_moved_hint(stored, identity)
+            + "undo the change, choose another --out, or start again with --overwrite",
         )
+
+
+def _moved_hint(stored: dict[str, Any], identity: dict[str, Any]) -> str:
+    """How to go on with the commits of the Hub that a build was started with."""
+    new = identity.get("commits", {})
+    old = {repo: sha for repo, sha in stored.get("commits", {}).items() if new.get(repo) != sha}
+    names = [f"hf://datasets/{repo}@{commit}" for repo, commit in old.items()]
+    return f"name the old commit, as in {', '.join(names)}; or " if names else ""
 
 
 def store_state(workspace: Workspace, state: dict[str, Any]) -> None:

@@ -93,6 +93,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     format: str
     compression: str
+    origin: str | msgspec.UnsetType = msgspec.UNSET
+    """Where a file of the Hub came from: hf://datasets/OWNER/NAME@COMMIT/PATH."""
     bytes: int
     xxh3_128: str
     counts: Counts
@@ -106,6 +108,8 @@ class TokenizerEntry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     encoding: str
     sha256: str
+    fingerprint: str | msgspec.UnsetType = msgspec.UNSET
+    """What the ids of a text depend on, however the file is spelled; older datasets have none."""
     reference: str
     largest_id: int
     prefix_ids: list[int]
@@ -164,7 +168,7 @@ def dataset_id(
         for file in shard.files
         if file.name.endswith((".bin", ".idx"))
     ]
-    entry = msgspec.structs.replace(tokenizer, files=[])
+    entry = msgspec.structs.replace(tokenizer, files=[], fingerprint=msgspec.UNSET)
     return xxhash.xxh3_128_hexdigest(canonical_json([tokens, entry, policies]))
 
 

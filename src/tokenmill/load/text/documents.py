@@ -9,6 +9,7 @@ import xxhash
 
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.preview import check_fields
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent, Stream, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
@@ -33,11 +34,12 @@ class TextDocuments:
     extent, as is every small file; large JSON Lines, text and Parquet files are several.
 
     Raises:
-        UserError: an input cannot be read (see `find_sources`).
+        UserError: an input cannot be read (see `find_sources`), or has no such text.
     """
 
     def __init__(self, inputs: Sequence[str], fields: Fields, file_format: str = "auto") -> None:
         self.sources = find_sources(inputs, file_format)
+        check_fields(self.sources, fields)
         self._reader = Reader(self.sources, fields, BATCH_BYTES)
         self._extents: list[Extent] = []
         for item in cut_units(self.sources, fields, choose_unit_bytes(self.sources)):
@@ -52,7 +54,7 @@ class TextDocuments:
         """Numbers and a digest by which the same sources are known again."""
         digest = xxhash.xxh3_128()
         for source in self.sources:
-            entry = (source.name, source.num_bytes, source.mtime_ns, source.format)
+            entry = (source.name, source.num_bytes, source.version, source.format)
             digest.update(repr(entry).encode())
         return {
             "files": len(self.sources),

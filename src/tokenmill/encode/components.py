@@ -1,0 +1,198 @@
+"""What the ids of a text depend on, in one spelling: the components of a tokenizer.
+
+    model           type, unknown token, affixes, fallbacks
+    vocabulary      content -> id; for Unigram [content, score as float32] in the order of ids
+    merges          [left, right], first one first
+    normalizer      steps, one after another
+    pre_tokenizer   steps, one after another
+    added_tokens    content -> id and flags
+    answers         of a Python tokenizer: a digest of its ids of fixed strings
+
+A tokenizer.json can be spelled in many ways that load alike: merges as "a b" or ["a", "b"], keys
+that are missing where the library has a default, a sequence of one step, ids of added tokens that
+the library gives anew. All of them get the same components. Left out is what has no say in the ids
+of a text: truncation, padding, decoder, version, offsets. The post-processor is left out too: it
+stands around a text, and a manifest records what that comes to (`prefix_ids`, `eos_id`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.gate import loaded_ids
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+
+Json = dict[str, Any]
+
+_MODEL_DEFAULTS: dict[str, Json] = {
+    "BPE": {
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+    },
+    "Unigram": {"unk_id": None, "byte_fallback": False},
+}
+_SAME_AS_NONE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+"""Of BPE: 0 and the empty string do nothing, like null."""
+_NORMALIZER_DEFAULTS: dict[str, Json] = {"BertNormalizer": {"strip_accents": None}}
+_PRE_TOKENIZER_DEFAULTS: dict[str, Json] = {
+    "ByteLevel": {"use_regex": True},
+    "FixedLength": {"length": 5},
+    "Metaspace": {"prepend_scheme": "always", "split": True},
+    "Punctuation": {"behavior": "Isolated"},
+}
+_NO_SAY = {"ByteLevel": ("trim_offsets",), "Metaspace": ("add_prefix_space", "str_rep")}
+"""Keys that only offsets depend on, and old ones that another key repeats."""
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def components_of(file: TokenizerFile) -> dict[str, Any]:
+    """The components by name, made of what JSON knows; those that a kind does not have are absent.
+
+    Raises:
+        UserError: the file is not what its kind promises.
+    """
+    makers = {
+        "huggingface": _of_json,
+        "tiktoken": _of_ranks,
+        "sentencepiece": _of_sentencepiece,
+        "python": _of_description,
+    }
+    try:
+        return makers[file.kind](file)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise UserError("the tokenizer cannot be read", where=file.origin, why=why) from error
+
+
+def _of_json(file: TokenizerFile) -> dict[str, Any]:
+    tokenizer: Json = msgspec.json.decode(file.data, type=dict)
+    model = dict(tokenizer["model"])
+    vocab = model.pop("vocab")
+    model["type"] = model.get("type") or _untyped(model, vocab)
+    merges = model.pop("merges", None)
+    ids = vocab
+    if model["type"] == "Unigram":
+        vocab = _scored(vocab)
+        ids = {content: i for i, (content, _) in enumerate(vocab)}
+    model = {**_MODEL_DEFAULTS.get(model["type"], {}), **model}
+    if model["type"] == "BPE":
+        model |= {name: model[name] or None for name in _SAME_AS_NONE}
+    found = {"model": model, "vocabulary": vocab}
+    if merges is not None:
+        found["merges"] = _merges(merges)
+    normalizer, pre_tokenizer = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
+    found["normalizer"] = _steps(normalizer, "normalizers", _NORMALIZER_DEFAULTS)
+    found["pre_tokenizer"] = _steps(pre_tokenizer, "pretokenizers", _PRE_TOKENIZER_DEFAULTS)
+    found["added_tokens"] = _added_tokens(ids, tokenizer.get("added_tokens") or [])
+    return found
+
+
+def _scored(vocab: list[Any]) -> list[list[Any]]:
+    """Pieces with scores to the nearest float32, which is what SentencePiece models hold.
+
+    The library reads one double in seven with another last digit than is written, so that saving a
+    file again changes scores. It has no say in what is within reach of a float32.
+    """
+    with np.errstate(over="ignore"):
+        scores = np.array([float(score) for _, score in vocab]).astype(np.float32)
+    return [[piece[0], score] for piece, score in zip(vocab, scores.tolist(), strict=True)]
+
+
+def _untyped(model: Json, vocab: object) -> str:
+    """The type of a model in a file of the time before files said so."""
+    if "merges" in model:
+        return "BPE"
+    if isinstance(vocab, list):
+        return "Unigram"
+    return "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
+
+
+def _merges(merges: list[Any]) -> list[list[str]]:
+    """Pairs in their order; of one that stands there twice, the library keeps the last."""
+    if merges and isinstance(merges[0], str):
+        merges = [merge.split(" ") for merge in merges if not merge.startswith("#version")]
+    return list(map(list, reversed(dict.fromkeys(map(tuple, reversed(merges))))))
+
+
+def _steps(component: Json | None, members: str, defaults: dict[str, Json]) -> list[Json]:
+    """The steps of a component; a sequence inside a sequence does what its members do."""
+    if component is None:
+        return []
+    if component.get("type") == "Sequence":
+        return [step for part in component[members] for step in _steps(part, members, defaults)]
+    kind = component.get("type", "")
+    step = {**defaults.get(kind, {}), **component}
+    return [{key: value for key, value in step.items() if key not in _NO_SAY.get(kind, ())}]
+
+
+def _added_tokens(vocab: dict[str, int], added: list[Json]) -> dict[str, Json]:
+    """Flags by content, the last ones counting, with the ids that the library gives."""
+    named = [token for token in added if token["content"]]
+    ids = loaded_ids(vocab, named)
+    return {
+        token["content"]: {"id": i, **{flag: bool(token[flag]) for flag in _FLAGS}}
+        for token, i in zip(named, ids, strict=True)
+    }
+
+
+def _of_ranks(file: TokenizerFile) -> dict[str, Any]:
+    """A rank file with what its encoding's name stands for; bytes are spelled in Latin-1."""
+    encoding, ranks = ENCODINGS[file.encoding], parse_ranks(file.data)
+    taken = set(ranks.values())
+    specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
+    return {
+        "model": {"type": "tiktoken"},
+        "vocabulary": {token.decode("latin-1"): rank for token, rank in ranks.items()},
+        "pre_tokenizer": [{"type": "Split", "pattern": {"Regex": encoding.pattern}}],
+        "added_tokens": {name: {"id": i, "special": True} for name, i in specials.items()},
+    }
+
+
+def _of_sentencepiece(file: TokenizerFile) -> dict[str, Any]:
+    """The model's bytes, which decide, and its pieces for people who compare two models."""
+    from tokenmill.encode.sentencepiece import load_processor
+
+    processor = load_processor(file)
+    pieces = range(processor.GetPieceSize())
+    kinds = {"control": processor.IsControl, "unknown": processor.IsUnknown}
+    return {
+        "model": {"type": "sentencepiece", "sha256": hashlib.sha256(file.data).hexdigest()},
+        "vocabulary": [[processor.IdToPiece(i), float(processor.GetScore(i))] for i in pieces],
+        "added_tokens": {
+            processor.IdToPiece(i): {"id": i, "kind": kind}
+            for i in pieces
+            for kind, is_kind in kinds.items()
+            if is_kind(i)
+        },
+    }
+
+
+def _of_description(file: TokenizerFile) -> dict[str, Any]:
+    """What a Python tokenizer says of itself, and what it answers to fixed strings.
+
+    Its library's version is left out: where it matters, the answers differ.
+    """
+    facts: Json = msgspec.json.decode(file.data, type=dict)
+    facts.pop("library_version")
+    special_tokens = facts.pop("special_tokens")
+    vocabulary = {"sha256": facts.pop("vocabulary_sha256")}
+    answers = {name: facts.pop(name) for name in ("num_answers", "answers_sha256")}
+    return {
+        "model": {"type": "python", **facts},
+        "vocabulary": vocabulary,
+        "answers": answers,
+        "added_tokens": {name: {"id": i, "special": True} for name, i in special_tokens.items()},
+    }

@@ -1,0 +1,53 @@
+"""The fingerprint of a tokenizer: equal where the same text gets the same ids from it.
+
+It does not depend on the engine, on the library's version, or on how the file is spelled (see
+`components.py`). Each component has a SHA-256 of its own, so that two tokenizers can be compared
+without either at hand. The number behind `tm` is the version of this definition:
+
+    digest of a component    sha256 of its canonical JSON
+    fingerprint              "tm1:" + sha256 of the canonical JSON of {component: digest}
+    canonical JSON           json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+Floats are spelled as Python's `repr` spells a double.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.encode.components import components_of
+from tokenmill.encode.tokenizer_file import TokenizerFile
+
+VERSION = "tm1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A tokenizer's identity, with what it was made of."""
+
+    kind: str
+    """Of the file; what tokenizers of different kinds are made of cannot be compared."""
+    value: str
+    """As it is recorded and compared: "tm1:" and 64 hexadecimal digits."""
+    digests: dict[str, str]
+    """SHA-256 of every component, in hexadecimal."""
+    components: dict[str, Any]
+
+
+def fingerprint_of(file: TokenizerFile) -> Fingerprint:
+    """The fingerprint of a tokenizer of any kind.
+
+    Raises:
+        UserError: the file is not what its kind promises.
+    """
+    components = components_of(file)
+    digests = {name: _sha256(value) for name, value in components.items()}
+    return Fingerprint(file.kind, f"{VERSION}:{_sha256(digests)}", digests, components)
+
+
+def _sha256(value: object) -> str:
+    spelled = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(spelled.encode()).hexdigest()

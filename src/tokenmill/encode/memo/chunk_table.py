@@ -1,0 +1,252 @@
+"""Chunks of text and the ids of each: a hash table over bytes, in compiled code.
+
+    data ─find─▶ a number for every chunk, and the places of chunks that are new
+    new chunks ─(the reference)─▶ ids ─learn─▶ the table
+    numbers ─gather─▶ the ids of all chunks, one after another
+
+Equal hashes prove nothing: the bytes of a chunk are compared before its ids are taken.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.encode.memo.cuts import NUM_ASCII, Cuts
+from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
+
+BoolArray = npt.NDArray[np.bool_]
+UInt8Array = npt.NDArray[np.uint8]
+UInt64Array = npt.NDArray[np.uint64]
+Kept = TypeVar("Kept", bound=np.generic)
+
+MAX_KEPT_BYTES = 128
+"""Longer chunks hardly ever come again, so the reference is asked for them every time."""
+MIN_ENTRIES = 1 << 15
+SPACE = ord(" ")
+
+
+class Entries(NamedTuple):
+    """What is kept, as compiled code sees it. What one lookup needs lies together."""
+
+    slots: UInt64Array
+    """By hash: 0 where free, else an entry's number + 1, and half of the hash above it."""
+    places: Int64Array
+    """Shape (num_entries + 1, 2): where each entry begins in `keys` and in `ids`."""
+    keys: UInt8Array
+    ids: UInt32Array
+
+
+class Found(NamedTuple):
+    """The chunks of a batch."""
+
+    numbers: Int32Array
+    """Shape (num_chunks,): of an entry, or -1 - i for the i-th chunk that is too long to keep."""
+    chunks_before: Int64Array
+    """Shape (num_documents + 1,): how many chunks there are before each document."""
+    new: Int64Array
+    """Shape (num_new, 2): start and stop in the data of chunks that have become entries."""
+    long: Int64Array
+    """Shape (num_long, 2): those of chunks that are not kept."""
+
+
+class ChunkTable:
+    """Grows with every chunk that it has not seen; the caller decides when to forget."""
+
+    def __init__(self, cuts: Cuts) -> None:
+        self._cuts = cuts
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all entries."""
+        self._count = 0
+        self._entries = Entries(
+            slots=np.zeros(2 * MIN_ENTRIES, np.uint64),
+            places=np.zeros((MIN_ENTRIES + 1, 2), np.int64),
+            keys=np.empty(16 * MIN_ENTRIES, np.uint8),
+            ids=np.empty(4 * MIN_ENTRIES, np.uint32),
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all entries."""
+        return sum(array.nbytes for array in self._entries)
+
+    def find(self, data: UInt8Array, offsets: Int64Array) -> Found:
+        """Cut documents of UTF-8 `data` into chunks; what is new becomes entries without ids."""
+        edges = _edges(data, offsets, self._cuts)
+        self._make_room(len(edges) - 1, len(data))
+        numbers, new, long = _look_up(data, edges, _tags(data, edges), self._entries, self._count)
+        self._count += len(new)
+        places = np.stack([edges[:-1], edges[1:]], axis=1)
+        return Found(numbers, np.searchsorted(edges, offsets), places[new], places[long])
+
+    def learn(self, tokens: TokenBatch) -> None:
+        """The ids of the chunks that became entries last."""
+        entries, first = self._entries, self._count - len(tokens.offsets) + 1
+        start = int(entries.places[first, 1])
+        stop = start + len(tokens.ids)
+        ids = _grown(entries.ids, stop)
+        ids[start:stop] = tokens.ids
+        entries.places[first : self._count + 1, 1] = tokens.offsets + start
+        self._entries = entries._replace(ids=ids)
+
+    def gather(self, found: Found, long: TokenBatch) -> TokenBatch:
+        """The ids of the documents of a batch; `long` holds those of its long chunks."""
+        entries = self._entries
+        ids, offsets = _gather(*found[:2], entries.places, entries.ids, long.offsets, long.ids)
+        return TokenBatch(ids, offsets)
+
+    def _make_room(self, num_entries: int, num_bytes: int) -> None:
+        entries, size = self._entries, self._count + num_entries
+        keys = _grown(entries.keys, int(entries.places[self._count, 0]) + num_bytes)
+        places, slots = _grown(entries.places, size + 1), entries.slots
+        if 2 * size > len(slots):
+            slots = _rehashed(slots, 1 << (2 * size).bit_length())
+        self._entries = Entries(slots, places, keys, entries.ids)
+
+
+def _grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
+    """The array, or a copy with room for twice what is needed."""
+    if size <= len(array):
+        return array
+    larger = np.zeros((2 * size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def _rehashed(slots: UInt64Array, size: int) -> UInt64Array:
+    """Slots are found by the half of the hash that they hold, so that it is all that is needed."""
+    larger = np.zeros(size, np.uint64)
+    for entry in slots:
+        if entry:
+            slot = np.int64(entry >> np.uint64(32)) & (size - 1)
+            while larger[slot]:
+                slot = (slot + 1) & (size - 1)
+            larger[slot] = entry
+    return larger
+
+
+def _edges(data: UInt8Array, offsets: Int64Array, where: Cuts) -> Int64Array:
+    """Shape (num_chunks + 1,): where each chunk begins, and the end of the last."""
+    cuts = _cuts(data, *where)
+    cuts[offsets] = True
+    return np.flatnonzero(cuts)
+
+
+# What follows stands in few functions on purpose: passing arrays from one compiled function to
+# another counts references, which takes longer than all else that is done for a byte.
+
+
+@compiled
+def _cuts(data: UInt8Array, pairs: BoolArray, solid: BoolArray, alone: BoolArray) -> BoolArray:
+    """Shape (num_bytes + 1,): whether there is a cut before each byte."""
+    cuts = np.zeros(len(data) + 1, np.bool_)
+    for place in range(1, len(data)):
+        byte, last = np.int64(data[place]), np.int64(data[place - 1])
+        if byte >= NUM_ASCII:
+            if 0xE0 <= byte < 0xF0:
+                middle, end = np.int64(data[place + 1]) & 0x3F, np.int64(data[place + 2]) & 0x3F
+                cuts[place] = alone[(byte & 0x0F) << 12 | middle << 6 | end]
+        elif last < NUM_ASCII:
+            cuts[place] = pairs[last, byte]
+        elif byte == SPACE:
+            before = np.int64(data[place - 2])
+            if before >= 0xC0:
+                cuts[place] = solid[(before & 0x1F) << 6 | last & 0x3F]
+            elif data[place - 3] >= 0xE0:
+                first = np.int64(data[place - 3]) & 0x0F
+                cuts[place] = solid[first << 12 | (before & 0x3F) << 6 | last & 0x3F]
+    return cuts
+
+
+@compiled
+def _tags(data: UInt8Array, edges: Int64Array) -> UInt64Array:
+    """Shape (num_chunks,): 32 bits of a hash of each chunk (FNV-1a, both halves folded)."""
+    tags = np.empty(len(edges) - 1, np.uint64)
+    for chunk in range(len(tags)):
+        code = np.uint64(0xCBF29CE484222325)
+        for place in range(edges[chunk], edges[chunk + 1]):
+            code = (code ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+        tags[chunk] = (code ^ code >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
+    return tags
+
+
+@compiled
+def _look_up(
+    data: UInt8Array, edges: Int64Array, tags: UInt64Array, entries: Entries, count: int
+) -> tuple[Int32Array, Int64Array, Int64Array]:
+    """Numbers of chunks, and which of the chunks are new and long."""
+    slots, places, keys = entries.slots, entries.places, entries.keys
+    numbers = np.empty(len(tags), np.int32)
+    new, long = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
+    num_new = num_long = 0
+    mask = len(slots) - 1
+    for chunk in range(len(tags)):
+        start, size = edges[chunk], edges[chunk + 1] - edges[chunk]
+        if size > MAX_KEPT_BYTES:
+            long[num_long] = chunk
+            num_long += 1
+            numbers[chunk] = -num_long
+            continue
+        tag = tags[chunk]
+        slot = np.int64(tag) & mask
+        number = np.int64(-1)
+        while slots[slot]:
+            if slots[slot] >> np.uint64(32) == tag:
+                number = np.int64(slots[slot] & np.uint64(0xFFFFFFFF)) - 1
+                key, same = places[number, 0], np.int64(0)
+                if places[number + 1, 0] - key == size:
+                    while same < size and keys[key + same] == data[start + same]:
+                        same += 1
+                if same == size:
+                    break
+            number = np.int64(-1)
+            slot = (slot + 1) & mask
+        if number < 0:
+            number = np.int64(count + num_new)
+            slots[slot] = tag << np.uint64(32) | np.uint64(number + 1)
+            key = places[number, 0]
+            keys[key : key + size] = data[start : start + size]
+            places[number + 1, 0] = key + size
+            new[num_new] = chunk
+            num_new += 1
+        numbers[chunk] = number
+    return numbers, new[:num_new].copy(), long[:num_long].copy()
+
+
+@compiled
+def _gather(
+    numbers: Int32Array,
+    chunks_before: Int64Array,
+    places: Int64Array,
+    ids: UInt32Array,
+    long_offsets: Int64Array,
+    long_ids: UInt32Array,
+) -> tuple[UInt32Array, Int64Array]:
+    total = 0
+    for number in numbers:
+        if number >= 0:
+            total += places[number + 1, 1] - places[number, 1]
+        else:
+            total += long_offsets[-number] - long_offsets[-number - 1]
+    gathered = np.empty(total, np.uint32)
+    offsets = np.zeros(len(chunks_before), np.int64)
+    place = 0
+    for document in range(len(chunks_before) - 1):
+        for chunk in range(chunks_before[document], chunks_before[document + 1]):
+            number = numbers[chunk]
+            if number >= 0:
+                for i in range(places[number, 1], places[number + 1, 1]):
+                    gathered[place] = ids[i]
+                    place += 1
+            else:
+                for i in range(long_offsets[-number - 1], long_offsets[-number]):
+                    gathered[place] = long_ids[i]
+                    place += 1
+        offsets[document + 1] = place
+    return gathered, offsets

@@ -1,0 +1,128 @@
+"""Where the texts of a tokenizer are cut, as tables that compiled code reads.
+
+There is a cut before a space that follows a *solid* character: a letter, a digit, punctuation or a
+symbol whose last part the normalizer leaves visible. Other white space counts as a space where the
+normalizer makes one of it.
+
+There are cuts between ASCII characters, too, where the pre-tokenizer splits whatever stands around
+them: so the same words are met again in `f(x)`, `x.y` and `x, y`. And BERT puts spaces around every
+Chinese character, so there is a cut before each.
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encode.memo.locality import (
+    JOINING,
+    Json,
+    matched_contents,
+    normalizers,
+    splitting_steps,
+    with_library,
+)
+
+BoolArray = npt.NDArray[np.bool_]
+
+NUM_ASCII = 0x80
+NUM_CHARACTERS = 0x10000
+"""Characters beyond the first plane of Unicode are never solid."""
+_LETTERS, _DIGITS, _OTHERS = string.ascii_letters, string.digits, string.punctuation
+_VISIBLE = _LETTERS + _DIGITS + _OTHERS
+_LINES_AND_TABS = "\t\n\r"
+_IDEOGRAPHS = slice(0x4E00, 0xA000)
+_COMPOSED = "<=>"
+"""With a stroke that follows, each becomes one character, which is no punctuation any more."""
+
+
+class Cuts(NamedTuple):
+    """Where a text is cut."""
+
+    pairs: BoolArray
+    """Shape (128, 128): whether a cut stands between two ASCII characters."""
+    solid: BoolArray
+    """Shape (65,536,): whether a cut stands between a character and a space."""
+    alone: BoolArray
+    """Shape (65,536,): whether a cut stands before a character, none of which is below U+0800."""
+
+
+def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
+    """The cuts of a tokenizer to which there is no objection."""
+    steps = splitting_steps(tokenizer)
+    library = with_library(tokenizer, steps)
+    kinds = {step["type"] for step in normalizers(tokenizer)}
+    solid = _solid_characters(library.normalizer)
+    if "Precompiled" in kinds and not solid[_codes(_VISIBLE)].all():
+        solid[:] = False  # some step may have put there what the table then makes a space of
+    pairs = np.zeros((NUM_ASCII, NUM_ASCII), np.bool_)
+    starts_anew = any(step["type"] == "Metaspace" or step.get("add_prefix_space") for step in steps)
+    if not starts_anew and "Precompiled" not in kinds:
+        _add_splits(pairs, steps, library.pre_tokenizer)
+    if kinds & {"NFC", "NFKC"}:
+        pairs[:, _codes(_COMPOSED)] = False
+    for step in normalizers(tokenizer):
+        replaced = step["pattern"].get("String", "") if step["type"] == "Replace" else ""
+        pairs[_codes(replaced)] = pairs[:, _codes(replaced)] = False
+    for space in " " + _LINES_AND_TABS:
+        if space == " " or _becomes_space(library.normalizer, space):
+            pairs[:, ord(space)] = solid[:NUM_ASCII]
+    alone = np.zeros(NUM_CHARACTERS, np.bool_)
+    alone[_IDEOGRAPHS] = _isolates_ideographs(normalizers(tokenizer), steps)
+    for content in matched_contents(tokenizer, control_tokens):
+        alone[[ord(c) for c in content if ord(c) < NUM_CHARACTERS]] = False
+        for last, following in pairwise(content):
+            pairs[np.ix_(_codes(last), _codes(following))] = False
+    return Cuts(pairs, solid, alone)
+
+
+def _isolates_ideographs(normalizer: list[Json], steps: list[Json]) -> bool:
+    """Whether spaces are put around them, and nothing is done with these but to split there."""
+    kinds = [step["type"] for step in normalizer + steps]
+    bert = kinds == ["BertNormalizer", "BertPreTokenizer"]
+    return bert and bool(normalizer[0].get("handle_chinese_chars"))
+
+
+def _codes(characters: str) -> list[int]:
+    """Of what is ASCII among some characters, in both cases: a normalizer may fold them."""
+    variants = characters + characters.lower() + characters.upper()
+    return [ord(character) for character in variants if character.isascii()]
+
+
+def _add_splits(pairs: BoolArray, steps: list[Json], pre_tokenizer: Any) -> None:
+    """Ask the library where it splits, and believe it where that depends on nothing else."""
+    kinds = {step["type"] for step in steps}
+    words, others, spaces = _LETTERS + _DIGITS, _OTHERS, _LINES_AND_TABS
+    if kinds & {"ByteLevel", "Split"}:
+        others = others.replace("'", "")  # 's is one piece, and may belong to the word before it
+    visible = words + others
+    asked = set(product(visible, visible + spaces))
+    if "Split" in kinds:  # a word may begin with another character, and lines end a run of others
+        asked &= {*product(_LETTERS, _DIGITS + others + spaces), *product(_DIGITS, others + spaces)}
+        asked |= set(product(others, _DIGITS))
+    for last, following in asked:
+        pieces = pre_tokenizer.pre_tokenize_str(last + following)
+        pairs[ord(last), ord(following)] = (0, 2) not in [place for _, place in pieces]
+
+
+def _becomes_space(normalizer: Any, character: str) -> bool:
+    made = normalizer and [normalizer.normalize_str(f"x{c}x") for c in (character, " ")]
+    return bool(made) and made[0] == made[1]
+
+
+def _solid_characters(normalizer: Any) -> BoolArray:
+    solid = np.zeros(NUM_CHARACTERS, np.bool_)
+    end = normalizer.normalize_str("x") if normalizer else "x"
+    for code_point in range(NUM_CHARACTERS):
+        character = chr(code_point)
+        if unicodedata.category(character)[0] not in "LNPS" or character in JOINING + "▁":
+            continue
+        made = normalizer.normalize_str(character + "x") if normalizer else character + "x"
+        left = made.removesuffix(end)
+        solid[code_point] = left != made and bool(left) and not (left[-1].isspace() or "▁" in left)
+    return solid

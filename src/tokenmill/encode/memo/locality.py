@@ -1,0 +1,227 @@
+"""Whether a text may be cut before spaces so that its parts, encoded alone, give the whole's ids.
+
+A cut stands between a character that the normalizer leaves visible and a space. It is safe where
+every step of a tokenizer is *local* there:
+
+    added tokens     none can hold both characters, or looks at what follows it
+    normalizer       no step looks over the cut, so one part ends visibly, and the next begins
+                     with a space (or a ▁ that was one)
+    pre-tokenizer    one step splits there, whatever stands around, and those before it are local;
+                     those after it see one side at a time
+    model            is given one piece at a time, so it cannot look over a split
+
+Only components are admitted for which this follows from what they do; the reference has all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tokenmill.encode.memo.charsmap import has_keys
+
+Json = dict[str, Any]
+
+JOINING = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e"
+"""What makes one grapheme with any character that follows, a space as well (GCB=Prepend)."""
+_JOINED_SPACES = {" {2,}", r"\s+"}
+_CHARACTER_WISE = {"Lowercase", "Nmt", "StripAccents", "BertNormalizer"}
+_CANONICAL = {"NFC", "NFD", "NFKC", "NFKD"}
+"""They look at marks that follow a character, and a space or any other ASCII character is none."""
+_ALTERNATIVES = {
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+    *(r"'s", r"'t", r"'re", r"'ve", r"'m", r"'ll", r"'d"),
+    *(r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+"),
+    *(r"[\p{L}]+", r"[\p{N}]", r"[^\s\p{L}\p{N}]+"),
+    *(r"\p{N}", r"\p{N}+", r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+"),
+    *(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"),
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+",
+    *(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r" ?[\p{P}\p{S}]+[\r\n]*"),
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+    *(r"\s*[\r\n]", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"),
+}
+"""What published split patterns are made of. None goes on over a space after any other character,
+or from a letter to another kind, or from a digit to any but a letter, or from another kind to a
+digit. (An apostrophe may go with the word before it.)"""
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+for _word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"):
+    _word = r"[^\r\n\p{L}\p{N}]?" + _word
+    _ALTERNATIVES |= {_word, _word + r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"}
+
+
+def locality_objection(tokenizer: Json, control_tokens: bool) -> str:
+    """Why the texts of a tokenizer may not be cut; "" where they may."""
+    metaspace = any(map(_is_metaspace, pre_tokenizers(tokenizer)))
+    objections = [_normalizer_objection(step, metaspace) for step in normalizers(tokenizer)]
+    objections.append(_pre_tokenizer_objection(tokenizer))
+    objections += map(_flags_objection, _matched(tokenizer, control_tokens))
+    if not any(objections):  # else the normalizer may be one that does not load
+        objections += map(_content_objection, matched_contents(tokenizer, control_tokens))
+    return next(filter(None, objections), "")
+
+
+def normalizers(tokenizer: Json) -> list[Json]:
+    """The steps of the normalizer."""
+    return _steps(tokenizer.get("normalizer"), "normalizers")
+
+
+def pre_tokenizers(tokenizer: Json) -> list[Json]:
+    """The steps of the pre-tokenizer."""
+    return _steps(tokenizer.get("pre_tokenizer"), "pretokenizers")
+
+
+def splitting_steps(tokenizer: Json) -> list[Json]:
+    """The steps of the pre-tokenizer through the one that splits before every space.
+
+    It is [] where there is none, or where one before it is not local.
+    """
+    steps = pre_tokenizers(tokenizer)
+    marked = any(step.get("content") == "▁" for step in normalizers(tokenizer))
+    marked |= any(map(_looks_at_place, steps))
+    for count, step in enumerate(steps, 1):
+        if _is_metaspace(step) or (not marked and _separates(step)):
+            return steps[:count]
+        spaces_only = marked and step["type"] == "WhitespaceSplit"  # a ▁ is no white space
+        local = step["type"] in {"Digits", "Punctuation"} or (not marked and _is_local_split(step))
+        if not (local or spaces_only):
+            return []
+    return []
+
+
+def matched_contents(tokenizer: Json, control_tokens: bool) -> list[str]:
+    """What is looked for in texts: before the normalizer, or as the normalizer leaves it."""
+    found = _matched(tokenizer, control_tokens)
+    normalizer = with_library(tokenizer, []).normalizer if found else None
+    return [
+        normalizer.normalize_str(token["content"])
+        if normalizer and token.get("normalized")
+        else token["content"]
+        for token in found
+    ]
+
+
+def with_library(tokenizer: Json, steps: list[Json]) -> Any:
+    """The library's tokenizer with the same normalizer, some pre-tokenizers, and no vocabulary."""
+    import tokenizers
+
+    made = {
+        "version": "1.0",
+        "normalizer": tokenizer.get("normalizer"),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "model": {"type": "BPE", "vocab": {}, "merges": []},
+    }
+    return tokenizers.Tokenizer.from_str(msgspec.json.encode(made).decode())
+
+
+def alternatives(pattern: str) -> list[str]:
+    """What stands between the bars of a regex; bars in brackets or parentheses do not count."""
+    parts, depth, escaped, in_class = [""], 0, False, False
+    for character in pattern:
+        if character == "|" and not (depth or escaped or in_class):
+            parts.append("")
+            continue
+        parts[-1] += character
+        if not escaped:
+            in_class = (in_class or character == "[") and character != "]"
+            depth += (not in_class) * ((character == "(") - (character == ")"))
+        escaped = character == "\\" and not escaped
+    return parts
+
+
+def _steps(component: Json | None, name: str) -> list[Json]:
+    if component is None:
+        return []
+    if component["type"] != "Sequence":
+        return [component]
+    return [step for member in component[name] for step in _steps(member, name)]
+
+
+def _matched(tokenizer: Json, control_tokens: bool) -> list[Json]:
+    """The added tokens that are looked for in texts.
+
+    Special ones that are text still hide others that begin inside them.
+    """
+    added = tokenizer.get("added_tokens") or []
+    if control_tokens or not all(token.get("special") for token in added):
+        return list(added)
+    return []
+
+
+def _flags_objection(token: Json) -> str:
+    """White space before a token is never cut, so `lstrip` is local."""
+    beside = token.get("rstrip") or token.get("single_word")
+    return "an added token that looks at what stands beside it" if beside else ""
+
+
+def _content_objection(content: str) -> str:
+    if not content:
+        return "an added token that the normalizer removes"
+    spaces = any(c.isspace() or c == "▁" for c in content)
+    return "an added token with a space" if spaces else ""
+
+
+def _pre_tokenizer_objection(tokenizer: Json) -> str:
+    steps = splitting_steps(tokenizer)
+    if not steps:
+        return "no pre-tokenizer that always splits at spaces"
+    later = pre_tokenizers(tokenizer)[len(steps) :]
+    return "a pre-tokenizer that looks at its place" if any(map(_looks_at_place, later)) else ""
+
+
+def _is_metaspace(step: Json) -> bool:
+    """Whether a pre-tokenizer makes spaces into ▁ and splits before each."""
+    plain = step["type"] == "Metaspace" and step.get("replacement") == "▁"
+    return plain and bool(step.get("split", True))
+
+
+def _looks_at_place(step: Json) -> bool:
+    """Whether a pre-tokenizer puts a ▁ before a piece only at the start of a text."""
+    return step["type"] == "Metaspace" and step.get("prepend_scheme") == "first"
+
+
+def _separates(step: Json) -> bool:
+    """Whether a pre-tokenizer splits before every space that follows another character."""
+    if step["type"] == "ByteLevel":
+        return bool(step.get("use_regex", True))
+    if _is_local_split(step):
+        return bool(step.get("invert")) or r"\s+" in _alternatives_of(step)
+    return step["type"] in {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+
+
+def _is_local_split(step: Json) -> bool:
+    """Whether a pre-tokenizer is a Split by nothing but known alternatives."""
+    if step["type"] != "Split" or "Regex" not in step["pattern"]:
+        return False
+    removed = step.get("behavior") == "Removed" and step.get("invert")
+    isolated = step.get("behavior") == "Isolated" and not step.get("invert")
+    return (removed or isolated) and _alternatives_of(step) <= _ALTERNATIVES
+
+
+def _alternatives_of(split: Json) -> set[str]:
+    """Some patterns hold ends of lines, others what a regex writes for them."""
+    return set(alternatives(split["pattern"]["Regex"].replace("\r", r"\r").replace("\n", r"\n")))
+
+
+def _normalizer_objection(step: Json, metaspace: bool) -> str:
+    kind = step["type"]
+    if kind == "Replace":
+        return _replace_objection(step["pattern"], step["content"], metaspace)
+    if kind == "Precompiled":
+        changed = any(has_keys(step["precompiled_charsmap"], start) for start in " " + JOINING)
+        return "a normalizer with a table that holds spaces" if changed else ""
+    strips_ends_of_lines = kind == "Strip" and not step.get("strip_left", True)
+    local = kind in _CHARACTER_WISE | _CANONICAL or strips_ends_of_lines
+    return "" if local else f"normalizer {kind}"
+
+
+def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
+    becomes_space = content == " " or (content == "▁" and metaspace)
+    if pattern.get("Regex") in _JOINED_SPACES or pattern.get("String") == " ":
+        return "" if becomes_space else "a normalizer that replaces spaces"
+    if "String" not in pattern:
+        return "a normalizer with a regex"
+    spaces = any(c.isspace() or c == "▁" for c in pattern["String"])
+    visible = content.isascii() and content.isprintable() and content and " " not in content
+    return "" if visible and not spaces else "a normalizer that replaces spaces or makes some"

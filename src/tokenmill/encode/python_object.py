@@ -1,0 +1,228 @@
+"""Any Python object with `encode`: what it is asked, and what its answers must be."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import EngineError, UserError
+from tokenmill.records import UInt32Array
+
+LARGEST_ID = 2**31 - 1
+"""What shards can hold; the largest id of an object that tells nothing of its vocabulary."""
+ROLES = ("bos", "eos", "unk", "pad")
+MAX_SHOWN_CHARACTERS = 80
+
+
+class TextError(EngineError):
+    """The tokenizer's own code failed on a text, or answered what are no ids."""
+
+    text: str = ""
+
+
+class TokenizerObject:
+    """A tokenizer, asked by the names that published ones use."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        if isinstance(tokenizer, type) or not callable(getattr(tokenizer, "encode", None)):
+            raise UserError(
+                "this is no tokenizer",
+                where=class_name(tokenizer),
+                why="a tokenizer is an object with encode(text)",
+                hint="give an object, not its class; ids are what encode must return",
+            )
+        self.tokenizer = tokenizer
+        self.vocabulary = _vocabulary(tokenizer)
+        self.special_tokens = _special_tokens(tokenizer)
+        self.largest_id = self._largest_id()
+        unk_id = _asked(tokenizer, "unk_token_id")
+        self.unk_id: int | None = unk_id if _is_id(unk_id) else None
+        self._parameters = _parameters(tokenizer.encode)
+        self._decode_options = dict.fromkeys(
+            _parameters(getattr(tokenizer, "decode", None)) & {"skip_special_tokens"}, False
+        )
+
+    def options(self, control_tokens: bool) -> dict[str, Any]:
+        """What `encode` is called with, beside the text: no surroundings, and the policy.
+
+        Found from its parameters; an object that has none of these decides for itself.
+        """
+        found: dict[str, Any] = {}
+        if "add_special_tokens" in self._parameters:
+            found["add_special_tokens"] = False
+        if "allowed_special" in self._parameters:  # tiktoken
+            found["allowed_special"] = "all" if control_tokens else set()
+            found["disallowed_special"] = ()
+        if hasattr(self.tokenizer, "split_special_tokens"):  # transformers, among its **kwargs
+            found["split_special_tokens"] = not control_tokens
+            found["verbose"] = False  # it warns of texts that are longer than a model's input
+        return found
+
+    def encode(self, text: str, options: Mapping[str, Any]) -> UInt32Array:
+        """The ids of one text, checked.
+
+        Raises:
+            TextError: the object's code failed, or its answer is no sequence of ids.
+        """
+        try:
+            return _checked(self.tokenizer.encode(text, **options), self.largest_id)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
+            failed = TextError(
+                "the tokenizer failed on a text",
+                where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}",
+                why=describe_failure(error),
+                hint="mend the tokenizer's encode, or take the text out and say --overwrite",
+            )
+            failed.text = text
+            raise failed from error
+
+    def surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What `add_special_tokens` puts before and after a text; nothing where it is unknown."""
+        if "add_special_tokens" not in self._parameters:
+            return (), ()
+        options = self.options(control_tokens=False)
+        whole_options = {**options, "add_special_tokens": True}
+        bare = self.encode("a", options).tolist()
+        whole = self.encode("a", whole_options).tolist()
+        for start in range(len(whole) - len(bare) + 1):
+            if whole[start : start + len(bare)] == bare:
+                return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+        raise UserError(
+            "what the tokenizer puts around a text is not known",
+            where=class_name(self.tokenizer),
+            why=f"add_special_tokens makes {whole} of {bare}",
+        )
+
+    @property
+    def can_decode(self) -> bool:
+        """Whether the object has a `decode`."""
+        return callable(getattr(self.tokenizer, "decode", None))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown.
+
+        Raises:
+            UserError: the object cannot decode.
+        """
+        if not self.can_decode:
+            where = class_name(self.tokenizer)
+            hint = "give it a method decode(ids) that returns the text"
+            raise UserError("the tokenizer has no decode", where=where, hint=hint)
+        try:
+            return str(self.tokenizer.decode([int(i) for i in ids], **self._decode_options))
+        except Exception as error:
+            why = describe_failure(error)
+            raise EngineError("the tokenizer's decode failed", why=why) from error
+
+    def names(self) -> dict[str, str]:
+        """Its tokens by role, as a tokenizer_config.json holds them: {"eos_token": "</s>"}."""
+        tokens = {f"{role}_token": _asked(self.tokenizer, f"{role}_token") for role in ROLES}
+        return {key: str(token) for key, token in tokens.items() if token}
+
+    def _largest_id(self) -> int:
+        """Over all that it tells; a length may leave out added tokens, or what lies in gaps."""
+        sizes = [_asked(self.tokenizer, name) for name in ("vocab_size", "n_vocab")]
+        sizes += [len(self.tokenizer)] if hasattr(self.tokenizer, "__len__") else []
+        known = [size - 1 for size in sizes if _is_id(size) and size]
+        known += self.vocabulary.values()
+        if not known:
+            return LARGEST_ID
+        return int(min(max([*known, *self.special_tokens.values()]), LARGEST_ID))
+
+
+def class_name(tokenizer: Any) -> str:
+    """Module and name of an object's class."""
+    kind = tokenizer if isinstance(tokenizer, type) else type(tokenizer)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def describe_failure(error: BaseException) -> str:
+    """An exception of the user's code, with the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _checked(answer: Any, largest_id: int) -> UInt32Array:
+    """The ids of an answer: list, tuple, array, or an object or a mapping that holds them."""
+    if isinstance(answer, Mapping):
+        answer = answer["input_ids"]
+    answer = getattr(answer, "ids", answer)
+    if isinstance(answer, np.ndarray):
+        array: npt.NDArray[Any] = answer
+        kinds = {answer.dtype.type} if answer.size else set()
+    else:
+        answer = list(answer)
+        kinds = set(map(type, answer))
+        array = answer
+    wrong = [kind for kind in kinds if not issubclass(kind, (int, np.integer)) or kind is bool]
+    if wrong:
+        raise TypeError(f"encode gave {wrong[0].__name__}, where ids are expected")
+    array = np.asarray(array, np.int64 if not kinds else None)
+    if array.ndim != 1:
+        raise TypeError(f"encode gave an array of shape {array.shape}, where ids are expected")
+    if len(array) and not 0 <= int(array.min()) <= int(array.max()) <= largest_id:
+        bad = next(int(i) for i in array if not 0 <= int(i) <= largest_id)
+        raise ValueError(f"encode gave the id {bad}; its vocabulary ends at {largest_id}")
+    return array.astype(np.uint32)
+
+
+def _asked(tokenizer: Any, name: str) -> Any:
+    """An attribute, or what a method of that name returns; None where there is none."""
+    try:
+        value = getattr(tokenizer, name, None)
+        return value() if callable(value) else value
+    except (NotImplementedError, TypeError):  # of a base class; a method that wants arguments
+        return None
+
+
+def _is_id(value: object) -> bool:
+    """Whether it is an int from 0; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _ids_by_name(value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {name: int(i) for name, i in value.items() if _is_text(name) and _is_id(i)}
+
+
+def _is_text(value: object) -> bool:
+    """Half of a surrogate pair is in no document, and in no UTF-8."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _vocabulary(tokenizer: Any) -> dict[str, int]:
+    return _ids_by_name(_asked(tokenizer, "get_vocab") or _asked(tokenizer, "vocab"))
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    """Control tokens by content: of transformers, of tiktoken, or a mapping `special_tokens`."""
+    found = _ids_by_name(_asked(tokenizer, "special_tokens"))
+    names, ids = _asked(tokenizer, "all_special_tokens"), _asked(tokenizer, "all_special_ids")
+    if names and ids:
+        found |= _ids_by_name(dict(zip(map(str, names), ids, strict=False)))
+    if hasattr(tokenizer, "encode_single_token"):
+        for name in sorted(_asked(tokenizer, "special_tokens_set") or ()):
+            found[name] = tokenizer.encode_single_token(name)
+    for role in ROLES:
+        name, number = _asked(tokenizer, f"{role}_token"), _asked(tokenizer, f"{role}_token_id")
+        found |= _ids_by_name({str(name): number}) if name else {}
+    return found
+
+
+def _parameters(function: Callable[..., Any] | None) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters) if function else set()
+    except (TypeError, ValueError):  # compiled, and without a signature
+        return set()

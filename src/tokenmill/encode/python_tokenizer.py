@@ -1,0 +1,115 @@
+"""A Python object with `encode` as the reference: its own answers are the right ids."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.calibration import Exam
+from tokenmill.encode.python_object import TextError, TokenizerObject, class_name
+from tokenmill.encode.python_source import library_version
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.records import TokenBatch, UInt32Array
+
+
+class PythonReference:
+    """One call of `encode` for each text.
+
+    It is reference and engine at once. An answer must depend on the text alone: calibration and
+    audit ask the objects of two processes, or one object twice.
+    """
+
+    name = "python"
+
+    def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
+        if file.tokenizer is None:
+            raise UserError(
+                "the tokenizer is a Python object, of which only a description is kept",
+                where=file.origin,
+                hint="hand it over: tokenizer=..., or --tokenizer python:module:name",
+            )
+        self.version = library_version(file.tokenizer)
+        self._object = TokenizerObject(file.tokenizer)
+        self._options = self._object.options(control_tokens)
+        self.largest_id = self._object.largest_id
+        self.special_tokens = self._object.special_tokens
+        self.unk_id = self._object.unk_id
+        self.can_decode = self._object.can_decode
+        self._require_policy(control_tokens)
+        self.prefix, self.suffix = self._object.surroundings()
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token's content."""
+        return self.special_tokens.get(token, self._object.vocabulary.get(token))
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text.
+
+        Raises:
+            TextError: the object failed on one of them, which stands in `text` of the error.
+        """
+        return _batch([self._object.encode(text, self._options) for text in texts])
+
+    def twin(self) -> PythonReference:
+        """One that asks a copy of the object, so that an audit does not ask the very same.
+
+        Itself where the object cannot be copied.
+        """
+        found = copy.copy(self)
+        try:
+            found._object = TokenizerObject(copy.deepcopy(self._object.tokenizer))
+        except Exception:  # of the object's own code
+            return self
+        return found
+
+    def examine(self, texts: Sequence[str]) -> Exam:
+        """The texts that raise no error, and their ids: few objects take every text there is."""
+        encoded: list[str] = []
+        arrays: list[UInt32Array] = []
+        for text in texts:
+            try:
+                arrays.append(self._object.encode(text, self._options))
+            except TextError:
+                continue
+            encoded.append(text)
+        return Exam(encoded, _batch(arrays))
+
+    def encode_with_offsets(self, text: str) -> NoReturn:  # noqa: ARG002 - of the Protocol
+        """Raise a UserError: such objects do not say where in the text a token stands."""
+        raise UserError(
+            "a Python tokenizer does not say which characters a token stands for",
+            where=class_name(self._object.tokenizer),
+            why="--no-loss needs it, to turn ranges of characters into tokens",
+            hint="convert the tokenizer to tokenizer.json, or leave --no-loss out",
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown."""
+        return self._object.decode(ids)
+
+    def _require_policy(self, control_tokens: bool) -> None:
+        """Raise a UserError where the object reads special tokens otherwise than the policy."""
+        for token, token_id in self.special_tokens.items():
+            try:
+                found = self._object.encode(token, self._options).tolist()
+            except TextError:
+                continue  # documents that hold it are refused
+            if (found == [token_id]) != control_tokens:
+                reads = "ordinary text" if control_tokens else "a control token"
+                other = "text" if control_tokens else "control"
+                raise UserError(
+                    f"the tokenizer reads {token!r} in a text as {reads}",
+                    where=class_name(self._object.tokenizer),
+                    why="--special-tokens asks for the contrary, and its encode has no such option",
+                    hint=f"say --special-tokens {other}",
+                )
+
+
+def _batch(arrays: Sequence[UInt32Array]) -> TokenBatch:
+    ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
+    return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))

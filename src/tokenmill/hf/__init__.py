@@ -1,0 +1,6 @@
+"""`datasets` in and out: rows for causal language models from a `Dataset` and a tokenizer."""
+
+from tokenmill.hf.config import CausalLMConfig
+from tokenmill.hf.tokenizer import CausalLMTokenizer
+
+__all__ = ["CausalLMConfig", "CausalLMTokenizer"]

@@ -1,0 +1,166 @@
+"""Documents to rows of one length: windows, padding and labels, on whole batches at a time.
+
+The windows are those of `truncate` in `tokenizers` with a stride (which is the overlap), as
+`return_overflowing_tokens` gives them. Of [1 2 3 4 5], 4 at a time with an overlap of 2:
+
+    from the left     [1 2 3 4] [3 4 5]      up to the first window that reaches the end
+    from the right    [2 3 4 5] [1 2 3]      truncation_side="left": up to the one that begins at 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import UserError
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+Int8Array = npt.NDArray[np.int8]
+
+COLUMNS = ("input_ids", "attention_mask", "labels")
+CELL_BYTES = 8 + 1 + 8
+"""What a token takes in a row: its id, one byte of the mask, and its label."""
+IGNORED_LABEL = -100
+"""What losses of PyTorch leave out (`torch.nn.CrossEntropyLoss`)."""
+BLOCK_CELLS = 1 << 16
+"""Rows are filled in blocks that stay in a core's own cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Arrays of shape (num_rows, context_length), to be filled or written."""
+
+    input_ids: Int64Array
+    attention_mask: Int8Array
+    labels: Int64Array
+
+    @staticmethod
+    def empty(num_rows: int, context_length: int) -> Rows:
+        """Rows whose values are not set yet."""
+        shape = (num_rows, context_length)
+        return Rows(np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def __getitem__(self, part: slice) -> Rows:
+        return Rows(self.input_ids[part], self.attention_mask[part], self.labels[part])
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """How the ids of a document become rows."""
+
+    context_length: int
+    overlap: int
+    pad_id: int
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+    pads_left: bool = False
+    truncates_left: bool = False
+
+    def __post_init__(self) -> None:
+        if self.overlap >= self.content_length:
+            around = len(self.prefix) + len(self.suffix)
+            raise UserError(
+                f"an overlap of {self.overlap} leaves no room for new tokens",
+                why=f"a row of {self.context_length} holds {self.content_length} tokens of a "
+                f"document, and {around} special tokens around them",
+                hint="lower overlap, or raise context_length",
+            )
+
+    @property
+    def content_length(self) -> int:
+        """Tokens of a document that a row can hold."""
+        return self.context_length - len(self.prefix) - len(self.suffix)
+
+    def num_windows(self, lengths: Int64Array) -> Int64Array:
+        """Shape of `lengths`: windows of documents of these lengths; none of an empty one."""
+        step = self.content_length - self.overlap
+        further = -(-np.maximum(lengths - self.content_length, 0) // step)
+        return np.where(lengths > 0, 1 + further, 0)
+
+    def cut(self, tokens: TokenBatch) -> Windows:
+        """The windows of all documents, document by document."""
+        counts = self.num_windows(tokens.lengths)
+        documents = np.repeat(np.arange(len(counts)), counts)
+        numbers = np.arange(len(documents)) - np.repeat(offsets_from_lengths(counts)[:-1], counts)
+        moved = numbers * (self.content_length - self.overlap)
+        first, end = tokens.offsets[documents], tokens.offsets[documents + 1]
+        if self.truncates_left:
+            stops = end - moved
+            starts = np.maximum(stops - self.content_length, first)
+        else:
+            starts = first + moved
+            stops = np.minimum(starts + self.content_length, end)
+        return Windows(self, tokens.ids, starts, stops)
+
+    def rows(self, tokens: TokenBatch) -> Rows:
+        """All rows of some documents at once."""
+        windows = self.cut(tokens)
+        rows = Rows.empty(len(windows), self.context_length)
+        windows.fill(rows, 0)
+        return rows
+
+
+class Windows:
+    """Windows of a batch; window i is `ids[starts[i]:stops[i]]`."""
+
+    def __init__(
+        self, rule: WindowRule, ids: UInt32Array, starts: Int64Array, stops: Int64Array
+    ) -> None:
+        self.rule = rule
+        self.lengths = stops - starts
+        # Every window is gathered at full length, so short ones read beyond their document.
+        content = rule.content_length
+        room = np.zeros(content, np.uint32)
+        around = (room, ids) if rule.pads_left else (ids, room)
+        padded = np.concatenate(around)
+        self._views = np.lib.stride_tricks.sliding_window_view(padded, content)
+        self._places = stops if rule.pads_left else starts
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all windows, with the special ones around them."""
+        around = len(self.rule.prefix) + len(self.rule.suffix)
+        return int(self.lengths.sum()) + around * len(self)
+
+    def fill(self, rows: Rows, first: int) -> None:
+        """Fill `rows` with as many windows, from number `first` on."""
+        block = max(BLOCK_CELLS // self.rule.context_length, 1)
+        for start in range(0, len(rows), block):
+            part = rows[start : start + block]
+            place = slice(first + start, first + start + len(part))
+            self._fill(part, self._places[place], self.lengths[place])
+
+    def _fill(self, rows: Rows, places: Int64Array, lengths: Int64Array) -> None:
+        rule, ids = self.rule, rows.input_ids
+        before, length = len(rule.prefix), rule.context_length
+        used = (lengths + before + len(rule.suffix))[:, None]
+        columns = np.arange(length)
+        padding = columns < length - used if rule.pads_left else columns >= used
+        ids[:, before : before + rule.content_length] = self._views[places]
+        np.copyto(ids, rule.pad_id, where=padding)
+        for column, token in self._specials(lengths):
+            ids[np.arange(len(ids)), column] = token
+        np.logical_not(padding, out=rows.attention_mask.view(np.bool_))
+        rows.labels[:] = ids
+        np.copyto(rows.labels, IGNORED_LABEL, where=padding)
+
+    def _specials(self, lengths: Int64Array) -> Iterator[tuple[Int64Array, int]]:
+        """The column of every special token in each row, and its id."""
+        rule = self.rule
+        around = len(rule.prefix) + len(rule.suffix)
+        unused = rule.context_length - around - lengths
+        first = unused if rule.pads_left else np.zeros_like(lengths)
+        for i, token in enumerate(rule.prefix):
+            yield first + i, token
+        for i, token in enumerate(rule.suffix):
+            yield first + len(rule.prefix) + lengths + i, token

@@ -1,0 +1,280 @@
+"""Requests to the Hub: the commit of a revision, lists of files, and ranges of their bytes.
+
+The protocol is that of https://huggingface.co/docs/hub/api and of the `resolve` addresses: the
+first answer names commit (X-Repo-Commit) and digest (X-Linked-Etag, else ETag) of a file, and may
+lead to another host. The library `huggingface_hub` gives session, token and endpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from tokenmill.errors import DataError, InputChangedError
+from tokenmill.read.hub.names import HubName, is_commit, is_safe_path, parse_hub_name
+from tokenmill.read.hub.patience import MAX_FIRST_FAILURES, Check, Patience
+from tokenmill.read.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
+
+CHUNK_BYTES = 1 << 20
+MAX_ANSWER_BYTES = 1 << 26
+MAX_ENTRIES = 1_000_000
+
+_ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a data set at one commit."""
+
+    repo: str
+    commit: str
+    path: str
+    num_bytes: int
+    etag: str
+    """SHA-256 of its bytes where they are kept apart (LFS), else its SHA-1 as a blob of git."""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, for records: hf://datasets/OWNER/NAME@COMMIT/PATH."""
+        return str(HubName(self.repo, self.commit, self.path))
+
+
+def recorded_file(origin: str, num_bytes: int, etag: str) -> HubFile:
+    """The file that a record of an earlier read names; the record is checked as a listing is.
+
+    Raises:
+        DataError: it names no commit, no path or no digest.
+    """
+    name = parse_hub_name(origin)
+    if not (is_commit(name.revision) and name.path and _ETAG.fullmatch(etag) and num_bytes >= 0):
+        why = f"it has {num_bytes} bytes and digest {etag!r}"
+        raise DataError("a record names no file of the Hub", where=origin, why=why)
+    return HubFile(name.repo, name.revision, name.path, num_bytes, etag)
+
+
+class _File(msgspec.Struct):
+    """An entry of a listing."""
+
+    type: str
+    path: str
+    oid: str = ""
+    size: int = 0
+    lfs: dict[str, Any] | None = None
+
+
+class _Revision(msgspec.Struct):
+    sha: str
+
+
+class HubClient:
+    """Speaks to the Hub that HF_ENDPOINT names, with the user's token; waits where it must.
+
+    Raises:
+        UserError: what is asked for does not exist, or may not be read.
+        InputChangedError: a file is not what it was listed as.
+        DataError: an answer is not what the protocol promises.
+        StorageError: the Hub does not answer for a long time.
+    """
+
+    def __init__(self, check: Check = lambda: None) -> None:
+        require_library()
+        from huggingface_hub import constants
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        self._endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+        headers: dict[str, str] = build_hf_headers(library_name="tokenmill")
+        self._headers = {**headers, "Accept-Encoding": "identity"}  # ranges are of the file itself
+        self._timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        self._check = check
+
+    def commit_of(self, name: HubName) -> str:
+        """The commit that a revision stands for now."""
+        place = f"/api/datasets/{name.repo}/revision/{quote(name.revision, safe='')}"
+        data, _ = self._answer(place, {}, str(name))
+        commit: str = _decoded(data, _Revision, str(name)).sha
+        if not is_commit(commit):
+            raise _broken(str(name), f"the commit is {commit!r}")
+        return commit
+
+    def files_in(
+        self, name: HubName, commit: str, folder: str, *, recursive: bool
+    ) -> list[HubFile]:
+        """The files in a folder of a data set at a commit, sorted by path.
+
+        Raises:
+            MissingEntryError: there is no such folder.
+        """
+        where = str(replace(name, path=folder))
+        place = f"/api/datasets/{name.repo}/tree/{commit}"
+        place += f"/{quote(folder, safe='')}" if folder else ""
+        parameters = {"recursive": str(recursive).lower(), "expand": "false"}
+        files: list[HubFile] = []
+        num_entries = 0
+        while parameters:
+            data, parameters = self._answer(place, parameters, where)
+            entries = _decoded(data, list[_File], where)
+            files += [_listed(name, commit, entry) for entry in entries if entry.type == "file"]
+            num_entries += len(entries)
+            if num_entries > MAX_ENTRIES or not entries:
+                break
+        if num_entries > MAX_ENTRIES:
+            raise _broken(where, f"it lists over {MAX_ENTRIES:,} files and folders")
+        return sorted(files, key=lambda file: file.path)
+
+    def chunks(self, file: HubFile, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the bytes [start, stop) of a file; goes on where an answer breaks off."""
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+        patience = Patience(file.origin, self._check)
+        place = f"/datasets/{file.repo}/resolve/{file.commit}/{quote(file.path)}"
+        while start < stop:
+            why = "the answer ended early"
+            asked = {"Range": f"bytes={start}-{stop - 1}"}
+            try:
+                with self._request(place, asked, {}, patience, file.origin) as response:
+                    skipped = start - _first_byte(response, file, start)
+                    for chunk in response.iter_bytes(CHUNK_BYTES):
+                        self._check()
+                        piece = chunk[skipped : skipped + stop - start]
+                        skipped = max(skipped - len(chunk), 0)
+                        start += len(piece)
+                        if piece:
+                            patience.renew()
+                            yield piece
+                        if start == stop and len(piece) < len(chunk):
+                            return  # more than was asked for; else the connection is used again
+            except HTTPError as error:
+                why = f"{type(error).__name__}: {error}"
+            if start < stop:
+                patience.wait(why)
+
+    def _answer(
+        self, place: str, parameters: Mapping[str, str], where: str
+    ) -> tuple[bytes, dict[str, str]]:
+        """The body of an answer of the API, and the parameters that ask for the next page."""
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+        patience = Patience(where, self._check, MAX_FIRST_FAILURES)
+        while True:
+            try:
+                with self._request(place, {}, parameters, patience, where) as response:
+                    pieces, num_bytes = [], 0
+                    for piece in response.iter_bytes(CHUNK_BYTES):
+                        pieces.append(piece)
+                        num_bytes += len(piece)
+                        if num_bytes > MAX_ANSWER_BYTES:
+                            raise _broken(where, f"it has over {MAX_ANSWER_BYTES} bytes")
+                    next_page = response.links.get("next", {}).get("url", "")
+                    # Only the parameters: the token goes to no host that an answer names.
+                    return b"".join(pieces), dict(parse_qsl(urlsplit(next_page).query))
+            except HTTPError as error:
+                patience.wait(f"{type(error).__name__}: {error}")
+
+    @contextmanager
+    def _request(
+        self,
+        place: str,
+        headers: Mapping[str, str],
+        parameters: Mapping[str, str],
+        patience: Patience,
+        where: str,
+    ) -> Iterator[Any]:
+        """An answer that is not an error; a busy server is asked again."""
+        from huggingface_hub import constants
+        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+        if constants.HF_HUB_OFFLINE:
+            raise offline(where)
+        url, sent = self._endpoint + place, {**self._headers, **headers}
+        while True:
+            with get_session().stream(
+                "GET", url, headers=sent, params=dict(parameters) or None, timeout=self._timeout,
+                follow_redirects=True,
+            ) as response:  # fmt: skip
+                status = response.status_code
+                if status in BUSY_STATUSES:
+                    asked_seconds = _asked_seconds(response.headers)
+                elif status < 400:
+                    yield response
+                    return
+                else:
+                    raise refusal(response, where)
+            patience.wait(f"status {status}", asked_seconds)
+
+
+def _listed(name: HubName, commit: str, entry: _File) -> HubFile:
+    """An entry of a listing, checked: its path and digest become names of files."""
+    etag = (entry.lfs or {}).get("oid", entry.oid)
+    size = (entry.lfs or {}).get("size", entry.size)
+    if not is_safe_path(entry.path):
+        raise DataError(
+            "a path on the Hub leads out of its data set, or cannot be a file's name",
+            where=str(name),
+            why=f"the path is {entry.path!r}",
+            hint="do not trust this data set",
+        )
+    if not isinstance(etag, str) or not _ETAG.fullmatch(etag) or type(size) is not int or size < 0:
+        raise _broken(str(name), f"digest {etag!r} and size {size!r} of {entry.path!r}")
+    return HubFile(name.repo, commit, entry.path, size, etag)
+
+
+def _first_byte(response: Any, file: HubFile, start: int) -> int:
+    """The place of the body's first byte in the file, after checks that it is that file."""
+    answers = [*response.history, response]
+    commits = _headers(answers, "X-Repo-Commit")
+    etags = _headers(answers, "X-Linked-Etag") or _headers(answers, "ETag")
+    if not commits or not etags:
+        raise _broken(file.origin, "it names no commit or no digest; is HF_ENDPOINT a Hub?")
+    total = response.headers.get("Content-Length")
+    if "Content-Encoding" in response.headers:
+        total = None  # of what is sent, not of the file
+    if response.status_code == 206:
+        first, _, total = response.headers.get("Content-Range", "").partition("/")
+        if not first.startswith(f"bytes {start}-"):
+            raise _broken(file.origin, f"asked for byte {start}, it answers {first!r}")
+    same = file.commit in commits and file.etag in etags
+    if not same or total not in (None, "*", str(file.num_bytes)):
+        raise InputChangedError(
+            "a file on the Hub is not what it was listed as",
+            where=file.origin,
+            why=f"commit, digest and size are {*commits, *etags, total}, not "
+            f"{file.commit, file.etag, file.num_bytes}",
+            hint="try again later; if it stays so, start again with --overwrite",
+        )
+    return start if response.status_code == 206 else 0
+
+
+def _headers(answers: Sequence[Any], name: str) -> list[str]:
+    """The values of a header in the answers that led to each other."""
+    found = [answer.headers[name] for answer in answers if name in answer.headers]
+    return [value.removeprefix("W/").strip('"') for value in found]
+
+
+def _asked_seconds(headers: Mapping[str, str]) -> float | None:
+    """The pause that a server asks for, in seconds: RFC 9110, 10.2.3, or the draft `RateLimit`."""
+    found = headers.get("Retry-After", "")
+    if not found.strip().isdigit():
+        limits = re.search(r";\s*t=(\d+)", headers.get("RateLimit", ""))
+        found = limits[1] if limits else ""
+    with contextlib.suppress(ValueError, OverflowError):
+        return float(found)
+    return None
+
+
+def _decoded(data: bytes, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _broken(where, str(error)) from error
+
+
+def _broken(where: str, why: str) -> DataError:
+    return DataError("an answer of the Hub cannot be used", where=where, why=why)

@@ -1,0 +1,96 @@
+"""Names of data sets on the Hub: hf://datasets/OWNER/NAME[@REVISION][/PATH], and aliases."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from tokenmill.errors import UserError
+from tokenmill.read.hub.aliases import ALIASES
+
+PREFIX = "hf://"
+DEFAULT_REVISION = "main"
+
+_SPECIAL_REVISION = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPO_PART = re.compile(r"\w(?:[\w.-]*\w)?")
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A data set, or a part of it, as the user names it."""
+
+    repo: str
+    """OWNER/NAME, or NAME alone for the oldest ones."""
+    revision: str = DEFAULT_REVISION
+    path: str = ""
+    """A folder, file or glob; "" for the whole data set."""
+
+    def __str__(self) -> str:
+        revision = self.revision
+        if not _SPECIAL_REVISION.fullmatch(revision):
+            revision = quote(revision, safe="")
+        at = "" if self.revision == DEFAULT_REVISION else f"@{revision}"
+        return f"{PREFIX}datasets/{self.repo}{at}" + (f"/{self.path}" if self.path else "")
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether an input is named on the Hub."""
+    return name.startswith(PREFIX)
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision can never mean anything else."""
+    return _COMMIT.fullmatch(revision) is not None
+
+
+def parse_hub_name(name: str) -> HubName:
+    """The parts of a name; an alias is replaced by what it stands for.
+
+    In "hf://datasets/a/b" a is the owner. A path in a data set without one needs a revision:
+    "hf://datasets/b@main/data".
+
+    Raises:
+        UserError: it names no data set.
+    """
+    kind, _, rest = name.removeprefix(PREFIX).partition("/")
+    if kind != "datasets":
+        return _parse_alias(name)
+    before, at, after = rest.partition("@")
+    if at and before.count("/") <= 1:
+        special = _SPECIAL_REVISION.match(after)
+        revision = special[0] if special else unquote(after.partition("/")[0])
+        path = after[special.end() + 1 :] if special else after.partition("/")[2]
+    else:
+        owner, _, after = rest.partition("/")
+        second, _, path = after.partition("/")
+        before, revision = f"{owner}/{second}" if second else owner, DEFAULT_REVISION
+    path = path.strip("/")
+    named = all(map(_REPO_PART.fullmatch, before.split("/")))
+    if not (named and is_safe_path(revision) and (not path or is_safe_path(path))):
+        why = "the form is hf://datasets/OWNER/NAME[@REVISION][/PATH]"
+        raise UserError("an input is no data set on the Hub", where=name, why=why)
+    return HubName(before, revision, path)
+
+
+def _parse_alias(name: str) -> HubName:
+    short, at, revision = name.removeprefix(PREFIX).partition("@")
+    if short in ALIASES and bool(at) == bool(revision):
+        alias = ALIASES[short]
+        return HubName(alias.repo, unquote(revision) or DEFAULT_REVISION, alias.path)
+    close = difflib.get_close_matches(short, ALIASES, n=1)
+    hint = f"did you mean {PREFIX}{close[0]}? " if close else ""
+    raise UserError(
+        "an input is no data set on the Hub",
+        where=name,
+        why=f"it is neither hf://datasets/OWNER/NAME nor one of {', '.join(ALIASES)}",
+        hint=f"{hint}models, spaces and buckets are no inputs",
+    )
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether a path stays in the folder that it is meant for, and can be a file's name."""
+    stays = not {"", ".", ".."} & set(path.split("/"))
+    return stays and "\\" not in path and path.isprintable()

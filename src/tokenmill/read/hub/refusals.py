@@ -1,0 +1,68 @@
+"""What the Hub refuses, as errors that say what to do about it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from tokenmill.errors import StorageError, UserError
+from tokenmill.read.hub.names import parse_hub_name
+
+BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token
+
+
+class MissingEntryError(UserError):
+    """The data set has no such file or folder."""
+
+
+def require_library() -> None:
+    """Raise a UserError where `huggingface_hub` is not installed."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        why = "the library huggingface_hub is not installed"
+        hint = "pip install 'tokenmill[hf]'"
+        raise UserError("data sets on the Hub cannot be read", why=why, hint=hint)
+
+
+def offline(where: str) -> UserError:
+    """The error for a request that HF_HUB_OFFLINE forbids."""
+    return UserError(
+        "an input is not in the cache, and the Hub may not be asked",
+        where=where,
+        why="HF_HUB_OFFLINE is set",
+        hint="unset it, or name a commit that is in the cache, as in @0123...cdef",
+    )
+
+
+def refusal(response: Any, where: str) -> UserError | StorageError:
+    """The error for an answer that no waiting will change.
+
+    The Hub says in X-Error-Code what it means; 401 alone may stand for "not found", too.
+    """
+    status, code = response.status_code, response.headers.get("X-Error-Code", "")
+    name = parse_hub_name(where)
+    page = f"https://huggingface.co/datasets/{name.repo}"
+    if code == "GatedRepo":
+        hint = f"accept its terms at {page}, then {TOKEN_HINT}"
+        return UserError("the data set is gated", where=where, why=f"status {status}", hint=hint)
+    if code == "RevisionNotFound":
+        hint = "check the spelling of what follows the @"
+        why = f"the data set has no revision {name.revision!r}"
+        return UserError("an input does not exist", where=where, why=why, hint=hint)
+    if code == "EntryNotFound":
+        why = f"the data set has no file or folder {name.path!r}"
+        hint = f"look at {page}"
+        return MissingEntryError("an input does not exist", where=where, why=why, hint=hint)
+    if status in (401, 403):
+        message = response.headers.get("X-Error-Message", "")[:200]
+        return UserError(
+            "an input does not exist, or may not be read",
+            where=where,
+            why=f"status {status}{': ' + message if message else ''}",
+            hint=f"check the spelling; if it is private or gated, accept its terms at {page} and "
+            f"{TOKEN_HINT}",
+        )
+    if status == 404:
+        why = "the Hub knows no such data set"
+        return UserError("an input does not exist", where=where, why=why, hint=f"look at {page}")
+    return StorageError("the Hub refuses a request", where=where, why=f"status {status}")

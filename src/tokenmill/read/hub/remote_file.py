@@ -1,0 +1,146 @@
+"""A file of the Hub as a seekable file: ranges are fetched as they are read, and not kept."""
+
+from __future__ import annotations
+
+import bisect
+import io
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+from tokenmill.read.hub.client import HubClient, HubFile, recorded_file
+from tokenmill.read.hub.patience import Check
+
+BLOCK_BYTES = 8 << 20
+"""What is read ahead. One request takes some 0.1 s, in which a fast line gives as much."""
+
+SMALL_BLOCK_BYTES = 1 << 20
+"""What is fetched for a read of less, as long as nothing is announced."""
+MAX_BLOCKS_AHEAD = 3
+"""Of a column. One request after another would leave the line idle while the server thinks."""
+MAX_COMING = 16
+"""Blocks of all columns that may wait in memory."""
+
+Range = tuple[int, int]
+"""Bytes [start, stop)."""
+
+
+def open_remote(origin: str, num_bytes: int, etag: str, check: Check) -> RemoteFile:
+    """The file that a record names; it is found to have changed when it is read."""
+    return RemoteFile(HubClient(check), recorded_file(origin, num_bytes, etag))
+
+
+class RemoteFile(io.RawIOBase):
+    """Reads at any place, each a request unless its bytes are there already.
+
+    Raises:
+        InputChangedError: the file is not what it was listed as (raised while reading).
+        StorageError: the Hub does not answer for a long time.
+    """
+
+    def __init__(self, client: HubClient, file: HubFile) -> None:
+        self._client = client
+        self._file = file
+        self._position = 0
+        self._recent = (0, b"")
+        """Bytes that were fetched and not yet read, and the place of the first."""
+        self._starts: dict[int, int] = {}
+        self._following: dict[int, Range] = {}
+        """By the ends of announced ranges: their starts, and the next of the same column."""
+        self._ends: list[int] = []
+        self._block_bytes = 0
+        self._num_ahead = 0
+        self._coming: dict[int, Future[bytes]] = {}
+        self._threads = ThreadPoolExecutor(MAX_BLOCKS_AHEAD, "read-ahead")
+
+    def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
+        """Announce the ranges that will be read of each column, in order, in blocks.
+
+        From now on, the next blocks of a column are fetched while the caller works on the last
+        one, and nothing that was not announced or asked for.
+        """
+        for ranges in columns:
+            for (start, stop), following in pairwise([*ranges, (0, 0)]):
+                self._starts[stop], self._following[stop] = start, following
+        self._ends = sorted(self._starts)
+        self._block_bytes = block_bytes
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """The place of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the place of the next read; nothing is fetched."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.num_bytes}
+        self._position = max(base[whence] + offset, 0)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as the file goes."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        """`size` bytes, or all that are left."""
+        start = min(self._position, self._file.num_bytes)
+        stop = self._file.num_bytes if size < 0 else min(start + size, self._file.num_bytes)
+        pieces = []
+        while start < stop:
+            piece = self._piece(start, stop)
+            pieces.append(piece)
+            start += len(piece)
+        self._position = stop
+        self._fetch_next(stop)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Begin no further request."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+    def _piece(self, start: int, stop: int) -> bytes:
+        """Bytes from `start` on, at most to `stop`."""
+        if (coming := self._coming.pop(start, None)) is not None:
+            self._recent = (start, coming.result())
+        first, data = self._recent
+        if not first <= start < first + len(data):
+            end = stop if self._starts else max(stop, start + SMALL_BLOCK_BYTES)
+            first, data = start, self._fetch(start, min(end, self._file.num_bytes))
+            self._recent = (first, data)
+        if stop >= first + len(data):
+            self._recent = (0, b"")
+        return data[start - first : stop - first]
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        return b"".join(self._client.chunks(self._file, start, stop))
+
+    def _fetch_next(self, position: int) -> None:
+        """Begin to fetch the blocks that follow `position` in its column: one after the first
+        read, one more after each further one.
+        """
+        self._num_ahead = min(self._num_ahead + 1, MAX_BLOCKS_AHEAD)
+        for _ in range(self._num_ahead if self._starts else 0):
+            start, stop = self._range_after(position)
+            if start >= stop:
+                return
+            position = min(stop, start + self._block_bytes)
+            if start not in self._coming and len(self._coming) < MAX_COMING:
+                self._coming[start] = self._threads.submit(self._fetch, start, position)
+
+    def _range_after(self, position: int) -> Range:
+        """What is left of the range that holds `position`, else the next one of its column."""
+        if position in self._following:
+            return self._following[position]
+        index = bisect.bisect(self._ends, position)
+        stop = self._ends[index] if index < len(self._ends) else 0
+        return (position, stop) if position > self._starts.get(stop, position) else (stop, stop)

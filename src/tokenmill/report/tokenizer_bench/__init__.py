@@ -1,0 +1,1 @@
+"""How fast a tokenizer encodes: single calls, batches, threads, processes, native engines."""

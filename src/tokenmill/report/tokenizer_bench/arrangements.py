@@ -1,0 +1,68 @@
+"""Which arrangements are measured, as follows from the tokenizer, the documents and the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tokenmill.encode.selection import REFERENCE, rank_engines
+from tokenmill.encode.tokenizer_file import TokenizerFile
+
+BATCH_SIZES = (32, 64, 100, 256, 1000, 2000, 5000, 6000)
+LIBRARIES = {
+    "huggingface": "tokenizers",
+    "tiktoken": "tiktoken",
+    "sentencepiece": "sentencepiece",
+    "python": "slow",
+}
+"""What encodes where no engine of tokenmill does, by the kind of the tokenizer."""
+
+
+class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to encode the documents."""
+
+    encoder: str
+    """tokenizers, tiktoken, sentencepiece, slow for a Python object, or an engine's name."""
+    batch_size: int
+    """Documents of one call; 1 is the library's call for a single text."""
+    threads: int = 1
+    python_threads: bool = False
+    """The threads are Python's, each with calls of its own; else those of the library."""
+    processes: int = 0
+    """Worker processes, which get texts and give ids; 0 is the calling process alone."""
+
+
+def arrangements_for(
+    file: TokenizerFile, num_documents: int, num_cores: int
+) -> Iterator[Arrangement]:
+    """What is measured, in the order of the table: single calls of the library come first."""
+    library = LIBRARIES[file.kind]
+    yield Arrangement(encoder=library, batch_size=1)
+    if library != "slow":  # such an object has no call for a batch, and no threads of its own
+        for size in BATCH_SIZES:
+            if size <= num_documents:
+                yield Arrangement(encoder=library, batch_size=size, threads=num_cores)
+        yield Arrangement(encoder=library, batch_size=_shared(num_documents, 1))
+    if num_cores > 1:
+        size = _shared(num_documents, num_cores)
+        yield Arrangement(encoder=library, batch_size=size, threads=num_cores, python_threads=True)
+    counts = sorted({1, max(num_cores // 2, 1), num_cores})
+    for processes in counts:
+        size = _shared(num_documents, processes)
+        yield Arrangement(encoder=library, batch_size=size, processes=processes)
+    for name in rank_engines(file, control_tokens=False).names:
+        if name != REFERENCE:
+            yield Arrangement(encoder=name, batch_size=_shared(num_documents, 1))
+            size = _shared(num_documents, num_cores)
+            yield Arrangement(encoder=name, batch_size=size, processes=num_cores)
+
+
+def batch_sizes_left_out(num_documents: int) -> list[int]:
+    """Sizes of batches that the documents do not fill."""
+    return [size for size in BATCH_SIZES if size > num_documents]
+
+
+def _shared(num_documents: int, num_takers: int) -> int:
+    """Documents of a batch: at most 256, and at least four batches for each thread or process."""
+    return min(max(num_documents // (4 * num_takers), 1), 256)

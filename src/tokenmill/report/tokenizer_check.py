@@ -1,0 +1,57 @@
+"""Whether a dataset was built with the tokenizer that is used in training, or at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
+from tokenmill.errors import UserError
+from tokenmill.report.tokenizer_difference import compare_tokenizers
+from tokenmill.report.tokenizer_source import open_tokenizer
+from tokenmill.run.stored_reference import stored_tokenizer
+from tokenmill.store.dataset import Dataset
+
+
+def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encoding: str = "") -> str:
+    """The fingerprint of `tokenizer`, if it gives texts the ids that are in the dataset.
+
+    Of an object that names its end-of-document and padding tokens (`eos_token_id`,
+    `pad_token_id`), these must be the dataset's, where the dataset has them.
+
+    Raises:
+        UserError: it is another tokenizer, or names other tokens; the message says what differs.
+        VerificationError: the dataset's own tokenizer is not the one that encoded it.
+    """
+    file = open_tokenizer(tokenizer, encoding)
+    found = fingerprint_of(file)
+    differences = list(_differences(dataset, found))
+    if not isinstance(tokenizer, (str, Path)):
+        differences += _other_ids(dataset, tokenizer)
+    if differences:
+        raise UserError(
+            "the tokenizer is not the one that the dataset was built with",
+            where=f"{dataset.folder}, compared with {file.origin}",
+            why="\n       ".join(differences),
+            hint="train with the dataset's own tokenizer, which is in its folder tokenizer/, or "
+            "build the dataset again with this one",
+        )
+    return found.value
+
+
+def _differences(dataset: Dataset, found: Fingerprint) -> Iterator[str]:
+    if dataset.manifest.tokenizer.fingerprint == found.value:
+        return
+    # Another fingerprint, or none: older datasets do not name it.
+    stored = fingerprint_of(stored_tokenizer(dataset))
+    yield from map(str, compare_tokenizers(stored, found))
+
+
+def _other_ids(dataset: Dataset, tokenizer: Any) -> Iterator[str]:
+    """What an object calls its end-of-document and padding tokens, where the dataset differs."""
+    entry = dataset.manifest.tokenizer
+    for name, ours in (("eos_token_id", entry.eos_id), ("pad_token_id", entry.pad_id)):
+        theirs = getattr(tokenizer, name, None)
+        if ours is not None and isinstance(theirs, int) and theirs != ours:
+            yield f"{name}: {ours} in the dataset, {theirs} in the tokenizer"

@@ -1,0 +1,90 @@
+"""Worker processes: started, told what to do, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+from tokenmill.run import messages
+from tokenmill.run.messages import Done
+from tokenmill.run.resources import Resources
+from tokenmill.run.tasks import Task
+from tokenmill.run.worker import WORKER_ENVIRONMENT
+
+
+@dataclass(slots=True)
+class Process:
+    """A worker process, as the main process sees it."""
+
+    popen: subprocess.Popen[bytes]
+    running: Task | None = None
+    committing: dict[str, Task] = field(default_factory=dict)
+    examined: bool = False
+    calibrated: bool = False
+    held: list[Done] = field(default_factory=list)
+    """Finished before the engine was calibrated."""
+    full: bool = False
+    """Its memory has grown beyond its share: it is given no more units."""
+    rerun: Task | None = None
+    """The unit that it has stopped for its memory, for the process that takes its place."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a unit that has no receipt."""
+        return self.running is not None or bool(self.committing) or bool(self.held)
+
+    def send(self, command: object) -> None:
+        """Write a command to its standard input."""
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(messages.encode(command))
+            self.popen.stdin.flush()
+        except BrokenPipeError:
+            pass  # its end arrives as an event
+
+
+class Fleet:
+    """Worker processes: some wait, imports done, before there is anything to tell them."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self._processes: list[Process] = []
+        self._waiting: list[Process] = []
+
+    def __enter__(self) -> Fleet:
+        if self.resources.num_workers > 1:
+            self._waiting = [self._spawn() for _ in range(self.resources.num_workers)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all workers at once: what they have not committed is run again by a resume."""
+        for process in self._processes:
+            self.dismiss(process)
+
+    def enlist(self) -> Process:
+        """A worker that has not been told anything yet."""
+        return self._waiting.pop() if self._waiting else self._spawn()
+
+    def dismiss(self, process: Process) -> None:
+        """End a worker."""
+        process.popen.kill()
+        process.popen.wait()
+        for stream in (process.popen.stdin, process.popen.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if stream:
+                    stream.close()
+
+    def _spawn(self) -> Process:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "tokenmill.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,  # Ctrl-C is for the main process
+        )
+        process = Process(popen)
+        self._processes.append(process)
+        return process

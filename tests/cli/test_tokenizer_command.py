@@ -1,0 +1,232 @@
+"""`tokenmill tokenizer`: what is printed, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encode.tokenizer_kit import (
+    added_token,
+    as_file,
+    byte_level_json,
+    sentencepiece_json,
+    sentencepiece_model,
+)
+from tokenmill.cli import main
+from tokenmill.encode.selection import rank_engines
+
+V1 = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
+END = added_token("<|endoftext|>", 259, special=True)
+
+
+def saved(path: Path, tokenizer: dict[str, Any]) -> str:
+    path.write_text(json.dumps(tokenizer))
+    return str(path)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and standard output of `tokenmill tokenizer`."""
+    code = main(["tokenizer", *map(str, arguments)])
+    return code, capsys.readouterr().out
+
+
+def test_a_fingerprint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "a.json", byte_level_json())
+    code, line = printed(capsys, "fingerprint", path)
+    assert (code, line[:4], len(line)) == (0, "tm1:", len("tm1:") + 64 + 1)
+    _, found = printed(capsys, "fingerprint", path, "--json")
+    assert json.loads(found)["fingerprint"] == line.strip()
+    assert list(json.loads(found)["components"]) == [
+        "model",
+        "vocabulary",
+        "merges",
+        "normalizer",
+        "pre_tokenizer",
+        "added_tokens",
+    ]
+
+
+def test_a_dataset_stands_for_its_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
+    _, of_dataset = printed(capsys, "fingerprint", V1)
+    _, of_file = printed(capsys, "fingerprint", V1 / "tokenizer" / "tokenizer.json")
+    assert of_dataset == of_file
+
+
+def test_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = byte_level_json(added_tokens=[END], normalizer={"type": "StripAccents"})
+    code, shown = printed(capsys, "show", saved(tmp_path / "a.json", tokenizer))
+    facts = [line.split(maxsplit=1) for line in shown.splitlines()]
+    found = {name: value for name, value in facts if name != "not"}
+    assert code == 0
+    assert found["model"].startswith("sha256 ")  # the digest of a component of that name
+    assert "BPE" in shown
+    assert "259 tokens, largest id 259, shards of uint16" in shown
+    assert found["pre-tokenizer"] == "ByteLevel (use_regex true, add_prefix_space false)"
+    assert found["special"] == "<|endoftext|> 259"
+    assert found["beginning"] == "nothing"
+    assert found["end"].startswith("id 259, from the only known")
+    assert found["engine"] == rank_engines(as_file(tokenizer), control_tokens=False).names[0]
+    assert "fastokens: normalizer StripAccents" in shown
+    assert found["fingerprint"].startswith("tm1:")
+
+
+def test_what_must_be_named_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "a.json", byte_level_json())
+    _, shown = printed(capsys, "show", path)
+    assert "end  the end-of-document token is not known; candidates: none" in shown
+    _, values = printed(capsys, "show", path, "--json")
+    found = json.loads(values)
+    assert (found["eos_id"], found["num_tokens"], found["token_dtype"]) == (None, 259, "uint16")
+
+
+def test_a_dataset_says_which_tokens_it_was_built_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, shown = printed(capsys, "show", V1)
+    assert "end  id 0, from the dataset" in shown
+
+
+def test_a_sentencepiece_model_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.model").write_bytes(sentencepiece_model())
+    _, shown = printed(capsys, "show", tmp_path / "a.model")
+    assert "<s> 1, </s> 2" in shown
+    assert "engine  reference" in shown
+
+
+def test_equal_tokenizers_end_with_code_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = byte_level_json()
+    other = tokenizer | {"version": "other", "post_processor": tokenizer["decoder"]}
+    paths = [saved(tmp_path / "a.json", tokenizer), saved(tmp_path / "b.json", other)]
+    code, shown = printed(capsys, "diff", *paths)
+    assert (code, [line.split()[-1] for line in shown.splitlines()]) == (0, ["equal"] * 6)
+    _, values = printed(capsys, "diff", *paths, "--json")
+    assert (json.loads(values)["equal"], json.loads(values)["differences"]) == (True, [])
+
+
+def test_what_differs_is_shown_component_by_component(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = byte_level_json(added_tokens=[END])
+    model = tokenizer["model"]
+    vocab = model["vocab"] | {"a": 98, "b": 97, "cd": 259}
+    del vocab["abc"]
+    merges = [["b", "c"], ["Ġ", "a"], ["c", "d"]]
+    other = tokenizer | {
+        "model": model | {"vocab": vocab, "merges": merges, "ignore_merges": True},
+        "added_tokens": [END | {"lstrip": True}],
+    }
+    paths = [saved(tmp_path / "a.json", tokenizer), saved(tmp_path / "b.json", other)]
+    code, shown = printed(capsys, "diff", *paths)
+    assert code == 5
+    assert [line.strip() for line in shown.splitlines()] == [
+        "model  0 added, 0 removed, 1 changed",
+        '"ignore_merges" false -> true',
+        "vocabulary  1 added, 1 removed, 2 changed",
+        '- "abc" 258',
+        '+ "cd" 259',
+        '"a" 97 -> 98',
+        '"b" 98 -> 97',
+        "merges  1 added, 1 removed, 2 changed",
+        '- ["a", "bc"]',
+        '+ ["c", "d"]',
+        '["Ġ", "a"] -> ["b", "c"] in its place',
+        '["b", "c"] -> ["Ġ", "a"] in its place',
+        "added_tokens  0 added, 0 removed, 1 changed",
+        '"<|endoftext|>" lstrip false -> true',
+        "normalizer  equal",
+        "pre_tokenizer  equal",
+    ]
+    _, values = printed(capsys, "diff", *paths, "--json")
+    differences = json.loads(values)["differences"]
+    assert [found["component"] for found in differences] == [
+        "model",
+        "vocabulary",
+        "merges",
+        "added_tokens",
+    ]
+    assert (differences[1]["added"], differences[1]["changed"]) == (1, 2)
+
+
+def test_a_merge_that_is_new_moves_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = byte_level_json()
+    merges = [["a", "b"], *tokenizer["model"]["merges"]]
+    vocab = tokenizer["model"]["vocab"] | {"ab": 259}
+    other = byte_level_json(model={"merges": merges, "vocab": vocab})
+    paths = [saved(tmp_path / "a.json", tokenizer), saved(tmp_path / "b.json", other)]
+    _, values = printed(capsys, "diff", *paths, "--json")
+    counts = {
+        found["component"]: (found["added"], found["removed"], found["changed"])
+        for found in json.loads(values)["differences"]
+    }
+    assert counts == {"vocabulary": (1, 0, 0), "merges": (1, 0, 0)}
+
+
+def test_normalizers_are_compared_step_by_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = sentencepiece_json()
+    steps = tokenizer["normalizer"]["normalizers"]
+    other = tokenizer | {"normalizer": steps[0]}
+    paths = [saved(tmp_path / "a.json", tokenizer), saved(tmp_path / "b.json", other)]
+    _, shown = printed(capsys, "diff", *paths)
+    assert '- 2 {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}' in shown
+
+
+def test_kinds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.model").write_bytes(sentencepiece_model())
+    path = saved(tmp_path / "a.json", byte_level_json())
+    code, shown = printed(capsys, "diff", path, tmp_path / "a.model")
+    assert (code, shown.strip()) == (
+        5,
+        "kind  huggingface -> sentencepiece: their parts cannot be compared",
+    )
+
+
+def test_tokens_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = added_token("\x1b[31mred", 259, special=True)
+    path = saved(tmp_path / "a.json", byte_level_json(added_tokens=[token]))
+    other = saved(tmp_path / "b.json", byte_level_json())
+    for arguments in (("show", path), ("diff", path, other)):
+        _, shown = printed(capsys, *arguments)
+        assert "\x1b" not in shown
+        assert "red" in shown
+
+
+def test_a_terminal_gets_the_same_facts_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = added_token("\x1b[31m[red]", 259, special=True)
+    path = saved(tmp_path / "a.json", byte_level_json(added_tokens=[token]))
+    _, plain = printed(capsys, "show", path)
+    monkeypatch.setattr("tokenmill.cli.tables.use_colour", lambda: True)
+    monkeypatch.setenv("COLUMNS", "1000")
+    _, drawn = printed(capsys, "show", path)
+    assert [line.split() for line in drawn.splitlines()] == [
+        line.split() for line in plain.splitlines()
+    ]
+
+
+def test_mistakes_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text('{"model": {}}')
+    for arguments in (("show", tmp_path / "none.json"), ("fingerprint", tmp_path / "a.json")):
+        code, _ = printed(capsys, *arguments)
+        assert code == 2
+    with pytest.raises(SystemExit) as caught:
+        main(["tokenizer"])
+    assert caught.value.code == 2
+
+
+def test_debug_shows_tracebacks_before_and_after_the_action(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.json")
+    for arguments in (["--debug", "show", missing], ["show", missing, "--debug"]):
+        with pytest.raises(ValueError, match="no such tokenizer"):
+            main(["tokenizer", *arguments])

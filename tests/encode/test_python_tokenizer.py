@@ -1,0 +1,467 @@
+"""Any Python object with `encode`: what it is asked, what it may answer, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from python_tokenizers import ByteTokenizer, FailingBytes, UnsendableBytes
+from tokenizer_kit import documents
+
+from tokenmill.encode.python_object import LARGEST_ID, TextError, TokenizerObject
+from tokenmill.encode.python_source import differences, make_tokenizer, pickled_source
+from tokenmill.encode.python_tokenizer import PythonReference
+from tokenmill.encode.selection import load_reference, rank_engines
+from tokenmill.encode.tokenizer_file import (
+    TokenizerFile,
+    load_tokenizer_file,
+    open_stored_tokenizer,
+    tokenizer_name,
+)
+from tokenmill.errors import EngineError, UserError
+
+
+class Answering:
+    """Gives the same answer to every text."""
+
+    def __init__(self, answer: Any, **attributes: Any) -> None:
+        self.answer = answer
+        self.__dict__.update(attributes)
+
+    def encode(self, text: str) -> Any:
+        return self.answer
+
+
+class WithOptions:
+    """Takes the options of transformers; "<s>" is 1 in a text unless special tokens are split."""
+
+    all_special_tokens = ("<s>", "</s>")
+    all_special_ids = (1, 2)
+    split_special_tokens = False
+    eos_token = "</s>"
+    unk_token_id = 0
+
+    def __len__(self) -> int:
+        return 300
+
+    def encode(self, text: str, add_special_tokens: bool = True, **options: bool) -> list[int]:
+        ids = list(text.encode())
+        if not options["split_special_tokens"] and text in self.all_special_tokens:
+            ids = [self.all_special_tokens.index(text) + 1]
+        return [1, *ids, 2] if add_special_tokens else ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return f"{list(ids)} {skip_special_tokens}"
+
+
+def reference_of(tokenizer: object, control_tokens: bool = False) -> PythonReference:
+    found = load_reference(load_tokenizer_file(tokenizer), control_tokens)
+    assert isinstance(found, PythonReference)
+    return found
+
+
+# What it is.
+
+
+def test_an_object_with_encode_is_a_tokenizer_of_its_own_kind() -> None:
+    tokenizer = ByteTokenizer()
+    file = load_tokenizer_file(tokenizer)
+    assert (file.kind, file.origin) == ("python", "<object of python_tokenizers.ByteTokenizer>")
+    assert file.config == {"eos_token": "<end>"}
+    assert file.tokenizer is tokenizer
+    assert rank_engines(file, False).names == ("reference",)
+
+
+def test_its_own_answers_are_the_right_ids() -> None:
+    reference = reference_of(ByteTokenizer())
+    assert documents(reference.encode(["ab", "", "ä"])) == [[97, 98], [], [195, 164]]
+    assert documents(reference.encode([])) == []
+    assert reference.decode([97, 256]) == "a<end>"
+    assert (reference.largest_id, reference.special_tokens) == (256, {"<end>": 256})
+    assert (reference.prefix, reference.suffix, reference.unk_id) == ((), (), None)
+    assert (reference.token_id("<end>"), reference.token_id("a")) == (256, None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [5, 6],
+        (5, 6),
+        np.array([5, 6]),
+        np.array([5, 6], np.uint8),
+        [np.int32(5), 6],
+        SimpleNamespace(ids=[5, 6]),
+        {"input_ids": [5, 6], "attention_mask": [1, 1]},
+        iter([5, 6]),
+    ],
+)
+def test_ids_come_in_many_forms(answer: Any) -> None:
+    assert TokenizerObject(Answering(answer)).encode("x", {}).tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("answer", [[], (), np.array([])])
+def test_a_text_may_have_no_ids(answer: Any) -> None:
+    assert TokenizerObject(Answering(answer)).encode("x", {}).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (["a", "b"], "TypeError: encode gave str, where ids are expected"),
+        ("ab", "TypeError: encode gave str, where ids are expected"),
+        ([1, True], "TypeError: encode gave bool, where ids are expected"),
+        ([1.0], "TypeError: encode gave float, where ids are expected"),
+        (np.array([1.0]), "TypeError: encode gave float64, where ids are expected"),
+        (np.array([True]), "TypeError: encode gave bool, where ids are expected"),
+        ([[1, 2]], "TypeError: encode gave list, where ids are expected"),
+        (np.array([[1, 2]]), "TypeError: encode gave an array of shape (1, 2), where ids are"),
+        (None, "TypeError: 'NoneType' object is not iterable"),
+        ([3, -1], "ValueError: encode gave the id -1; its vocabulary ends at 2147483647"),
+        ([2**31], "ValueError: encode gave the id 2147483648; its vocabulary ends at 2147483647"),
+        ([2**70], "ValueError: encode gave the id"),
+    ],
+)
+def test_what_are_no_ids_is_refused(answer: Any, why: str) -> None:
+    with pytest.raises(TextError) as caught:
+        TokenizerObject(Answering(answer)).encode("some text", {})
+    assert caught.value.why.startswith(why)
+    assert caught.value.where == "text 'some text'"
+
+
+def test_an_id_above_the_vocabulary_is_refused() -> None:
+    asked = TokenizerObject(Answering([7], vocab_size=7))
+    with pytest.raises(TextError, match="encode gave the id 7; its vocabulary ends at 6"):
+        asked.encode("x", {})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "largest_id"),
+    [
+        ({}, LARGEST_ID),
+        ({"vocab_size": 10}, 9),
+        ({"vocab_size": lambda: 10}, 9),
+        ({"n_vocab": 10}, 9),
+        ({"get_vocab": lambda: {"a": 3, "b": 70}}, 70),
+        ({"vocab_size": 10, "special_tokens": {"<s>": 12}}, 12),
+        ({"special_tokens": {"<s>": 12}}, LARGEST_ID),
+        ({"vocab_size": 10, "eos_token": "</s>", "eos_token_id": 11}, 11),
+        ({"vocab_size": None}, LARGEST_ID),
+        ({"vocab_size": 2**40}, LARGEST_ID),
+    ],
+)
+def test_the_largest_id_is_over_all_that_an_object_tells(
+    attributes: dict[str, Any], largest_id: int
+) -> None:
+    assert TokenizerObject(Answering([], **attributes)).largest_id == largest_id
+
+
+def test_half_a_surrogate_pair_is_no_token() -> None:
+    vocabulary = {"a": 0, "\ud800": 1}
+    assert TokenizerObject(Answering([], vocab=vocabulary)).vocabulary == {"a": 0}
+
+
+@pytest.mark.parametrize("thing", [ByteTokenizer, object(), 5, Answering([]).encode])
+def test_what_has_no_encode_is_no_tokenizer(thing: object) -> None:
+    with pytest.raises(UserError, match="this is no tokenizer"):
+        load_tokenizer_file(thing)
+
+
+def test_an_object_takes_no_encoding() -> None:
+    with pytest.raises(UserError, match="--encoding is for tiktoken rank files only"):
+        load_tokenizer_file(ByteTokenizer(), "gpt2")
+
+
+# How it is asked.
+
+
+def test_surroundings_are_left_out_and_known() -> None:
+    reference = reference_of(WithOptions())
+    assert documents(reference.encode(["a"])) == [[97]]
+    assert (reference.prefix, reference.suffix, reference.unk_id) == ((1,), (2,), 0)
+    assert reference.decode([97]) == "[97] False"
+
+
+def test_special_tokens_in_a_text_follow_the_policy() -> None:
+    tokenizer = WithOptions()
+    assert documents(reference_of(tokenizer).encode(["<s>"])) == [[60, 115, 62]]
+    assert documents(reference_of(tokenizer, True).encode(["<s>"])) == [[1]]
+
+
+def test_an_object_that_cannot_follow_the_policy_is_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        reference_of(ByteTokenizer(), control_tokens=True)
+    assert caught.value.what == "the tokenizer reads '<end>' in a text as ordinary text"
+    assert caught.value.hint == "say --special-tokens text"
+    with pytest.raises(UserError) as caught:
+        reference_of(Answering([1], special_tokens={"<s>": 1}))
+    assert caught.value.what == "the tokenizer reads '<s>' in a text as a control token"
+    assert caught.value.hint == "say --special-tokens control"
+
+
+def test_tiktoken_objects_are_asked_in_their_own_way() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    options = {"pat_str": r"\w+|\W+", "mergeable_ranks": ranks, "special_tokens": {"<e>": 256}}
+    encoding = tiktoken.Encoding("bytes", **options)
+    assert documents(reference_of(encoding).encode(["<e>"])) == [[60, 101, 62]]
+    assert documents(reference_of(encoding, True).encode(["a<e>"])) == [[97, 256]]
+    assert reference_of(encoding).largest_id == 256
+
+
+def test_an_exception_is_told_with_its_text_and_its_line() -> None:
+    with pytest.raises(TextError) as caught:
+        reference_of(FailingBytes()).encode(["fine", "unspeakable", "fine"])
+    assert caught.value.text == "unspeakable"
+    assert caught.value.why.startswith("ValueError: there are no words for it (")
+    assert "python_tokenizers.py:" in caught.value.why
+
+
+def test_an_exam_holds_the_texts_that_it_can_encode() -> None:
+    exam = reference_of(FailingBytes()).examine(["a", "unspeakable", "b"])
+    assert (exam.texts, documents(exam.expected)) == (["a", "b"], [[97], [98]])
+
+
+def test_a_twin_asks_a_copy_of_the_object() -> None:
+    tokenizer = ByteTokenizer()
+    reference = reference_of(tokenizer)
+    twin = reference.twin()
+    assert twin is not reference
+    tokenizer.encode = lambda text: [1]  # type: ignore[method-assign]
+    assert documents(reference.encode(["a"])) == [[1]]
+    assert documents(twin.encode(["a"])) == [[97]]
+    alone = reference_of(UnsendableBytes())
+    assert alone.twin() is alone
+
+
+def test_characters_of_tokens_are_not_known() -> None:
+    with pytest.raises(UserError, match="does not say which characters a token stands for"):
+        reference_of(ByteTokenizer()).encode_with_offsets("a")
+
+
+def test_an_object_need_not_decode() -> None:
+    reference = reference_of(Answering([1]))
+    with pytest.raises(UserError, match="the tokenizer has no decode"):
+        reference.decode([1])
+
+
+def test_a_decode_that_fails_is_told() -> None:
+    tokenizer = Answering([1], decode=lambda ids: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError: division by zero"):
+        reference_of(tokenizer).decode([1])
+
+
+# Where it comes from.
+
+
+@pytest.mark.parametrize("name", ["BYTES", "make_bytes", "ByteTokenizer"])
+def test_a_module_of_the_user_is_imported_by_name(name: str) -> None:
+    spec = f"python:python_tokenizers:{name}"
+    file = load_tokenizer_file(spec)
+    assert isinstance(file.tokenizer, ByteTokenizer)
+    assert (file.origin, file.source, file.kind) == (spec, spec, "python")
+    assert file.data == load_tokenizer_file(ByteTokenizer()).data
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("python:no_such_module:x", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("python:python_tokenizers:nothing", "AttributeError: module 'python_tokenizers' has no"),
+        ("python:python_tokenizers:SHARED.x", "AttributeError"),
+        ("python:json:loads", "TypeError: loads() missing 1 required positional argument"),
+        ("python:this_exits:x", "SystemExit: 3"),
+    ],
+)
+def test_a_name_that_gives_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, why: str
+) -> None:
+    (tmp_path / "this_exits.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError) as caught:
+        load_tokenizer_file(spec)
+    assert caught.value.what == "cannot get the tokenizer"
+    assert caught.value.why.startswith(why)
+
+
+@pytest.mark.parametrize("spec", ["python:module", "python::name", "python:"])
+def test_a_name_without_both_parts_is_refused(spec: str) -> None:
+    with pytest.raises(UserError, match="a Python tokenizer is python:module:name"):
+        load_tokenizer_file(spec)
+
+
+def test_an_object_of_tokenizers_is_as_good_as_its_file(tokenizer_path: Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+    file = load_tokenizer_file(tokenizer)
+    assert (file.kind, file.data) == ("huggingface", tokenizer_path.read_bytes())
+    assert file.origin == "<object of tokenizers.Tokenizer>"
+
+
+def test_a_fast_object_of_transformers_is_as_good_as_its_file(tokenizer_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_path), eos_token="<|endoftext|>"
+    )
+    file = load_tokenizer_file(tokenizer)
+    assert (file.kind, file.config) == ("huggingface", {"eos_token": "<|endoftext|>"})
+    ours = load_reference(load_tokenizer_file(tokenizer_path), False)
+    texts = ["def f(x):", "日本語 <|endoftext|>"]
+    theirs = load_reference(file, False)
+    assert documents(theirs.encode(texts)) == documents(ours.encode(texts))
+
+
+def test_a_slow_object_of_transformers_is_asked_without_surroundings() -> None:
+    transformers = pytest.importorskip("transformers")
+    file = load_tokenizer_file(transformers.ByT5Tokenizer())
+    reference = load_reference(file, False)
+    assert (file.kind, file.config["eos_token"]) == ("python", "</s>")
+    assert documents(reference.encode(["a</s>"])) == [[100, 63, 50, 118, 65]]
+    assert documents(load_reference(file, True).encode(["a</s>"])) == [[100, 1]]
+    assert (reference.prefix, reference.suffix, reference.unk_id) == ((), (1,), 2)
+    assert (reference.largest_id, reference.token_id("</s>")) == (383, 1)
+    assert reference.decode([100, 1]) == "a</s>"
+
+
+def test_a_folder_of_a_slow_tokenizer_is_loaded_by_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path)
+    file = load_tokenizer_file(str(tmp_path))
+    assert (file.kind, file.origin) == ("python", str(tmp_path))
+    again = load_tokenizer_file(make_tokenizer(file.source))
+    assert again.data == file.data == load_tokenizer_file(transformers.ByT5Tokenizer()).data
+
+
+def test_a_folder_with_code_is_refused_before_transformers_sees_it(tmp_path: Path) -> None:
+    for name in ("tokenizer_config.json", "config.json"):
+        folder = tmp_path / name[:-5]
+        folder.mkdir()
+        (folder / name).write_text('{"auto_map": {"AutoTokenizer": ["code.Tok", null]}}')
+        (folder / "code.py").write_text("raise SystemExit(3)")
+        with pytest.raises(UserError, match="Python code of its own, which is never run"):
+            load_tokenizer_file(folder)
+
+
+def test_a_name_on_the_hub_without_tokenizer_json_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What huggingface_hub does with its cache, without a network."""
+    transformers = pytest.importorskip("transformers")
+    hub = pytest.importorskip("huggingface_hub")
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path)
+
+    def download(name: str, file: str, revision: str | None = None) -> str:
+        if not (tmp_path / file).is_file():
+            raise hub.errors.LocalEntryNotFoundError(f"{name} has no {file}")
+        return str(tmp_path / file)
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: str(tmp_path))
+    file = load_tokenizer_file("owner/model")
+    assert (file.kind, file.origin) == ("python", "owner/model")
+    (tmp_path / "config.json").write_text('{"auto_map": {}}')
+    with pytest.raises(UserError, match="Python code of its own, which is never run"):
+        load_tokenizer_file("owner/model")
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(UserError, match="cannot get the tokenizer"):
+        load_tokenizer_file("owner/model")
+
+
+def test_a_folder_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="transformers cannot load the tokenizer"):
+        load_tokenizer_file(tmp_path)
+
+
+def test_without_transformers_a_folder_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"pip install 'tokenmill\[hf\]'"):
+        load_tokenizer_file(tmp_path)
+
+
+def test_a_tokenizer_is_named_by_what_was_given() -> None:
+    assert tokenizer_name("python:a:b") == "python:a:b"
+    assert tokenizer_name(Path("x.json")) == "x.json"
+    assert tokenizer_name(ByteTokenizer()) == "<object of python_tokenizers.ByteTokenizer>"
+
+
+def test_another_process_gets_an_object_by_its_pickle() -> None:
+    source = pickled_source(ByteTokenizer())
+    assert source.startswith("pickle:")
+    assert isinstance(make_tokenizer(source), ByteTokenizer)
+    with pytest.raises(UserError, match="cannot be made again in a worker process"):
+        make_tokenizer("pickle:AAAA")
+
+
+def test_an_object_that_no_process_can_send_is_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        pickled_source(UnsendableBytes())
+    assert caught.value.what == "the tokenizer cannot be sent to worker processes"
+    assert caught.value.where == "python_tokenizers.UnsendableBytes"
+    assert "python:module:name" in caught.value.hint
+    assert "--workers 1" in caught.value.hint
+
+
+# What is kept of it.
+
+
+def test_a_description_tells_tokenizers_apart_by_what_they_do() -> None:
+    data = load_tokenizer_file(ByteTokenizer()).data
+    described = json.loads(data)
+    assert list(described) == [
+        "answers_sha256",
+        "class",
+        "format",
+        "largest_id",
+        "library_version",
+        "num_answers",
+        "special_tokens",
+        "vocabulary_sha256",
+    ]
+    assert described["class"] == "python_tokenizers.ByteTokenizer"
+    assert (described["largest_id"], described["special_tokens"]) == (256, {"<end>": 256})
+    assert load_tokenizer_file(ByteTokenizer()).data == data
+
+    class Shifted(ByteTokenizer):
+        def encode(self, text: str) -> list[int]:
+            return [byte ^ 1 for byte in super().encode(text)]
+
+    other = load_tokenizer_file(Shifted()).data
+    found = [line.partition(":")[0] for line in differences(data, other)]
+    assert found == ["answers_sha256", "class"]
+
+
+def test_another_version_of_its_library_is_no_difference() -> None:
+    data = load_tokenizer_file(ByteTokenizer()).data
+    described = {**json.loads(data), "library_version": "99"}
+    assert differences(data, json.dumps(described).encode()) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])
+def test_a_damaged_description_is_refused(data: bytes) -> None:
+    with pytest.raises(UserError, match="the tokenizer's description is damaged"):
+        differences(data, load_tokenizer_file(ByteTokenizer()).data)
+
+
+def test_a_description_alone_encodes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer-python.json").write_bytes(load_tokenizer_file(ByteTokenizer()).data)
+    stored = open_stored_tokenizer(tmp_path, "python", "")
+    assert stored.tokenizer is None
+    with pytest.raises(UserError, match="of which only a description is kept"):
+        load_reference(stored, False)
+    with pytest.raises(UserError, match="it describes a Python object, and cannot make it"):
+        load_tokenizer_file(tmp_path)
+
+
+def test_the_digest_is_that_of_the_description() -> None:
+    file = load_tokenizer_file(ByteTokenizer())
+    assert file.sha256 == TokenizerFile("python", file.data).sha256

@@ -1,0 +1,117 @@
+"""The YAML schema: what it takes, and what it says of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tokenmill.errors import UserError
+from tokenmill.hf import CausalLMConfig
+from tokenmill.hf.config import make_config
+
+YAML = """
+tokenizer:
+  tokenizer_name: models/tokenizer.json
+  context_length: 4096       # required
+  overlap: 128
+  batch_size: null
+  num_proc: 4
+  show_progress: false
+  verbose_level: DEBUG
+dataset:
+  source: elsewhere
+"""
+EXPECTED = CausalLMConfig(
+    tokenizer_name="models/tokenizer.json",
+    context_length=4096,
+    overlap=128,
+    batch_size=None,
+    num_proc=4,
+    show_progress=False,
+    verbose_level="DEBUG",
+)
+
+
+def test_a_yaml_file_a_mapping_and_the_struct_say_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(YAML)
+    values = {name: getattr(EXPECTED, name) for name in EXPECTED.__struct_fields__}
+    assert make_config(path) == make_config(str(path)) == EXPECTED
+    assert make_config({"tokenizer": values, "dataset": {}}) == EXPECTED
+    assert make_config(values) == EXPECTED
+    assert make_config(EXPECTED) == EXPECTED
+
+
+def test_only_the_context_length_is_required() -> None:
+    config = make_config({"context_length": 8})
+    assert config == CausalLMConfig(context_length=8)
+    assert config.tokenizer_name is config.batch_size is config.num_proc is None
+    assert (config.overlap, config.show_progress, config.verbose_level) == (0, True, "INFO")
+
+
+def test_a_path_may_name_the_tokenizer() -> None:
+    config = make_config({"context_length": 8, "tokenizer_name": Path("a/tokenizer.json")})
+    assert config.tokenizer_name == "a/tokenizer.json"
+
+
+def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
+    options = {
+        "contxt_length": 8,
+        "overlap": -1,
+        "batch_size": 20_000,
+        "num_proc": 33,
+        "show_progress": "yes",
+        "verbose_level": "LOUD",
+        "tokenizer_name": 5,
+    }
+    with pytest.raises(UserError) as caught:
+        make_config({"tokenizer": options})
+    assert caught.value.why.split("\n       ") == [
+        "contxt_length: there is no such option; did you mean context_length?",
+        "overlap: got -1; expected `int` >= 0",
+        "batch_size: got 20000; expected `int` <= 10000",
+        "num_proc: got 33; expected `int` <= 32",
+        "show_progress: got 'yes'; expected `bool`, got `str`",
+        "verbose_level: got 'LOUD'; invalid enum value 'LOUD'",
+        "tokenizer_name: got 5; expected `str | null`, got `int`",
+        "context_length: is missing",
+    ]
+
+
+@pytest.mark.parametrize("value", [0, -5, 10**8, True, "512", 4.5, None])
+def test_a_context_length_is_a_whole_number_that_fits_into_a_write(value: object) -> None:
+    with pytest.raises(UserError, match="context_length: got"):
+        make_config({"context_length": value})
+
+
+def test_an_overlap_is_less_than_the_context_length() -> None:
+    assert make_config({"context_length": 8, "overlap": 7}).overlap == 7
+    with pytest.raises(UserError, match="overlap: got 8; must be less than context_length"):
+        make_config({"context_length": 8, "overlap": 8})
+
+
+def test_a_struct_is_checked_as_well() -> None:
+    with pytest.raises(UserError, match="num_proc: got 0"):
+        make_config(CausalLMConfig(context_length=8, num_proc=0))
+
+
+def test_a_file_without_the_section_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("model: {}\n")
+    with pytest.raises(UserError, match="section `tokenizer`") as caught:
+        make_config(path)
+    assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "", "tokenizer: 5\n"])
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError):
+        make_config(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        make_config(tmp_path / "none.yaml")

@@ -1,0 +1,297 @@
+"""Threads, processes, variables of the environment, and what may be overridden."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import transformers
+from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
+
+from tokenmill.errors import EngineError, UserError
+from tokenmill.hf import CausalLMTokenizer, engines, parallelism
+from tokenmill.hf.parallelism import Parallelism, thread_environment
+
+VARIABLES = ("TOKENIZERS_PARALLELISM", "RAYON_RS_NUM_THREADS", "RAYON_NUM_THREADS")
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many cores on any machine, and a short exam."""
+    monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 4)
+    monkeypatch.setattr(parallelism, "usable_cores", lambda: 4)
+    monkeypatch.setattr(parallelism, "_threads_of_pool", None)
+    monkeypatch.setattr(engines, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+
+
+class Pids(Letters):
+    """Every text is the number of the process that encodes it."""
+
+    def encode(self, text: str) -> list[int]:
+        return [os.getpid()]
+
+
+def pids(num_proc: int | None, dataset: Any = None) -> set[int]:
+    """The processes that encode a dataset."""
+    made = CausalLMTokenizer(options(4, num_proc=num_proc), Pids())
+    result = made.tokenize(dataset or dataset_of(["a"] * 64))
+    return {row["input_ids"][0] for row in result}
+
+
+def performance(caplog: pytest.LogCaptureFixture, tokenizer: Any, **others: Any) -> str:
+    caplog.clear()
+    CausalLMTokenizer(options(8, **others), tokenizer).tokenize(dataset_of(TEXTS))
+    (line,) = [text for text in caplog.messages if text.startswith("Performance configuration: ")]
+    return line.removeprefix("Performance configuration: ")
+
+
+def test_the_log_tells_how_a_tokenizer_runs(caplog: pytest.LogCaptureFixture) -> None:
+    fast, slow = fast_tokenizer(), Letters()
+    internal = "batch_size=50, parallelism=fast_tokenizer_internal"
+    assert performance(caplog, fast, batch_size=50) == internal
+    assert performance(caplog, fast, batch_size=50, num_proc=1) == internal
+    workers = "batch_size=50, num_proc={}, parallelism=python_multiprocessing"
+    assert performance(caplog, slow, batch_size=50, num_proc=4) == workers.format(4)
+    assert performance(caplog, slow, batch_size=50) == workers.format(2)
+    assert performance(caplog, slow, batch_size=50, num_proc=1) == workers.format(1)
+
+
+def test_a_fast_tokenizer_ignores_num_proc_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    made = CausalLMTokenizer(options(8, num_proc=4), fast_tokenizer())
+    assert contents(made.tokenize(dataset_of(TEXTS))) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+    assert "num_proc=4 is ignored" in caplog.text
+    assert "parallelism=fast_tokenizer_internal" in caplog.text
+
+
+def test_a_slow_tokenizer_runs_in_as_many_processes_as_asked_or_half_the_cores() -> None:
+    assert pids(1) == {os.getpid()}
+    for num_proc, expected in ((3, 3), (None, 2)):
+        found = pids(num_proc)
+        assert os.getpid() not in found
+        assert 1 <= len(found) <= expected
+
+
+def test_a_slow_tokenizer_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = CausalLMTokenizer(options(8), Letters())
+    for _ in range(2):
+        made.tokenize(dataset_of(["a"]))
+    warnings = [record for record in caplog.records if "Using slow tokenizer" in record.message]
+    assert len(warnings) == 1
+    assert warnings[0].levelno == logging.WARNING
+    assert "Letters" in warnings[0].message
+
+
+def test_the_warning_names_a_fast_tokenizer_where_there_is_one(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warning(slow: Any) -> str:
+        caplog.clear()
+        CausalLMTokenizer(options(8, num_proc=1), slow).tokenize(dataset_of(["a"]))
+        (text,) = [text for text in caplog.messages if "Using slow tokenizer" in text]
+        return text
+
+    slow = transformers.ByT5Tokenizer()
+    assert "no fast one is known" in warning(slow)
+    known = transformers.PreTrainedTokenizerFast
+    monkeypatch.setattr(transformers, "ByT5TokenizerFast", known, raising=False)
+    assert "transformers.ByT5TokenizerFast is a fast one" in warning(slow)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    slow.name_or_path = str(tmp_path)
+    assert f"{tmp_path / 'tokenizer.json'} is a fast one" in warning(slow)
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_a_slow_tokenizer_of_transformers_gives_its_own_ids(num_proc: int) -> None:
+    slow = transformers.ByT5Tokenizer()
+    made = CausalLMTokenizer(options(8, overlap=2, num_proc=num_proc), slow)
+    rows = contents(made.tokenize(dataset_of(TEXTS)))
+    windows = []
+    for text in TEXTS:
+        ids = slow.encode(text, add_special_tokens=False)
+        starts = range(0, max(len(ids) - 2, 1), 5)  # seven of a text, then </s>
+        windows += [[*ids[start : start + 7], slow.eos_token_id] for start in starts]
+    assert rows["input_ids"] == [window + [0] * (8 - len(window)) for window in windows]
+    assert np.sum(rows["attention_mask"], axis=1).tolist() == [len(window) for window in windows]
+
+
+def test_rows_do_not_depend_on_the_number_of_processes() -> None:
+    dataset = dataset_of([*TEXTS, None, ""] * 20)
+    results = [
+        contents(CausalLMTokenizer(options(8, num_proc=n), Letters()).tokenize(dataset))
+        for n in (1, 2, 5)
+    ]
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_worker_that_dies_ends_the_run() -> None:
+    here = os.getpid()
+
+    class Dying(Letters):
+        def encode(self, text: str) -> list[int]:
+            if text == "die" and os.getpid() != here:
+                os._exit(1)
+            return super().encode(text)
+
+    made = CausalLMTokenizer(options(8, num_proc=2), Dying())
+    with pytest.raises(EngineError, match="worker process died"):
+        made.tokenize(dataset_of(["a", "die"] * 10))
+    assert len(made.tokenize(dataset_of(["a"]))) == 1
+
+
+def test_an_error_of_the_tokenizer_comes_out_of_a_worker() -> None:
+    class Failing(Letters):
+        def encode(self, text: str) -> list[int]:
+            if text == "fail":
+                raise RuntimeError("broken")
+            return super().encode(text)
+
+    made = CausalLMTokenizer(options(8, num_proc=2), Failing())
+    with pytest.raises(EngineError, match="broken"):
+        made.tokenize(dataset_of(["a", "fail"] * 10))
+
+
+class Recording(Letters):
+    """Notes the environment in which it encodes."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, str | None] = {}
+
+    def encode(self, text: str) -> list[int]:
+        self.seen = {name: os.environ.get(name) for name in VARIABLES}
+        if text == "fail":
+            raise RuntimeError("broken")
+        return super().encode(text)
+
+
+@pytest.mark.parametrize(
+    "before", [{}, {"TOKENIZERS_PARALLELISM": "false", "RAYON_RS_NUM_THREADS": "9"}]
+)
+def test_variables_are_set_for_the_run_only(
+    monkeypatch: pytest.MonkeyPatch, before: dict[str, str]
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    slow = Recording()
+    made = CausalLMTokenizer(options(8, num_proc=1), slow)
+    made.tokenize(dataset_of(["a"]))
+    assert slow.seen == dict(zip(VARIABLES, ("true", "4", "4"), strict=True))
+    assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == before
+    with pytest.raises(EngineError):
+        made.tokenize(dataset_of(["fail"]))
+    assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == before
+
+
+def test_workers_leave_the_cores_to_each_other() -> None:
+    with thread_environment(Parallelism(num_proc=2, is_slow=True)):
+        assert [os.environ[name] for name in VARIABLES] == ["false", "1", "1"]
+
+
+def test_a_number_of_threads_that_the_user_has_set_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAYON_NUM_THREADS", "3")
+    with thread_environment(Parallelism(num_proc=1, is_slow=False)):
+        assert [os.environ[name] for name in VARIABLES] == ["true", "3", "3"]
+
+
+def test_a_pool_that_cannot_be_resized_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tokenmill.hf")
+    for num_proc in (1, 1, 2):
+        with thread_environment(Parallelism(num_proc, is_slow=False)):
+            pass
+    assert caplog.messages == [
+        "4 threads are asked for; where tokenizers has already encoded in this process, its "
+        "thread pool exists and cannot be resized",
+        "the thread pool of tokenizers already exists and cannot be resized: it was made for 4 "
+        "threads, and 1 are wanted now",
+    ]
+
+
+class TwoProcesses(CausalLMTokenizer):
+    """Decides how many processes there are."""
+
+    def _get_optimal_num_proc(self) -> int:
+        return 2
+
+
+class Negated(CausalLMTokenizer):
+    """Makes other rows, in whatever process."""
+
+    def _tokenize_function(self, batch: Any) -> Any:
+        columns = super()._tokenize_function(batch)
+        return {**columns, "labels": -columns["labels"]}
+
+
+class Both(TwoProcesses, Negated):
+    """Overrides both."""
+
+
+KINDS = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
+
+
+def kinds_of(dataset: datasets.Dataset) -> dict[str, Any]:
+    """One dataset as all that can be tokenized, with a way to its rows."""
+    return {
+        "Dataset": (dataset, lambda made: made),
+        "DatasetDict": (datasets.DatasetDict(a=dataset), lambda made: made["a"]),
+        "IterableDataset": (dataset.to_iterable_dataset(), lambda made: made),
+        "IterableDatasetDict": (
+            datasets.IterableDatasetDict(a=dataset.to_iterable_dataset()),
+            lambda made: made["a"],
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokenizer", [fast_tokenizer(), Letters()], ids=["fast", "slow"])
+def test_what_a_subclass_overrides_has_effect_everywhere(tokenizer: Any, kind: str) -> None:
+    dataset, rows = kinds_of(dataset_of(TEXTS * 3))[kind]
+    config = options(8, num_proc=1)
+    plain = contents(rows(CausalLMTokenizer(config, tokenizer).tokenize(dataset)))
+    negated = {**plain, "labels": [[-label for label in row] for row in plain["labels"]]}
+    assert contents(rows(TwoProcesses(config, tokenizer).tokenize(dataset))) == plain
+    assert contents(rows(Negated(config, tokenizer).tokenize(dataset))) == negated
+    assert contents(rows(Both(config, tokenizer).tokenize(dataset))) == negated
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_overridden_number_of_processes_is_what_there_are(kind: str) -> None:
+    dataset, rows = kinds_of(dataset_of(["a"] * 64))[kind]
+    made = TwoProcesses(options(4, num_proc=1), Pids())
+    found = {int(row["input_ids"][0]) for row in rows(made.tokenize(dataset))}
+    assert os.getpid() not in found
+    assert 1 <= len(found) <= 2
+
+
+def test_a_function_assigned_to_an_instance_has_effect() -> None:
+    made = CausalLMTokenizer(options(4), fast_tokenizer())
+    row = np.arange(4)[None]
+    made._tokenize_function = lambda batch: {  # type: ignore[method-assign]
+        "input_ids": row,
+        "attention_mask": np.ones_like(row),
+        "labels": row,
+    }
+    result = made.tokenize(dataset_of(["a", "b"]))
+    assert contents(result)["input_ids"] == [[0, 1, 2, 3]]
+    assert made.summary.tokens == 4
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"input_ids": [[1, 2]], "attention_mask": [[1, 1]], "labels": [[1, 2]]},
+        {"input_ids": [[1] * 4], "attention_mask": [[1] * 4] * 2, "labels": [[1] * 4]},
+    ],
+)
+def test_a_function_that_returns_no_rows_is_refused(columns: Any) -> None:
+    made = CausalLMTokenizer(options(4), fast_tokenizer())
+    made._tokenize_function = lambda batch: columns  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="what are no rows"):
+        made.tokenize(dataset_of(["a"]))

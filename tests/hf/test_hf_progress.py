@@ -1,0 +1,54 @@
+"""How far a run has come: a bar for people, lines for a log."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+
+from tokenmill.hf import progress as progress_module
+from tokenmill.hf.progress import progress
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_bar_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress(4_000_000, shown=True) as advance:
+        advance(1_000_000)
+        advance(2_000_000)
+    shown = terminal.getvalue().splitlines()[-1]
+    assert "tokenizing: 100%" in shown
+    assert "3.00M/3.00M" in shown
+
+
+def test_a_log_gets_lines_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tokenmill.hf")
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
+    with progress(4_000_000, shown=True) as advance:
+        advance(1_000_000)
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 1000.0)
+    with progress(4_000_000, shown=True) as advance:
+        advance(1_000_000)
+    (line,) = caplog.messages
+    assert line.startswith("tokenizing: 25%, ")
+    assert line.endswith(" MB/s")
+
+
+def test_nothing_is_shown_where_nothing_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
+    with progress(10, shown=False) as advance:
+        advance(10)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,353 @@
+"""Rows of datasets against the usual recipe for `dataset.map`."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import tokenizers
+from hf_kit import (
+    EOT,
+    TEXTS,
+    Letters,
+    bare_tokenizer,
+    contents,
+    dataset_of,
+    fast_tokenizer,
+    options,
+    recipe,
+)
+
+from tokenmill.errors import DataError, EngineError, StorageError, UserError
+from tokenmill.hf import CausalLMTokenizer, engines, source, tokenizer, writing
+
+LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in writing.DTYPES.items()}
+
+
+@pytest.fixture(autouse=True)
+def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a tokenizer is what takes the time of these tests."""
+    monkeypatch.setattr(engines, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+
+
+def rows_of(dataset: Any, length: int = 8, tokenizer: Any = None, **others: Any) -> Any:
+    """The contents of the rows, for a tokenizer of transformers unless another is given."""
+    made = CausalLMTokenizer(options(length, **others), tokenizer or fast_tokenizer())
+    return contents(made.tokenize(dataset))
+
+
+@pytest.mark.parametrize("sides", list(itertools.product(("left", "right"), repeat=2)))
+@pytest.mark.parametrize("around", [(0, 0), (1, 0), (2, 1), (0, 2)])
+def test_rows_are_those_of_the_usual_recipe(
+    around: tuple[int, int], sides: tuple[str, str]
+) -> None:
+    known = fast_tokenizer(*around, padding_side=sides[0], truncation_side=sides[1])
+    dataset = dataset_of(TEXTS)
+    for length, overlap in ((7, 0), (8, 3), (16, 12), (64, 10), (4096, 7)):
+        expected = recipe(known, TEXTS, length, overlap)
+        assert rows_of(dataset, length, known, overlap=overlap) == expected
+
+
+def test_columns_and_features_are_those_of_dataset_map() -> None:
+    result = CausalLMTokenizer(options(8), fast_tokenizer()).tokenize(dataset_of(TEXTS))
+    assert isinstance(result, datasets.Dataset)
+    assert result.features == datasets.Features(LISTS)
+    assert result.format["type"] is None
+    assert result.with_format("numpy")[0]["labels"].dtype == np.int64
+    mapped = result.map(lambda row: {"first": row["input_ids"][0]})
+    assert mapped["first"] == [row[0] for row in result["input_ids"]]
+
+
+def test_all_kinds_of_fast_tokenizers_give_the_same_rows(tmp_path: Path) -> None:
+    bare_tokenizer(1).save(str(tmp_path / "tokenizer.json"))
+    dataset = dataset_of(TEXTS)
+    expected = recipe(fast_tokenizer(1), TEXTS, 8, 0)
+    assert rows_of(dataset, tokenizer=fast_tokenizer(1)) == expected
+    bare = bare_tokenizer(1)
+    bare.enable_padding(pad_id=0)
+    assert rows_of(dataset, tokenizer=bare) == expected
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<|endoftext|>"}')
+    named = CausalLMTokenizer(options(8, tokenizer_name=str(tmp_path)))
+    assert contents(named.tokenize(dataset)) == expected
+
+
+def test_a_yaml_file_says_all_that_is_needed(tmp_path: Path) -> None:
+    bare_tokenizer(1).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<|endoftext|>"}')
+    lines = ["tokenizer:", f"  tokenizer_name: {tmp_path}", "  context_length: 8", "  overlap: 2"]
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    result = CausalLMTokenizer(tmp_path / "config.yaml").tokenize(dataset_of(TEXTS))
+    assert contents(result) == recipe(fast_tokenizer(1), TEXTS, 8, 2)
+
+
+def test_padding_that_a_bare_tokenizer_was_given_is_taken_over() -> None:
+    bare = bare_tokenizer()
+    bare.enable_padding(direction="left", pad_id=7)
+    rows = rows_of(dataset_of(["a"]), 4, bare)
+    assert rows["input_ids"][0][:3] == [7, 7, 7]
+    assert rows["labels"][0][:3] == [-100, -100, -100]
+
+
+def test_the_side_of_padding_may_stand_in_the_configuration_of_the_tokenizer(
+    tmp_path: Path,
+) -> None:
+    bare_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    config = '{"eos_token": {"content": "</s>"}, "padding_side": "left", "truncation_side": "left"}'
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    known = fast_tokenizer(pad_token="</s>", padding_side="left", truncation_side="left")
+    named = CausalLMTokenizer(options(8, tokenizer_name=str(tmp_path)))
+    assert contents(named.tokenize(dataset_of(TEXTS))) == recipe(known, TEXTS, 8, 0)
+
+
+def test_without_a_padding_token_the_end_of_document_token_fills_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    known = fast_tokenizer(pad_token=None)
+    rows = rows_of(dataset_of(["a"]), 3, known)
+    assert rows["input_ids"][0][1:] == [0, 0]
+    assert "padded with its end-of-document token, 0" in caplog.text
+
+
+def test_a_tokenizer_that_names_nothing_to_fill_rows_with_is_refused() -> None:
+    known = fast_tokenizer(pad_token=None, eos_token=None)
+    with pytest.raises(UserError, match="names no token to fill rows with"):
+        CausalLMTokenizer(options(8), known)
+
+
+def test_strings_of_special_tokens_are_ordinary_text() -> None:
+    rows = rows_of(dataset_of([f"a{EOT}a"]), 32)
+    assert 0 not in np.array(rows["input_ids"])[np.array(rows["attention_mask"]) == 1]
+
+
+def test_null_texts_and_texts_without_tokens_give_no_row_and_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = CausalLMTokenizer(options(8), fast_tokenizer(1))
+    result = made.tokenize(dataset_of([None, "a", "", None, "The"]))
+    assert contents(result) == recipe(fast_tokenizer(1), ["a", "The"], 8, 0)
+    assert (made.summary.documents, made.summary.null, made.summary.empty) == (5, 2, 1)
+    assert "3 documents gave no row: 1 without tokens, 2 null" in caplog.text
+
+
+@pytest.mark.parametrize("texts", [[], [None, None], [""]])
+def test_a_dataset_without_documents_gives_a_dataset_without_rows(texts: list[str | None]) -> None:
+    result = CausalLMTokenizer(options(8), fast_tokenizer()).tokenize(dataset_of(texts))
+    assert len(result) == 0
+    assert result.features == datasets.Features(LISTS)
+
+
+def test_the_summary_counts_rows_and_tokens() -> None:
+    made = CausalLMTokenizer(options(8, overlap=2), fast_tokenizer(1))
+    rows = contents(made.tokenize(dataset_of(TEXTS)))
+    summary = made.summary
+    assert summary.rows == len(rows["input_ids"])
+    assert summary.tokens == int(np.sum(rows["attention_mask"]))
+    assert summary.text_bytes == sum(len(text.encode()) for text in TEXTS)
+    assert list(summary.stage_seconds) == ["read", "encode", "windows", "write"]
+    assert summary.rows_per_second == summary.rows / summary.seconds
+
+
+def test_a_dataset_is_read_as_it_was_selected() -> None:
+    whole = dataset_of(TEXTS * 3)
+    selections = [
+        whole.shuffle(seed=1),
+        whole.select(range(4, 9)),
+        whole.select([5, 0, 5]),
+        whole.filter(lambda row: len(row["text"]) < 60),
+        datasets.concatenate_datasets([whole.select([3]), whole.shuffle(seed=2)]),
+        whole.with_format("torch").select([1, 2]),
+        whole.shard(3, 1),
+    ]
+    for dataset in selections:
+        texts = list(dataset["text"])
+        assert rows_of(dataset) == recipe(fast_tokenizer(), texts, 8, 0)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_text_may_be_of_any_type_and_in_chunks(kind: pa.DataType) -> None:
+    parts = [TEXTS[:3], [], TEXTS[3:]]
+    column = pa.chunked_array([pa.array(part, pa.string()).cast(kind) for part in parts])
+    dataset = datasets.Dataset(pa.table({"text": column}))
+    assert rows_of(dataset, batch_size=2) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+
+
+def test_a_text_that_is_not_utf8_is_an_error_with_its_place() -> None:
+    column = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
+    dataset = datasets.Dataset(pa.table({"text": column}))
+    with pytest.raises(DataError, match="not UTF-8") as caught:
+        rows_of(dataset)
+    assert caught.value.where == "column 'text', rows 0 to 1"
+
+
+def test_the_only_column_of_strings_is_the_text_and_others_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dataset = dataset_of(TEXTS, number=list(range(len(TEXTS)))).rename_column("text", "content")
+    assert rows_of(dataset) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+    assert "columns that are dropped: number" in caplog.text
+
+
+def test_a_column_that_is_not_known_must_be_named() -> None:
+    two = dataset_of(["a"], b=["The"]).rename_column("text", "a")
+    with pytest.raises(UserError, match="not known") as caught:
+        rows_of(two)
+    assert caught.value.where == "columns: a, b"
+    named = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="b")
+    assert contents(named.tokenize(two)) == recipe(fast_tokenizer(), ["The"], 8, 0)
+    absent = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="c")
+    with pytest.raises(UserError, match="no column 'c' of strings"):
+        absent.tokenize(two)
+
+
+def test_splits_of_a_dataset_dict_keep_their_names() -> None:
+    splits = datasets.DatasetDict(train=dataset_of(TEXTS), test=dataset_of(["a"]))
+    made = CausalLMTokenizer(options(8), fast_tokenizer())
+    result = made.tokenize(splits)
+    assert type(result) is datasets.DatasetDict
+    assert contents(result["train"]) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+    assert contents(result["test"]) == recipe(fast_tokenizer(), ["a"], 8, 0)
+    assert made.summary.documents == len(TEXTS) + 1
+    assert made.summary.rows == len(result["train"]) + len(result["test"])
+
+
+@pytest.mark.parametrize("wrong", [["a"], {"train": ["a"]}, "a"])
+def test_what_is_no_dataset_is_refused(wrong: object) -> None:
+    with pytest.raises(UserError, match="no dataset"):
+        CausalLMTokenizer(options(8), fast_tokenizer()).tokenize(wrong)
+
+
+def test_a_tokenizer_must_be_named_or_passed() -> None:
+    with pytest.raises(UserError, match="no tokenizer"):
+        CausalLMTokenizer(options(8))
+
+
+def test_special_tokens_must_leave_room_for_the_overlap() -> None:
+    with pytest.raises(UserError, match="2 special tokens"):
+        CausalLMTokenizer(options(8, overlap=6), fast_tokenizer(1, 1))
+
+
+def test_writes_are_bounded_in_rows_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "DATASET_BATCH_ROWS", 10)
+    monkeypatch.setattr(tokenizer, "DATASET_DICT_BATCH_ROWS", 40)
+
+    def batch_rows(result: datasets.Dataset) -> list[int]:
+        return [len(batch) for batch in result.data.to_batches()]
+
+    made = CausalLMTokenizer(options(4), Letters())
+    dataset = dataset_of(["abcd" * 30, "abcd" * 65])
+    assert batch_rows(made.tokenize(dataset)) == [10] * 9 + [5]
+    assert batch_rows(made.tokenize(datasets.DatasetDict(x=dataset))["x"]) == [40, 40, 15]
+    monkeypatch.setattr(writing, "MAX_WRITE_BYTES", 4 * 17 * 7)
+    assert batch_rows(made.tokenize(dataset, force=True)) == [7] * 13 + [4]
+
+
+def test_long_documents_are_encoded_in_batches_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(source, "MAX_TEXT_BYTES", 100)
+    texts = ["a" * 30, "b" * 60, "c" * 500, "d", "", "é" * 50, "f"]
+    batches = source.TextColumn(dataset_of([*texts, None]), "text").batches(5)
+    assert [batch.texts for batch in batches] == [
+        ["a" * 30, "b" * 60],
+        ["c" * 500],
+        ["d", ""],
+        ["é" * 50],
+        ["f"],
+    ]
+
+
+def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def size(texts: list[str], length: int, **others: Any) -> str:
+        caplog.clear()
+        CausalLMTokenizer(options(length, **others), Letters()).tokenize(dataset_of(texts))
+        (line,) = [m for m in caplog.messages if m.startswith("Performance")]
+        return line.partition("batch_size=")[2].partition(",")[0]
+
+    assert size(["a"], 16) == "6000"
+    assert size(["a" * 10_000], 10_000) == "394"  # 64 MiB of output, 170,000 bytes a document
+    assert size(["a" * 8192], 8192) == "481"
+    assert size(["a" * (1 << 20)], 1 << 20) == "3"
+    assert size(["a"], 1 << 20, batch_size=77) == "77"
+
+
+def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenmill.encode.fastokens import FastokensEngine
+
+    encode = FastokensEngine.encode
+
+    def wrong(self: Any, texts: Any) -> Any:
+        tokens = encode(self, texts)
+        found = np.flatnonzero([text == "strange" for text in texts])
+        ids = tokens.ids.copy()
+        ids[tokens.offsets[found]] = 5
+        return type(tokens)(ids, tokens.offsets)
+
+    monkeypatch.setattr(FastokensEngine, "encode", wrong)
+    made = CausalLMTokenizer(options(8, batch_size=1), fast_tokenizer())
+    dataset = dataset_of(["a"] * 300 + ["strange"] + ["a"] * 300)
+    with pytest.raises(EngineError, match="other ids than the reference"):
+        made.tokenize(dataset)
+
+
+def test_an_engine_that_fails_the_exam_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tokenmill.encode.fastokens import FastokensEngine
+    from tokenmill.records import TokenBatch
+
+    def wrong(self: Any, texts: list[str]) -> TokenBatch:
+        return TokenBatch(np.zeros(len(texts), np.uint32), np.arange(len(texts) + 1))
+
+    monkeypatch.setattr(FastokensEngine, "encode", wrong)
+    assert rows_of(dataset_of(TEXTS)) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+    assert "fastokens is not used" in caplog.text
+
+
+@pytest.mark.parametrize("engine", ["fastokens", "gigatoken", "reference"])
+def test_an_engine_may_be_asked_for(engine: str) -> None:
+    made = CausalLMTokenizer(options(8), fast_tokenizer(), engine=engine)
+    assert contents(made.tokenize(dataset_of(TEXTS))) == recipe(fast_tokenizer(), TEXTS, 8, 0)
+
+
+def test_an_engine_that_is_not_exact_cannot_be_asked_for() -> None:
+    with pytest.raises(UserError, match="not exact"):
+        CausalLMTokenizer(options(8), Letters(), engine="fastokens")
+
+
+def test_a_tokenizer_that_no_fast_engine_takes_is_exact_too() -> None:
+    words = {word: i for i, word in enumerate(["[UNK]", "the", "fox", "##es"])}
+    wordpiece = tokenizers.Tokenizer(tokenizers.models.WordPiece(words, unk_token="[UNK]"))
+    wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    import transformers
+
+    known = transformers.PreTrainedTokenizerFast(tokenizer_object=wordpiece, pad_token="[UNK]")
+    texts = ["the foxes", "fox the, fox", "x"] * 20
+    assert rows_of(dataset_of(texts), 4, known) == recipe(known, texts, 4, 0)
+
+
+def test_logging_is_as_verbose_as_asked_and_the_root_logger_stays_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    rows_of(dataset_of(TEXTS), verbose_level="ERROR")
+    assert caplog.messages == []
+    rows_of(dataset_of(TEXTS), verbose_level="INFO")
+    assert any("rows/s" in message and "tokens/s" in message for message in caplog.messages)
+    assert (root.level, list(root.handlers)) == before
+    assert logging.getLogger("tokenmill.hf").level == logging.NOTSET
+
+
+def test_a_file_system_that_refuses_the_result_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made = CausalLMTokenizer(options(8), fast_tokenizer())
+    with pytest.raises(StorageError):
+        made.tokenize(dataset_of(TEXTS), cache_dir=tmp_path / "file" / "folder")

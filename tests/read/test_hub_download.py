@@ -1,0 +1,295 @@
+"""Downloads: each byte once, whatever the server does, and never a wrong one."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants, hf_hub_download, scan_cache_dir
+
+from hub_kit import TOKEN, FakeHub, Fault, etag_of, parquet, serving
+from tokenmill.errors import (
+    DamagedInputError,
+    DataError,
+    InputChangedError,
+    StorageError,
+    UserError,
+)
+from tokenmill.read.hub import cache, client, download, patience
+from tokenmill.read.hub.client import HubFile
+from tokenmill.read.hub.download import DownloadProgress
+from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
+
+LARGE = parquet([f"{number} text" for number in range(20_000)])
+FILES = {"data/a.parquet": LARGE, "data/b.parquet": parquet(["b"])}
+NAME = "hf://datasets/o/n/data"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with serving() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        hub.commit("o/n", FILES)
+        yield hub
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long would have been waited."""
+    waited: list[float] = []
+    monkeypatch.setattr(patience, "pause", lambda seconds, check: waited.append(seconds))
+    monkeypatch.setattr(client, "CHUNK_BYTES", 10_000)
+    return waited
+
+
+def fetch(folder: Path, name: str = NAME, **options: Any) -> dict[str, bytes]:
+    """What is in the cache after a download."""
+    access = HubAccess("download", str(folder), **options)
+    found = find_hub_inputs([name], access)[name]
+    return {each.file.path: each.path.read_bytes() for each in found if each.path}
+
+
+def test_a_second_download_asks_for_the_commit_only(hub: FakeHub, tmp_path: Path) -> None:
+    assert fetch(tmp_path) == FILES
+    assert hub.asked("/store/") == 2
+    hub.requests.clear()
+    assert fetch(tmp_path) == FILES
+    assert hub.requests == ["/api/datasets/o/n/revision/main"]
+
+
+def test_a_commit_in_the_cache_needs_no_server(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(tmp_path)
+    hub.requests.clear()
+    pinned = f"hf://datasets/o/n@{hub.revisions['o/n']['main']}/data"
+    fetch(tmp_path, pinned)
+    assert hub.requests == []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetch(tmp_path, pinned) == FILES
+    assert fetch(tmp_path) == FILES  # the branch stands for what it last stood for
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
+        fetch(tmp_path, "hf://datasets/o/n/data/a.parquet@main")
+    (tmp_path / "datasets--o--n/blobs" / etag_of("a.parquet", LARGE)).unlink()
+    with pytest.raises(UserError, match="not in the cache"):
+        fetch(tmp_path)
+    assert hub.requests == []
+
+
+def test_other_tools_find_what_was_downloaded(hub: FakeHub, tmp_path: Path) -> None:
+    fetch(tmp_path)
+    path = hf_hub_download(
+        "o/n", "data/a.parquet", repo_type="dataset", cache_dir=tmp_path, local_files_only=True
+    )
+    assert Path(path).read_bytes() == LARGE
+    found = scan_cache_dir(tmp_path)
+    (repo,) = found.repos
+    assert (repo.repo_id, repo.nb_files, found.warnings) == ("o/n", 2, [])
+    (revision,) = repo.revisions
+    assert revision.refs == {"main"}
+
+
+def test_what_other_tools_have_downloaded_is_not_fetched_again(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    fetch(tmp_path)
+    shutil.rmtree(tmp_path / "datasets--o--n/listings")
+    shutil.rmtree(tmp_path / "datasets--o--n/refs")
+    hub.requests.clear()
+    assert fetch(tmp_path) == FILES
+    assert hub.asked("/resolve/") == 0
+
+
+def test_a_busy_server_is_waited_for_as_it_asks(
+    hub: FakeHub, tmp_path: Path, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.faults = [
+        Fault("/revision/", 429, {"Retry-After": "7"}),
+        Fault("/tree/", 503),
+        Fault("/tree/", 429, {"RateLimit": '"api";r=0;t=42'}),
+        Fault("/resolve/", 429, {"Retry-After": "11"}),
+    ]
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert pauses == [7, 1, 42, 11]
+    where = "hf://datasets/o/n/data/a.parquet"
+    assert caplog.messages[0] == f"{where}: status 429; trying again in 7 s"
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_a_server_that_asks_for_an_hour_is_not_waited_for(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    hub.faults = [Fault("/resolve/", 429, {"Retry-After": "3600"}, times=10)]
+    with pytest.raises(StorageError, match="asks to wait 3600 s"):
+        fetch(tmp_path)
+    assert pauses == []
+
+
+def test_a_server_that_stays_down_is_given_up_after_longer_and_longer_pauses(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    hub.faults = [Fault("/store/", 503, times=100)]
+    with pytest.raises(StorageError, match="the Hub does not answer"):
+        fetch(tmp_path, f"{NAME}/a.parquet")
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.parametrize("fault", [{"cut_after": 30_000}, {"short_by": 50_000}])
+def test_a_body_that_breaks_off_goes_on_where_it_stopped(
+    hub: FakeHub, tmp_path: Path, pauses: list[float], fault: dict[str, int]
+) -> None:
+    hub.faults = [Fault("/store/", **fault)]  # type: ignore[arg-type]
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert pauses == [1]
+    ranges = [request.split()[1] for request in hub.requests if "/store/" in request]
+    size = len(LARGE)
+    stop = 30_000 if "cut_after" in fault else size - 50_000
+    assert ranges == [f"bytes=0-{size - 1}", f"bytes={stop}-{size - 1}"]
+    assert hub.sent_bytes < size + 10_000
+
+
+def test_a_server_that_ignores_ranges_is_read_past_what_is_there(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    hub.faults = [Fault("/store/", cut_after=30_000), Fault("/store/", whole=True)]
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert hub.sent_bytes > len(LARGE)
+
+
+def test_a_download_that_was_stopped_goes_on_where_it_stopped(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    hub.faults = [Fault("/store/", cut_after=40_000), Fault("/store/", 503, times=100)]
+    with pytest.raises(StorageError):
+        fetch(tmp_path, f"{NAME}/a.parquet")
+    hub.faults, hub.sent_bytes = [], 0
+    progress: list[DownloadProgress] = []
+    assert fetch(tmp_path, f"{NAME}/a.parquet", listener=progress.append) == {
+        "data/a.parquet": LARGE
+    }
+    assert hub.sent_bytes < len(LARGE) - 30_000
+    assert progress[-1] == DownloadProgress(len(LARGE), len(LARGE), 1, 1)
+    (folder,) = tmp_path.glob("*/blobs")
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_bytes_with_another_digest_are_thrown_away(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = tmp_path / "datasets--o--n/blobs" / etag_of("a.parquet", LARGE)
+    blob.parent.mkdir(parents=True)
+    blob.with_name(f"{blob.name}.tokenmill.incomplete").write_bytes(b"damage")
+    with pytest.raises(DamagedInputError, match="its digest is"):
+        fetch(tmp_path, f"{NAME}/a.parquet")
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+
+
+def test_small_files_are_known_by_their_digest_in_git(hub: FakeHub, tmp_path: Path) -> None:
+    hub.commit("o/small", {"a.jsonl": b'{"text": "a"}\n'})
+    name = "hf://datasets/o/small/a.jsonl"
+    assert fetch(tmp_path, name) == {"a.jsonl": b'{"text": "a"}\n'}
+    (blob,) = tmp_path.glob("datasets--o--small/blobs/*")
+    assert blob.name == "33157540feb8483310055d7a1e0358703c4a14b2"
+
+
+def test_a_file_that_is_not_what_was_listed_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    hub.etags["data/a.parquet"] = "0" * 64
+    with pytest.raises(InputChangedError, match="not what it was listed as"):
+        fetch(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../../x", "/etc/x", "a/../../x", "a\\x", "a//b", "a/\n", ""])
+def test_a_hostile_path_is_refused(hub: FakeHub, tmp_path: Path, path: str) -> None:
+    entry = {"type": "file", "path": path, "size": 1, "oid": "0" * 40}
+    hub.hostile_listing = [entry]
+    with pytest.raises(DataError, match="leads out of its data set"):
+        fetch(tmp_path / "cache")
+    assert not list(tmp_path.rglob("x"))
+
+
+@pytest.mark.parametrize("change", [{"oid": "../../x"}, {"size": -1}, {"lfs": {"oid": 3}}])
+def test_a_hostile_digest_or_size_is_refused(
+    hub: FakeHub, tmp_path: Path, change: dict[str, object]
+) -> None:
+    hub.hostile_listing = [{"type": "file", "path": "x", "size": 1, "oid": "0" * 40, **change}]
+    with pytest.raises(DataError, match="cannot be used"):
+        fetch(tmp_path)
+
+
+def test_a_gated_data_set_says_how_to_get_in(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.needs_token = True
+    with pytest.raises(UserError) as raised:
+        fetch(tmp_path)
+    assert raised.value.what == "the data set is gated"
+    assert raised.value.hint == (
+        "accept its terms at https://huggingface.co/datasets/o/n, then log in with "
+        "`hf auth login`, or set HF_TOKEN"
+    )
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert fetch(tmp_path) == FILES
+    assert hub.tokens_at_store == [None, None]  # no token for another host
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_may_not_be_read_says_so(hub: FakeHub, tmp_path: Path, status: int) -> None:
+    hub.faults = [Fault("/resolve/", status, times=10)]
+    with pytest.raises(UserError, match=f"status {status}") as raised:
+        fetch(tmp_path)
+    assert "hf auth login" in raised.value.hint
+
+
+def test_a_download_that_cannot_fit_is_not_begun(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(StorageError, match="100 are free"):
+        fetch(tmp_path)
+    assert hub.asked("/resolve/") == 0
+
+
+def test_without_the_library_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'tokenmill\[hf\]'"):
+        fetch(tmp_path)
+
+
+def test_an_answer_that_is_no_answer_of_the_hub_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    hub.revisions["o/n"]["main"] = "../../x"
+    with pytest.raises(DataError, match="the commit is"):
+        fetch(tmp_path)
+
+
+def test_a_pause_ends_with_the_work() -> None:
+    def check() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        patience.pause(1000, check)
+
+
+def test_two_builds_that_want_the_same_file_fetch_it_once(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "LOCKED_SECONDS", 0.05)
+    hub.latency_seconds = 0.1
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(fetch, [tmp_path] * 4))
+    assert found == [FILES] * 4
+    assert hub.asked("/store/") == 2
+
+
+def test_files_that_two_names_share_are_fetched_once(hub: FakeHub, tmp_path: Path) -> None:
+    file = HubFile("o/n", hub.revisions["o/n"]["main"], "data/a.parquet", len(LARGE),
+                   etag_of("a.parquet", LARGE))  # fmt: skip
+    download.download(cache.HubCache(str(tmp_path)), [file, file], lambda progress: None)
+    assert hub.asked("/store/") == 1

@@ -1,0 +1,173 @@
+"""Names on the Hub: every form, what is refused, and which files a name stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hub_kit import FakeHub, parquet, serving
+from tokenmill.errors import UserError
+from tokenmill.read.hub.aliases import ALIASES
+from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
+from tokenmill.read.hub.names import HubName, is_safe_path, parse_hub_name
+from tokenmill.read.hub.selection import kind_of
+
+SHA = "0123456789" * 4
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("hf://datasets/a/b", HubName("a/b")),
+        ("hf://datasets/squad", HubName("squad")),
+        ("hf://datasets/a/b/", HubName("a/b")),
+        ("hf://datasets/a/b/data/x.parquet", HubName("a/b", "main", "data/x.parquet")),
+        (f"hf://datasets/a/b@{SHA}", HubName("a/b", SHA)),
+        ("hf://datasets/squad@v1/plain_text", HubName("squad", "v1", "plain_text")),
+        (
+            "hf://datasets/a/b@refs/convert/parquet/default/train",
+            HubName("a/b", "refs/convert/parquet", "default/train"),
+        ),
+        ("hf://datasets/a/b@refs/pr/12", HubName("a/b", "refs/pr/12")),
+        ("hf://datasets/a/b@feature%2Fx/data", HubName("a/b", "feature/x", "data")),
+        ("hf://datasets/a/b/odd@name.parquet", HubName("a/b", "main", "odd@name.parquet")),
+        ("hf://tinystories", HubName("roneneldan/TinyStories", "main", "data/train-*.parquet")),
+        (f"hf://fineweb-10bt@{SHA}", HubName("HuggingFaceFW/fineweb", SHA, "sample/10BT")),
+    ],
+)
+def test_a_name_has_a_data_set_a_revision_and_a_path(text: str, name: HubName) -> None:
+    assert parse_hub_name(text) == name
+    assert parse_hub_name(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf://",
+        "hf://datasets/",
+        "hf://datasets/a/b@",
+        "hf://datasets/../b",
+        "hf://datasets/a/b@..%2F..%2Fx",
+        "hf://datasets/a/b@%2Fetc",
+        "hf://datasets/a/b/../../x",
+        "hf://datasets/a/b/x\\y",
+        "hf://datasets/a b/c",
+        "hf://models/a/b",
+        "hf://a/b",
+        "hf://tinystories@",
+    ],
+)
+def test_what_is_no_data_set_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="no data set on the Hub"):
+        parse_hub_name(text)
+
+
+def test_a_misspelt_alias_gets_a_suggestion() -> None:
+    with pytest.raises(UserError, match=r"did you mean hf://fineweb-edu-10bt\?"):
+        parse_hub_name("hf://fineweb-edu-10b")
+
+
+def test_every_alias_is_a_data_set_and_files_in_it() -> None:
+    for short, alias in ALIASES.items():
+        name = parse_hub_name(f"hf://{short}")
+        assert (name.repo, name.path) == alias
+        assert name.repo.count("/") == 1
+        assert is_safe_path(name.path)
+        assert f"`{short}`" in (DOCS / "hub.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("a.parquet", ".parquet"), ("b.json.gz", ".json"), ("c.jsonl.zst", ".jsonl"), ("d.md", "")],
+)
+def test_a_kind_is_a_suffix_before_that_of_a_compression(path: str, kind: str) -> None:
+    assert kind_of(path) == kind
+
+
+DATA = parquet(["a"])
+FILES = {
+    "README.md": b"# a",
+    "data/en/train-00000-of-00002.parquet": DATA,
+    "data/en/train-00001-of-00002.parquet": DATA,
+    "data/en/test-00000-of-00001.parquet": DATA,
+    "data/de/0000.parquet": DATA,
+    "data/de/0001.parquet": DATA,
+    "raw/a.jsonl.gz": b"",
+    "raw/deep/b.jsonl.gz": b"",
+    "raw/LICENSE": b"",
+}
+
+
+@pytest.fixture(scope="module")
+def hub() -> FakeHub:
+    with serving() as hub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.endpoint)
+        hub.commit("o/n", FILES)
+        hub.commit("o/one", {"x/train-00000-of-00009-0123456789abcdef.parquet": DATA, "a.md": b""})
+        hub.commit("o/none", {"README.md": b""})
+        hub.commit("old", {"plain/0.parquet": DATA, "other/0.parquet": DATA})
+        hub.commit("o/lines", {"default/train/0000.parquet": DATA}, "refs/convert/parquet")
+        hub.commit("o/mixed", {"d/a.jsonl": b"{}", "d/a.parquet": DATA})
+        yield hub
+
+
+def paths_of(name: str, tmp_path: Path) -> list[str]:
+    access = HubAccess("stream", str(tmp_path))
+    return [found.file.path for found in find_hub_inputs([name], access)[name]]
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("o/n/data/de", ["data/de/0000.parquet", "data/de/0001.parquet"]),
+        ("o/n/data/*/t*-00000-*", [f"data/en/{s}-00000-of-0000{n}.parquet" for s, n in
+                                   (("test", 1), ("train", 2))]),
+        ("o/n/**/b.*", ["raw/deep/b.jsonl.gz"]),
+        ("o/n/raw", ["raw/a.jsonl.gz", "raw/deep/b.jsonl.gz"]),
+        ("o/n/raw/*", ["raw/LICENSE", "raw/a.jsonl.gz"]),
+        ("o/n/raw/a.jsonl.gz", ["raw/a.jsonl.gz"]),
+        ("o/n/README.md", ["README.md"]),
+        ("old@main/plain", ["plain/0.parquet"]),
+        ("o/lines@refs/convert/parquet", ["default/train/0000.parquet"]),
+        ("o/one", ["x/train-00000-of-00009-0123456789abcdef.parquet"]),
+    ],
+)  # fmt: skip
+def test_a_path_is_a_file_a_folder_or_a_glob(
+    hub: FakeHub, tmp_path: Path, name: str, paths: list[str]
+) -> None:
+    assert paths_of(f"hf://datasets/{name}", tmp_path) == paths
+
+
+def test_several_configurations_or_splits_are_refused_with_the_choices(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as raised:
+        paths_of("hf://datasets/o/n", tmp_path)
+    name = "hf://datasets/o/n/data"
+    assert raised.value.why.split("\n       ") == [
+        "it has 3 configurations or splits:",
+        f"{name}/de",
+        f"{name}/en/test-00000-of-00001.parquet",
+        f"{name}/en/train-*.parquet",
+    ]
+    assert raised.value.hint == f"name one or several of them: tokenmill build '{name}/de' ..."
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("o/none", "the data set has no Parquet files"),
+        ("o/mixed/d", "not clear which files"),
+        ("o/n/nowhere", "an input does not exist"),
+        ("o/n/data/nowhere/*.parquet", "an input does not exist"),
+        ("o/n/data/*.parquet", "an input does not exist"),
+        ("o/n/no/such.parquet", "an input does not exist"),
+        ("o/nothing", "an input does not exist"),
+        ("o/n@nowhere", "an input does not exist"),
+    ],
+)
+def test_what_is_not_there_is_named(hub: FakeHub, tmp_path: Path, name: str, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        paths_of(f"hf://datasets/{name}", tmp_path)

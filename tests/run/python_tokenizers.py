@@ -1,0 +1,108 @@
+"""Tokenizers in plain Python: one that is right, and one for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class ByteTokenizer:
+    """A token for each byte of UTF-8, and 256 for the end of a document."""
+
+    vocab_size = 257
+    eos_token = "<end>"
+    eos_token_id = 256
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        pieces = [bytes([i]) if i < 256 else b"<end>" for i in ids]
+        return b"".join(pieces).decode(errors="replace")
+
+
+class SlowBytes(ByteTokenizer):
+    """Slow enough to be killed in the middle, but not while it is calibrated."""
+
+    def encode(self, text: str) -> list[int]:
+        if text.count(" ") > 20:
+            time.sleep(0.001)
+        return super().encode(text)
+
+
+class RandomBytes(ByteTokenizer):
+    """Upper and lower case by chance."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text if random.random() < 0.5 else text.upper())
+
+
+class TiringBytes(ByteTokenizer):
+    """Right up to some number of calls, upper case from then on."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def encode(self, text: str) -> list[int]:
+        self.calls -= 1
+        return super().encode(text if self.calls > 0 else text.upper())
+
+
+class CollectingWords(ByteTokenizer):
+    """Gives each new word the next id."""
+
+    vocab_size = 1 << 20
+
+    def __init__(self) -> None:
+        self.words: dict[str, int] = {}
+
+    def encode(self, text: str) -> list[int]:
+        return [self.words.setdefault(word, len(self.words) + 300) for word in text.split()]
+
+
+class FailingBytes(ByteTokenizer):
+    """Raises for one word."""
+
+    def encode(self, text: str) -> list[int]:
+        if "unspeakable" in text:
+            raise ValueError("there are no words for it")
+        return super().encode(text)
+
+
+class HoardingBytes(ByteTokenizer):
+    """Keeps memory for ever at one word; where a path is given, only the first time."""
+
+    def __init__(self, num_bytes: int, once: Path | None = None) -> None:
+        self.num_bytes = num_bytes
+        self.once = once
+        self.hoard: list[bytes] = []
+
+    def encode(self, text: str) -> list[int]:
+        if "hoard" in text and not (self.once and self.once.exists()):
+            self.hoard.append(b"x" * self.num_bytes)
+            if self.once:
+                self.once.touch()
+        return super().encode(text)
+
+
+class UnsendableBytes(ByteTokenizer):
+    """Holds what no process can send to another."""
+
+    def __init__(self) -> None:
+        self.source = (number for number in range(3))
+
+
+class EncodingOnly:
+    """Tells nothing of itself."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def make_bytes() -> ByteTokenizer:
+    return ByteTokenizer()
+
+
+BYTES = ByteTokenizer()

@@ -1,0 +1,248 @@
+"""Builds from the Hub: the same documents from the cache, as a stream, and from local files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from corpora import command, contents, documents, random_texts
+from huggingface_hub import constants
+
+import tokenmill
+from hub_kit import FakeHub, parquet, serving
+from tokenmill.cli.display import JsonDisplay, PlainDisplay
+from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.read import feed, units
+from tokenmill.read.hub.client import recorded_file
+from tokenmill.read.hub.download import DownloadProgress
+
+NAME = "hf://datasets/o/n"
+FILES = {
+    f"data/train-0000{number}-of-00003.parquet": parquet(
+        random_texts(600, seed=number), id=[f"{number}/{row}" for row in range(600)]
+    )
+    for number in range(3)
+}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with serving() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        hub.commit("o/n", FILES)
+        yield hub
+
+
+@pytest.fixture
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 20_000)
+    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+
+
+def local_files(folder: Path) -> Path:
+    folder.mkdir()
+    for path, data in FILES.items():
+        (folder / Path(path).name).write_bytes(data)
+    return folder
+
+
+def test_cached_streamed_and_local_files_give_the_same_documents(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, small_units: None
+) -> None:
+    options = {"workers": 1, "cache_dir": str(tmp_path / "cache"), "id_field": "id"}
+    local = tokenmill.build([local_files(tmp_path / "files")], tokenizer_path, tmp_path / "local",
+                            workers=1, id_field="id")  # fmt: skip
+    cached = tokenmill.build([NAME], tokenizer_path, tmp_path / "cached", **options)
+    streamed = tokenmill.build(
+        [NAME], tokenizer_path, tmp_path / "streamed", streaming=True, **options
+    )
+    expected = documents(tmp_path / "local")
+    assert len(expected) > 1500
+    assert documents(tmp_path / "cached") == documents(tmp_path / "streamed") == expected
+    assert len(streamed.dataset.shards) > 3
+    books = [
+        [(source.counts, source.bytes) for source in report.dataset.manifest.sources]
+        for report in (local, cached, streamed)
+    ]
+    assert books[0] == books[1] == books[2]
+
+
+def test_the_manifest_says_where_a_source_came_from(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    report = tokenmill.build(
+        [NAME], tokenizer_path, tmp_path / "out", workers=1, cache_dir=str(tmp_path / "cache")
+    )
+    sha = hub.revisions["o/n"]["main"]
+    path = "data/train-00000-of-00003.parquet"
+    source = report.dataset.manifest.sources[0]
+    assert (source.name, source.origin) == (f"o/n/{path}", f"{NAME}@{sha}/{path}")
+    assert report.run.identity["commits"] == {"o/n": sha}
+    assert report.run.identity["inputs"][0].keys() == {"name", "bytes", "etag"}
+    assert "origin" not in msgspec.json.encode(_local_manifest(tmp_path, tokenizer_path)).decode()
+
+
+def _local_manifest(tmp_path: Path, tokenizer: Path) -> object:
+    built = tokenmill.build([local_files(tmp_path / "f")], tokenizer, tmp_path / "o", workers=1)
+    return built.dataset.manifest
+
+
+def test_another_cache_on_another_day_gives_the_same_bytes(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    for name in ("a", "b"):
+        cache = tmp_path / f"cache-{name}"
+        tokenmill.build([NAME], tokenizer_path, tmp_path / name, workers=1, cache_dir=str(cache))
+        for path in cache.rglob("blobs/*"):
+            os.utime(path, (1, 1))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    again = tokenmill.build(
+        [NAME], tokenizer_path, tmp_path / "a", workers=1, cache_dir=str(tmp_path / "cache-b")
+    )
+    assert again.snapshot is None
+
+
+def test_a_branch_that_has_moved_is_refused_with_both_commits(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    options = {"workers": 1, "cache_dir": str(tmp_path / "cache"), "max_bad": 0.0}
+    bad = {"data/bad.parquet": parquet([None, "a"])}
+    old = hub.commit("o/n", bad)
+    with pytest.raises(DataError):
+        tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
+    new = hub.commit("o/n", FILES)
+    with pytest.raises(InputChangedError) as raised:
+        tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
+    assert f"commits.o/n: was '{old}', is '{new}'" in raised.value.why
+    assert raised.value.hint.startswith(f"name the old commit, as in {NAME}@{old}; or ")
+    options["max_bad"] = 0.9
+    resumed = tokenmill.build([f"{NAME}@{old}"], tokenizer_path, tmp_path / "out", **options)
+    assert resumed.dataset.manifest.totals.documents == 1
+
+
+def test_a_killed_streamed_build_resumes_to_the_same_bytes(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    hub.commit("o/n", {"big.parquet": parquet(random_texts(30_000, seed=9), rows=2000)})
+    arguments = ["build", NAME, "--tokenizer", tokenizer_path, "--streaming", "--workers", 2,
+                 "--cache-dir", tmp_path / "cache", "--out"]  # fmt: skip
+    subprocess.run(command(*arguments, tmp_path / "clean"), check=True, capture_output=True)
+    out = tmp_path / "out"
+    for seconds in (1.2, 1.7, 60.0):
+        process = subprocess.Popen(
+            command(*arguments, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            assert process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    assert contents(out) == contents(tmp_path / "clean")
+    assert len(list((out / "tokens").glob("*.bin"))) > 20
+    assert not (out / "work").exists()
+
+
+def test_verify_finds_the_sources_again(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "library"))
+    for name, streaming in (("cached", False), ("streamed", True)):
+        report = tokenmill.build(
+            [NAME], tokenizer_path, tmp_path / name, workers=1, streaming=streaming,
+            cache_dir=str(tmp_path / "cache"),
+        )  # fmt: skip
+        for blob in (tmp_path / "cache").rglob("blobs/*"):
+            blob.unlink()  # a cache may be emptied at any time
+        hub.commit("o/n", {"other.parquet": b""})  # and the branch may move
+        verified = tokenmill.verify(tmp_path / name, against_sources=True)
+        assert verified.compared_documents == report.dataset.manifest.totals.documents
+        hub.commit("o/n", FILES)
+    assert len(list((tmp_path / "library").rglob("blobs/*"))) == 3
+    assert not list((tmp_path / "cache").rglob("blobs/*"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "etag"),
+    [(f"{NAME}@main/a", "0" * 64), (f"{NAME}@{'0' * 40}/a", "../../x"), (f"{NAME}@{'0' * 40}", "")],
+)
+def test_a_record_that_names_no_file_is_refused(origin: str, etag: str) -> None:
+    with pytest.raises(DataError, match="names no file of the Hub"):
+        recorded_file(origin, 1, etag)
+
+
+def test_an_estimate_downloads_a_part_and_keeps_nothing(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    texts = random_texts(20_000, seed=3)
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    noise = random.Random(0)
+    table = parquet(texts, rows=1000, junk=[noise.randbytes(1000) for _ in texts])
+    hub.commit("o/n", {"a.parquet": table})
+    hub.commit("o/lines", {"a.jsonl": lines})
+    for name in (NAME, "hf://datasets/o/lines/a.jsonl"):
+        found = tokenmill.estimate([name], tokenizer_path, cache_dir=str(tmp_path / "cache"))
+        assert abs(found.documents / sum(map(bool, texts)) - 1) < 0.2
+        assert not list(tmp_path.rglob("blobs"))
+        at_most = len(table) // 2 if name == NAME else 24 << 20
+        assert hub.sent_bytes < at_most
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [
+        (["hf://datasets/o/lines/a.jsonl"], "an input cannot be streamed"),
+        (["nothing"], "is for inputs on the Hub"),
+        ([NAME, f"{NAME}/data"], "an input is named twice"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, inputs: list[str], what: str
+) -> None:
+    hub.commit("o/lines", {"a.jsonl": b'{"text": "a"}\n'})
+    with pytest.raises(UserError, match=what):
+        tokenmill.build(inputs, tokenizer_path, tmp_path / "out", streaming=True,
+                        cache_dir=str(tmp_path / "cache"))  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"text_field": "content"}, {"eos": "nothing"}])
+def test_what_cannot_be_carried_out_is_refused_before_a_download(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, change: dict[str, str]
+) -> None:
+    with pytest.raises(UserError):
+        tokenmill.build([NAME], tokenizer_path, tmp_path / "out",
+                        cache_dir=str(tmp_path / "cache"), **change)  # fmt: skip
+    assert not list(tmp_path.rglob("blobs"))
+
+
+def test_local_files_and_the_hub_may_be_mixed(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    folder = local_files(tmp_path / "files")
+    report = tokenmill.build([folder, NAME], tokenizer_path, tmp_path / "out", workers=1,
+                             cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    names = [source.name for source in report.dataset.manifest.sources]
+    assert names == [*(Path(path).name for path in FILES), *(f"o/n/{path}" for path in FILES)]
+
+
+def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = DownloadProgress(1_500_000, 3_000_000, 1, 2)
+    JsonDisplay().download(moment)
+    plain = PlainDisplay()
+    plain.download(moment)  # too early for a line
+    plain._shown -= 60
+    plain.download(moment)
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {
+        "event": "download",
+        "done_bytes": 1_500_000,
+        "total_bytes": 3_000_000,
+        "done_files": 1,
+        "num_files": 2,
+    }
+    assert shown.err == "      50.0%  downloaded 2 MB of 3 MB, 1 of 2 files\n"
