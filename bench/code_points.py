@@ -2,7 +2,7 @@
 
 Every one of the 1,112,064 Unicode scalar values stands in a short text of its own, between letters,
 digits, spaces, an apostrophe and line ends. Prints the ranges on which each engine gives other ids:
-what the tables in `encode/gate.py` and `encode/routing.py` were made of.
+what the tables in `encode/engines/gate.py` and `encode/engines/routing.py` were made of.
 
     python bench/code_points.py --tokenizer tokenizer.json
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.fastokens import FastokensEngine
-from tokenmill.encode.gigatoken import GigatokenEngine
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.engines.fastokens import FastokensEngine
+from tokenmill.encode.engines.gigatoken import GigatokenEngine
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
 GROUP = 16

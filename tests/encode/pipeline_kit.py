@@ -18,6 +18,7 @@ from tokenizer_kit import (
     BYTE_LEVEL,
     BYTES_ONLY,
     Json,
+    as_file,
     byte_level_json,
     replace,
     sentencepiece_model,
@@ -33,8 +34,14 @@ from tokenmill.encode.encodings import (
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
 )
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.selection import load_reference
 
-CLIP_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+CACHE_BYTES = 1 << 30
+CLIP_SPLIT = (
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+)
 NFC, NFKC, NFKD, LOWERCASE, STRIP_ACCENTS, NMT = (
     {"type": kind} for kind in ("NFC", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")
 )
@@ -162,6 +169,10 @@ PUBLISHED: dict[str, tuple[Json | None, Json]] = {
         normalizers(NFC, replace_regex(r"\s+", " "), LOWERCASE),
         sequence(split(CLIP_SPLIT, "Removed", True), BYTE_LEVEL),
     ),
+    "DeBERTa": (
+        normalizers(replace_regex(r"\s{2,}|[\n\r\t]", " "), NFC, STRIP_RIGHT),
+        metaspace(),
+    ),
     "GPT-2": (None, BYTE_LEVEL),
     "GPT-2 with a prefix space": (None, {**BYTE_LEVEL, "add_prefix_space": True}),
     "StarCoder": (None, sequence(DIGITS, BYTE_LEVEL)),
@@ -194,3 +205,12 @@ def with_charsmap() -> dict[str, tuple[Json, Json]]:
         ),
         "ALBERT": (normalizers(*albert), metaspace("first")),
     }
+
+
+def memo_and_reference(
+    tokenizer: Json, control_tokens: bool = False, cache_bytes: int = CACHE_BYTES
+) -> tuple[MemoEngine, Reference]:
+    """The engine, and what it must agree with."""
+    file = as_file(tokenizer)
+    reference = load_reference(file, control_tokens)
+    return MemoEngine(reference, file.data, control_tokens, cache_bytes), reference

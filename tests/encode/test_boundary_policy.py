@@ -6,7 +6,7 @@ import pytest
 from tokenizer_kit import Json, added_token, as_file, byte_level_json
 
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.errors import UserError
 
 ONLY_KNOWN = "the only known end-of-document token among its special tokens"

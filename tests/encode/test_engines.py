@@ -27,8 +27,8 @@ from tokenizer_kit import (
 from tokenmill.encode.calibration import adversarial_texts, compare_tokens
 from tokenmill.encode.encodings import LLAMA3_SPLIT
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.gigatoken import GigatokenEngine, without_special_tokens
-from tokenmill.encode.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
+from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_tokens
+from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
 from tokenmill.encode.selection import load_engine, load_reference, rank_engines, tokenizer_json
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.records import TokenBatch
@@ -284,7 +284,7 @@ def test_only_byte_level_tokenizers_have_routes() -> None:
 
 def test_gigatoken_is_rebuilt_when_its_cache_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gigatoken")
-    monkeypatch.setattr("tokenmill.encode.gigatoken.CHECK_CHARACTERS", 10)
+    monkeypatch.setattr("tokenmill.encode.engines.gigatoken.CHECK_CHARACTERS", 10)
     engine = GigatokenEngine(as_file(byte_level_json()).data, False, cache_bytes=-(1 << 40))
     before = engine._tokenizer
     assert documents(engine.encode(["abc"])) == [[258]]

@@ -24,7 +24,7 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.encodings import LLAMA3_SPLIT
-from tokenmill.encode.gate import loaded_ids, fastokens_objection, gigatoken_objection
+from tokenmill.encode.engines.gate import fastokens_objection, gigatoken_objection, loaded_ids
 
 LLAMA3 = split(LLAMA3_SPLIT)
 OBJECTIONS: dict[str, Callable[[Json], str]] = {

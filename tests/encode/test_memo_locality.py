@@ -39,9 +39,9 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.encodings import LLAMA3_SPLIT
-from tokenmill.encode.memo.chunk_table import _edges
-from tokenmill.encode.memo.cuts import Cuts, make_cuts
-from tokenmill.encode.memo.locality import alternatives, locality_objection
+from tokenmill.encode.engines.memo.chunk_table import _edges
+from tokenmill.encode.engines.memo.cuts import Cuts, make_cuts
+from tokenmill.encode.engines.memo.locality import alternatives, locality_objection
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
 SPACES_MADE = "a normalizer that replaces spaces or makes some"
@@ -169,7 +169,7 @@ def test_what_is_not_local_is_the_references(name: str) -> None:
     assert locality_objection(tokenizer, True) == reason
 
 
-@pytest.mark.parametrize("key", [" ", " \u0301", "\u0601a", " \u0301\u0302"])
+@pytest.mark.parametrize("key", [" ", " \u0301", "\u0601a", "\U000110bda", " \u0301\u0302"])
 def test_a_table_that_replaces_what_begins_with_a_space_is_refused(key: str) -> None:
     normalizer = precompiled(custom_charsmap((key, "x"), ("\t", " ")))
     expected = "a normalizer with a table that holds spaces"

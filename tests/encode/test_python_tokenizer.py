@@ -15,9 +15,9 @@ import tokenizers
 from python_tokenizers import ByteTokenizer, FailingBytes, UnsendableBytes
 from tokenizer_kit import documents
 
-from tokenmill.encode.python_object import LARGEST_ID, TextError, TokenizerObject
-from tokenmill.encode.python_source import differences, make_tokenizer, pickled_source
-from tokenmill.encode.python_tokenizer import PythonReference
+from tokenmill.encode.references.python_object import LARGEST_ID, TextError, TokenizerObject
+from tokenmill.encode.references.python_source import differences, make_tokenizer, pickled_source
+from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.selection import load_reference, rank_engines
 from tokenmill.encode.tokenizer_file import (
     TokenizerFile,

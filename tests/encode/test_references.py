@@ -25,7 +25,7 @@ from tokenizer_kit import (
 
 from tokenmill.encode.encodings import ENCODINGS
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.selection import load_reference
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.errors import UserError
@@ -207,7 +207,7 @@ def test_long_batches_are_encoded_in_several_calls_with_the_same_ids(
     texts = ["abc" * n for n in range(40)]
     reference = huggingface(byte_level_json())
     whole = documents(reference.encode(texts))
-    monkeypatch.setattr("tokenmill.encode.huggingface.CALL_CHARACTERS", 10)
+    monkeypatch.setattr("tokenmill.encode.references.huggingface.CALL_CHARACTERS", 10)
     assert documents(reference.encode(texts)) == whole == [[258] * n for n in range(40)]
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 
 import pytest
-from tokenizer_kit import as_file, byte_level_json, sentencepiece_json, shared_file
+from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json, shared_file
 
-from tokenmill.encode.selection import Candidates, load_engine, rank_engines
+from tokenmill.encode.selection import (
+    MEASURED_VERSIONS,
+    Candidates,
+    load_engine,
+    rank_engines,
+)
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.errors import EngineError, UserError
 
@@ -16,7 +22,12 @@ NOT_INSTALLED = "it is not installed: pip install 'tokenmill[fast]'"
 BYTE_LEVEL_FILE = as_file(byte_level_json())
 LLAMA_FILE = as_file(sentencepiece_json())
 NFC_FILE = as_file(byte_level_json(normalizer={"type": "NFC"}))
-DROPOUT_FILE = as_file(byte_level_json(model={"dropout": 0.5}))
+DROPOUT_FILE = as_file(byte_level_json(model={"dropout": 0.5}, pre_tokenizer=None))
+WORD_PIECE_FILE = as_file(
+    byte_level_json(model={"type": "WordPiece"}, pre_tokenizer={"type": "BertPreTokenizer"})
+)
+NOT_LOCAL = "normalizer Prepend"
+NOT_SPLIT = "no pre-tokenizer that always splits at spaces"
 
 
 @pytest.fixture
@@ -31,19 +42,36 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def test_the_table_ranks_fastokens_then_gigatoken_then_the_reference(installed: set[str]) -> None:
-    expected = Candidates(("fastokens", "gigatoken", "reference"), {})
-    assert rank_engines(BYTE_LEVEL_FILE, False) == expected
-    assert rank_engines(LLAMA_FILE, True) == expected
+def test_the_table_ranks_fastokens_gigatoken_memo_and_the_reference(installed: set[str]) -> None:
+    names = ("fastokens", "gigatoken", "memo", "reference")
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, {})
+    names = ("fastokens", "gigatoken", "reference")
+    assert rank_engines(LLAMA_FILE, True) == Candidates(names, {"memo": NOT_LOCAL})
 
 
 def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: set[str]) -> None:
     objections = {"gigatoken": "a normalizer"}
-    assert rank_engines(NFC_FILE, False) == Candidates(("fastokens", "reference"), objections)
+    names = ("fastokens", "memo", "reference")
+    assert rank_engines(NFC_FILE, False) == Candidates(names, objections)
+
+
+def test_memo_takes_what_fast_engines_cannot_where_texts_may_be_cut(installed: set[str]) -> None:
+    objections = dict.fromkeys(("fastokens", "gigatoken"), "model WordPiece")
+    expected = Candidates(("memo", "reference"), objections)
+    assert rank_engines(WORD_PIECE_FILE, False) == expected
+    assert rank_engines(WORD_PIECE_FILE, True) == expected
+
+
+def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) -> None:
+    mask = added_token("[MASK]", 261, special=True, rstrip=True)
+    file = as_file(byte_level_json(added_tokens=[mask]))
+    assert "memo" in rank_engines(file, False).names
+    beside = "an added token that looks at what stands beside it"
+    assert rank_engines(file, True).objections["memo"] == beside
 
 
 def test_the_reference_is_left_where_no_engine_is_exact(installed: set[str]) -> None:
-    objections = {"fastokens": "dropout", "gigatoken": "dropout"}
+    objections = {"fastokens": "dropout", "gigatoken": "dropout", "memo": NOT_SPLIT}
     assert rank_engines(DROPOUT_FILE, False) == Candidates(("reference",), objections)
 
 
@@ -52,15 +80,24 @@ def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_insta
 ) -> None:
     installed.remove("fastokens")
     objections = {"fastokens": NOT_INSTALLED}
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(
-        ("gigatoken", "reference"), objections
-    )
+    names = ("gigatoken", "memo", "reference")
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, objections)
     installed.clear()
     objections = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(("reference",), objections)
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(("memo", "reference"), objections)
 
 
-@pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "reference"])
+def test_an_engine_of_a_version_that_was_not_measured_is_left_out(
+    installed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURED_VERSIONS, "gigatoken", "0.0.1")
+    version = importlib.metadata.version("gigatoken")
+    objections = {"gigatoken": f"version {version} has not been measured"}
+    names = ("fastokens", "memo", "reference")
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, objections)
+
+
+@pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "memo", "reference"])
 def test_the_engine_that_is_asked_for_is_the_only_candidate(
     installed: set[str], wanted: str
 ) -> None:
@@ -83,13 +120,13 @@ def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set
 def test_an_engine_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(UserError, match="there is no engine 'fast'") as caught:
         rank_engines(BYTE_LEVEL_FILE, False, "fast")
-    assert caught.value.why == "the engines are fastokens, gigatoken, reference"
+    assert caught.value.why == "the engines are fastokens, gigatoken, memo, reference"
 
 
 def test_sentencepiece_models_are_the_references(installed: set[str]) -> None:
     found = rank_engines(TokenizerFile("sentencepiece", b"\n"), False)
     assert found.names == ("reference",)
-    assert sorted(found.objections) == ["fastokens", "gigatoken"]
+    assert sorted(found.objections) == ["fastokens", "gigatoken", "memo"]
 
 
 def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tokens(
@@ -97,7 +134,9 @@ def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tok
 ) -> None:
     file = load_tokenizer_file(str(shared_file("tokenizers", "gpt2.tiktoken")))
     assert rank_engines(file, False).names == ("fastokens", "gigatoken", "reference")
-    assert rank_engines(file, True).names == ("reference",)
+    found = rank_engines(file, True)
+    assert found.names == ("reference",)
+    assert found.objections["memo"] == "tiktoken tokenizers of this kind are the reference's"
 
 
 def test_a_rank_file_whose_split_has_no_equal_is_the_references(installed: set[str]) -> None:
@@ -107,10 +146,14 @@ def test_a_rank_file_whose_split_has_no_equal_is_the_references(installed: set[s
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("reference", "HuggingFaceReference"), ("fastokens", "FastokensEngine")],
+    [
+        ("reference", "HuggingFaceReference"),
+        ("memo", "MemoEngine"),
+        ("fastokens", "FastokensEngine"),
+    ],
 )
 def test_an_engine_is_loaded_by_its_name(name: str, kind: str) -> None:
-    if name != "reference":
+    if name == "fastokens":
         pytest.importorskip(name)
     assert type(load_engine(name, BYTE_LEVEL_FILE, False, 1 << 30)).__name__ == kind
 

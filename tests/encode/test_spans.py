@@ -18,7 +18,7 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.selection import load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file

@@ -26,7 +26,7 @@ from encode.tokenizer_kit import (
     sentencepiece_json,
     shared_file,
 )
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file

@@ -279,7 +279,7 @@ def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
 
 
 def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenmill.encode.fastokens import FastokensEngine
+    from tokenmill.encode.engines.fastokens import FastokensEngine
 
     encode = FastokensEngine.encode
 
@@ -300,7 +300,7 @@ def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_engine_that_fails_the_exam_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tokenmill.encode.fastokens import FastokensEngine
+    from tokenmill.encode.engines.fastokens import FastokensEngine
     from tokenmill.records import TokenBatch
 
     def wrong(self: Any, texts: list[str]) -> TokenBatch:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenmill.encode.fingerprint import Fingerprint
+    from tokenmill.encode.identity.fingerprint import Fingerprint
     from tokenmill.report.tokenizer_difference import Difference
     from tokenmill.report.tokenizer_facts import TokenizerFacts
 
@@ -101,7 +101,7 @@ ACTIONS = {
 
 
 def _fingerprint(tokenizer: str, encoding: str) -> Fingerprint:
-    from tokenmill.encode.fingerprint import fingerprint_of
+    from tokenmill.encode.identity.fingerprint import fingerprint_of
     from tokenmill.report.tokenizer_source import open_tokenizer
 
     return fingerprint_of(open_tokenizer(tokenizer, encoding))

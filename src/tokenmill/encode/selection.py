@@ -19,9 +19,9 @@ import msgspec
 
 from tokenmill.encode.encodings import ENCODINGS, ranks_to_json
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.gate import Json, fastokens_objection, gigatoken_objection
-from tokenmill.encode.memo.locality import locality_objection
-from tokenmill.encode.routing import RoutedEngine, fastokens_routes, gigatoken_routes
+from tokenmill.encode.engines.gate import Json, fastokens_objection, gigatoken_objection
+from tokenmill.encode.engines.memo.locality import locality_objection
+from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
@@ -43,18 +43,18 @@ class Candidates:
 def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
     """The library that owns the tokenizer's file."""
     if file.kind == "tiktoken":
-        from tokenmill.encode.tiktoken import TiktokenReference
+        from tokenmill.encode.references.tiktoken import TiktokenReference
 
         return TiktokenReference(file, control_tokens)
     if file.kind == "sentencepiece":
-        from tokenmill.encode.sentencepiece import SentencePieceReference
+        from tokenmill.encode.references.sentencepiece import SentencePieceReference
 
         return SentencePieceReference(file, control_tokens)
     if file.kind == "python":
-        from tokenmill.encode.python_tokenizer import PythonReference
+        from tokenmill.encode.references.python_tokenizer import PythonReference
 
         return PythonReference(file, control_tokens)
-    from tokenmill.encode.huggingface import HuggingFaceReference
+    from tokenmill.encode.references.huggingface import HuggingFaceReference
 
     return HuggingFaceReference(file, control_tokens)
 
@@ -128,18 +128,18 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
     if name == MEMO:
-        from tokenmill.encode.memo.engine import MemoEngine
+        from tokenmill.encode.engines.memo.engine import MemoEngine
 
         reference = load_reference(file, control_tokens)
         return MemoEngine(reference, data, control_tokens, cache_bytes)
     engine: Engine
     tokenizer = msgspec.json.decode(data)
     if name == "fastokens":
-        from tokenmill.encode.fastokens import FastokensEngine
+        from tokenmill.encode.engines.fastokens import FastokensEngine
 
         engine, routes = FastokensEngine(data, control_tokens), fastokens_routes(tokenizer)
     else:
-        from tokenmill.encode.gigatoken import GigatokenEngine
+        from tokenmill.encode.engines.gigatoken import GigatokenEngine
 
         engine = GigatokenEngine(data, control_tokens, cache_bytes)
         routes = gigatoken_routes(tokenizer)

@@ -68,7 +68,7 @@ def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> Tokeni
         return _of_object(spec, encoding)
     spec = str(spec)
     if spec.startswith("python:"):
-        from tokenmill.encode.python_source import make_tokenizer
+        from tokenmill.encode.references.python_source import make_tokenizer
 
         return _of_object(make_tokenizer(spec), encoding, source=spec)
     path = Path(spec).expanduser()
@@ -100,8 +100,8 @@ def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFi
 
 
 def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = "") -> TokenizerFile:
-    from tokenmill.encode.python_object import ROLES, TokenizerObject
-    from tokenmill.encode.python_source import describe
+    from tokenmill.encode.references.python_object import ROLES, TokenizerObject
+    from tokenmill.encode.references.python_source import describe
 
     origin = origin or source or tokenizer_name(tokenizer)
     if encoding:
@@ -127,7 +127,7 @@ def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = ""
 def _of_folder(folder: Path, encoding: str, origin: str) -> TokenizerFile:
     if found := _file_in(folder):
         return _load(found, encoding, origin)
-    from tokenmill.encode.python_source import folder_source, make_tokenizer
+    from tokenmill.encode.references.python_source import folder_source, make_tokenizer
 
     source = folder_source(folder)
     return _of_object(make_tokenizer(source), encoding, source, origin)

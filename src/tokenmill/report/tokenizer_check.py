@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
+from tokenmill.encode.identity.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.errors import UserError
 from tokenmill.report.tokenizer_difference import compare_tokenizers
 from tokenmill.report.tokenizer_source import open_tokenizer

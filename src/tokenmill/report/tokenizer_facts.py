@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.fingerprint import fingerprint_of
+from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.selection import rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from tokenmill.encode.python_tokenizer import PythonReference
+from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.records import Advance
 from tokenmill.run.stored_reference import open_reference

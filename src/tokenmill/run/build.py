@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tokenmill.encode.calibration import Exam, adversarial_texts
-from tokenmill.encode.fingerprint import fingerprint_of
-from tokenmill.encode.python_tokenizer import PythonReference
+from tokenmill.encode.identity.fingerprint import fingerprint_of
+from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.hub.download import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tokenmill.encode.calibration import Exam
-from tokenmill.encode.python_tokenizer import PythonReference
+from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
 from tokenmill.run.fleet import Fleet, Process

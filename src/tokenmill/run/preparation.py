@@ -117,7 +117,7 @@ def prepare(recipe: Recipe, tokenizer: object = None, hub: HubAccess | None = No
 def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
     if file.kind != "python" or num_workers == 1:
         return ""  # made of the dataset's own files, or there is one in this process
-    from tokenmill.encode.python_source import pickled_source
+    from tokenmill.encode.references.python_source import pickled_source
 
     return file.source or pickled_source(file.tokenizer)
 

@@ -47,7 +47,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
 
 def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
     """The user's own tokenizer, if it is the one that the dataset describes."""
-    from tokenmill.encode.python_source import differences
+    from tokenmill.encode.references.python_source import differences
 
     if stored.kind != "python":
         hint = "leave the tokenizer out: the dataset's own is taken"

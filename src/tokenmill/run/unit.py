@@ -18,7 +18,7 @@ from tokenmill.boundaries import enclose_documents
 from tokenmill.encode.calibration import Exam, check_engine
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.python_object import TextError
+from tokenmill.encode.references.python_object import TextError
 from tokenmill.encode.selection import REFERENCE, load_engine, load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
@@ -165,7 +165,7 @@ def _tokenizer_file(setup: Setup) -> TokenizerFile:
     """The tokenizer that the dataset carries, or a Python one, made again."""
     source = setup.tokenizer_source
     if setup.tokenizer_kind == "python":
-        from tokenmill.encode.python_source import make_tokenizer
+        from tokenmill.encode.references.python_source import make_tokenizer
 
         return TokenizerFile("python", b"", origin=source[:80], tokenizer=make_tokenizer(source))
     return open_stored_tokenizer(Path(setup.tokenizer_dir), setup.tokenizer_kind, setup.encoding)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.huggingface import HuggingFaceReference
+from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeSampler
 from tokenmill.encode.subword.unigram import UnigramSampler
 from tokenmill.encode.tokenizer_file import TokenizerFile

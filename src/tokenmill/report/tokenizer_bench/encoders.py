@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.selection import load_engine
-from tokenmill.encode.sentencepiece import load_processor
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.records import TokenBatch, UInt32Array
 from tokenmill.report.tokenizer_bench.arrangements import Arrangement

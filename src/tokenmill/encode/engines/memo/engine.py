@@ -13,8 +13,8 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.memo.chunk_table import ChunkTable
-from tokenmill.encode.memo.cuts import make_cuts
+from tokenmill.encode.engines.memo.chunk_table import ChunkTable
+from tokenmill.encode.engines.memo.cuts import make_cuts
 from tokenmill.records import Int64Array, TokenBatch
 
 

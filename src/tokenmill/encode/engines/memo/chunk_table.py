@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled
-from tokenmill.encode.memo.cuts import NUM_ASCII, Cuts
+from tokenmill.encode.engines.memo.cuts import NUM_ASCII, Cuts
 from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
 
 BoolArray = npt.NDArray[np.bool_]

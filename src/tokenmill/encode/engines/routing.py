@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.gate import split_patterns
+from tokenmill.encode.engines.gate import split_patterns
 from tokenmill.records import TokenBatch
 
 _UNICODE_17 = [

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.calibration import adversarial_texts
-from tokenmill.encode.python_object import (
+from tokenmill.encode.references.python_object import (
     TextError,
     TokenizerObject,
     class_name,

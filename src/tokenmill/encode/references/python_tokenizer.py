@@ -10,8 +10,8 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.calibration import Exam
-from tokenmill.encode.python_object import TextError, TokenizerObject, class_name
-from tokenmill.encode.python_source import library_version
+from tokenmill.encode.references.python_object import TextError, TokenizerObject, class_name
+from tokenmill.encode.references.python_source import library_version
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import TokenBatch, UInt32Array

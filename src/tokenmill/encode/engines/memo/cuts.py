@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encode.memo.locality import (
+from tokenmill.encode.engines.memo.locality import (
     JOINING,
     Json,
     matched_contents,
@@ -59,16 +59,15 @@ def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
     kinds = {step["type"] for step in normalizers(tokenizer)}
     solid = _solid_characters(library.normalizer)
     if "Precompiled" in kinds and not solid[_codes(_VISIBLE)].all():
-        solid[:] = False  # some step may have put there what the table then makes a space of
+        solid[:] = False  # another step may have put there what the table makes a space of
     pairs = np.zeros((NUM_ASCII, NUM_ASCII), np.bool_)
-    starts_anew = any(step["type"] == "Metaspace" or step.get("add_prefix_space") for step in steps)
-    if not starts_anew and "Precompiled" not in kinds:
+    if "Precompiled" not in kinds and not any(map(_starts_with_space, steps)):
         _add_splits(pairs, steps, library.pre_tokenizer)
     if kinds & {"NFC", "NFKC"}:
         pairs[:, _codes(_COMPOSED)] = False
     for step in normalizers(tokenizer):
-        replaced = step["pattern"].get("String", "") if step["type"] == "Replace" else ""
-        pairs[_codes(replaced)] = pairs[:, _codes(replaced)] = False
+        replaced = _codes(step["pattern"].get("String", "")) if step["type"] == "Replace" else []
+        pairs[replaced] = pairs[:, replaced] = False
     for space in " " + _LINES_AND_TABS:
         if space == " " or _becomes_space(library.normalizer, space):
             pairs[:, ord(space)] = solid[:NUM_ASCII]
@@ -79,6 +78,11 @@ def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
         for last, following in pairwise(content):
             pairs[np.ix_(_codes(last), _codes(following))] = False
     return Cuts(pairs, solid, alone)
+
+
+def _starts_with_space(step: Json) -> bool:
+    """Whether a pre-tokenizer puts a space before what is cut off."""
+    return step["type"] == "Metaspace" or bool(step.get("add_prefix_space"))
 
 
 def _isolates_ideographs(normalizer: list[Json], steps: list[Json]) -> bool:
@@ -98,8 +102,8 @@ def _add_splits(pairs: BoolArray, steps: list[Json], pre_tokenizer: Any) -> None
     """Ask the library where it splits, and believe it where that depends on nothing else."""
     kinds = {step["type"] for step in steps}
     words, others, spaces = _LETTERS + _DIGITS, _OTHERS, _LINES_AND_TABS
-    if kinds & {"ByteLevel", "Split"}:
-        others = others.replace("'", "")  # 's is one piece, and may belong to the word before it
+    if kinds & {"ByteLevel", "Split"}:  # 's is one piece, and may belong to the word before it
+        others = others.replace("'", "").replace("|", "")  # so may CLIP's <|endoftext|>
     visible = words + others
     asked = set(product(visible, visible + spaces))
     if "Split" in kinds:  # a word may begin with another character, and lines end a run of others
@@ -111,6 +115,7 @@ def _add_splits(pairs: BoolArray, steps: list[Json], pre_tokenizer: Any) -> None
 
 
 def _becomes_space(normalizer: Any, character: str) -> bool:
+    """Whether a normalizer does with a character what it does with a space."""
     made = normalizer and [normalizer.normalize_str(f"x{c}x") for c in (character, " ")]
     return bool(made) and made[0] == made[1]
 

@@ -18,7 +18,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.encode.components import components_of
+from tokenmill.encode.identity.components import components_of
 from tokenmill.encode.tokenizer_file import TokenizerFile
 
 VERSION = "tm1"

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
-from tokenmill.encode.gate import loaded_ids
+from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 
@@ -163,7 +163,7 @@ def _of_ranks(file: TokenizerFile) -> dict[str, Any]:
 
 def _of_sentencepiece(file: TokenizerFile) -> dict[str, Any]:
     """The model's bytes, which decide, and its pieces for people who compare two models."""
-    from tokenmill.encode.sentencepiece import load_processor
+    from tokenmill.encode.references.sentencepiece import load_processor
 
     processor = load_processor(file)
     pieces = range(processor.GetPieceSize())

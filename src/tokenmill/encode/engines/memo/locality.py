@@ -19,13 +19,17 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.encode.memo.charsmap import has_keys
+from tokenmill.encode.engines.memo.charsmap import has_keys
 
 Json = dict[str, Any]
 
-JOINING = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e"
+JOINING = (
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e"
+    "\U000110bd\U000110cd\U000111c2\U000111c3\U000113d1\U0001193f\U00011941\U00011a3a\U00011a84"
+    "\U00011a85\U00011a86\U00011a87\U00011a88\U00011a89\U00011d46\U00011f02"
+)
 """What makes one grapheme with any character that follows, a space as well (GCB=Prepend)."""
-_JOINED_SPACES = {" {2,}", r"\s+"}
+_JOINED_SPACES = {" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"}
 _CHARACTER_WISE = {"Lowercase", "Nmt", "StripAccents", "BertNormalizer"}
 _CANONICAL = {"NFC", "NFD", "NFKC", "NFKD"}
 """They look at marks that follow a character, and a space or any other ASCII character is none."""
@@ -33,7 +37,7 @@ _ALTERNATIVES = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     *(r"'s", r"'t", r"'re", r"'ve", r"'m", r"'ll", r"'d"),
     *(r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+"),
-    *(r"[\p{L}]+", r"[\p{N}]", r"[^\s\p{L}\p{N}]+"),
+    *(r"[\p{L}]+", r"[\p{N}]", r"[^\s\p{L}\p{N}]+", r"<\|startoftext\|>", r"<\|endoftext\|>"),
     *(r"\p{N}", r"\p{N}+", r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+"),
     *(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"),
     r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
@@ -44,7 +48,7 @@ _ALTERNATIVES = {
 }
 """What published split patterns are made of. None goes on over a space after any other character,
 or from a letter to another kind, or from a digit to any but a letter, or from another kind to a
-digit. (An apostrophe may go with the word before it.)"""
+digit. (An apostrophe or a bar may go with the word before it.)"""
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 for _word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"):
     _word = r"[^\r\n\p{L}\p{N}]?" + _word

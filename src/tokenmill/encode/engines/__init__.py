@@ -1,0 +1,1 @@
+"""What encodes: fast engines, and what each may be given."""

@@ -1,0 +1,1 @@
+"""What makes a tokenizer the one that it is."""

@@ -1,0 +1,1 @@
+"""The libraries, and the objects, that define which ids are right."""
