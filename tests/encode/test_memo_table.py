@@ -115,7 +115,7 @@ def test_a_table_that_grows_from_almost_nothing_gives_the_same_ids(
 
 @pytest.mark.parametrize("tag", [0, (1 << 32) - 1])
 def test_chunks_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, tag: int) -> None:
-    def equal(data: object, edges: Int64Array) -> npt.NDArray[np.uint64]:
+    def equal(data: object, edges: Int64Array, basis: object) -> npt.NDArray[np.uint64]:
         return np.full(len(edges) - 1, tag, np.uint64)
 
     monkeypatch.setattr(chunk_table, "_tags", equal)

@@ -9,6 +9,7 @@ Equal hashes prove nothing: the bytes of a chunk are compared before its ids are
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -58,6 +59,8 @@ class ChunkTable:
 
     def __init__(self, cuts: Cuts) -> None:
         self._cuts = cuts
+        # No text can be made beforehand whose chunks all fall on one slot.
+        self._basis = np.uint64(int.from_bytes(os.urandom(8)))
         self.forget()
 
     def forget(self) -> None:
@@ -79,7 +82,9 @@ class ChunkTable:
         """Cut documents of UTF-8 `data` into chunks; what is new becomes entries without ids."""
         edges = _edges(data, offsets, self._cuts)
         self._make_room(len(edges) - 1, len(data))
-        numbers, new, long = _look_up(data, edges, _tags(data, edges), self._entries, self._count)
+        numbers, new, long = _look_up(
+            data, edges, _tags(data, edges, self._basis), self._entries, self._count
+        )
         self._count += len(new)
         places = np.stack([edges[:-1], edges[1:]], axis=1)
         return Found(numbers, np.searchsorted(edges, offsets), places[new], places[long])
@@ -165,11 +170,11 @@ def _cuts(data: UInt8Array, pairs: BoolArray, solid: BoolArray, alone: BoolArray
 
 
 @compiled
-def _tags(data: UInt8Array, edges: Int64Array) -> UInt64Array:
-    """Shape (num_chunks,): 32 bits of a hash of each chunk (FNV-1a, both halves folded)."""
+def _tags(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Array:
+    """Shape (num_chunks,): 32 bits of a hash of each chunk (FNV-1a from `basis`, folded)."""
     tags = np.empty(len(edges) - 1, np.uint64)
     for chunk in range(len(tags)):
-        code = np.uint64(0xCBF29CE484222325)
+        code = basis
         for place in range(edges[chunk], edges[chunk + 1]):
             code = (code ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
         tags[chunk] = (code ^ code >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
