@@ -104,6 +104,22 @@ def test_another_end_of_documents_is_told(
     assert caught.value.why == "eos_token_id: 0 in the dataset, 7 in the tokenizer"
 
 
+def test_another_beginning_of_texts_is_told(
+    dataset: tokenmill.Dataset, tokenizer: tokenizers.Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
+    with pytest.raises(UserError) as caught:
+        tokenmill.check_tokenizer(dataset, tokenizer)
+    assert caught.value.why == "ids before a text: [] in the dataset, [0] by the tokenizer"
+    source = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    begun = tokenmill.build(source, tokenizer, tmp_path / "out", workers=1).dataset
+    tokenmill.check_tokenizer(begun, tokenizer)
+    with pytest.raises(UserError, match=r"ids before a text: \[0\] in the dataset, \[\] by"):
+        tokenmill.check_tokenizer(begun, dataset)
+
+
 def test_an_older_dataset_is_compared_by_the_tokenizer_that_it_carries(
     tokenizer_path: Path,
 ) -> None:

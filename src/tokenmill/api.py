@@ -40,7 +40,7 @@ from tokenmill.permutation import Permutation
 from tokenmill.report.estimate import Estimate
 from tokenmill.report.estimate import estimate as _estimate
 from tokenmill.report.inspect import DocumentView, view_document
-from tokenmill.report.tokenizer_check import check_tokenizer as _check_tokenizer
+from tokenmill.report.tokenizers.check import check_tokenizer as _check_tokenizer
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
@@ -215,6 +215,12 @@ def text_loader(
     Raises:
         UserError: an option is wrong, or the tokenizer cannot be sampled.
     """
+    if not isinstance(tokenizer, (str, Path)):
+        raise UserError(
+            "a text loader takes the name of a tokenizer, not an object",
+            where=tokenizer_name(tokenizer),
+            hint="save the tokenizer, and give the path of its tokenizer.json",
+        )
     with _needs_torch():
         from tokenmill.load.text.loader import TextLoader
 

@@ -15,10 +15,10 @@ from tokenmill.cli import main
 from tokenmill.encode.selection import rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.errors import UserError
-from tokenmill.report.tokenizer_bench import runner
-from tokenmill.report.tokenizer_bench.arrangements import Arrangement, arrangements_for
-from tokenmill.report.tokenizer_bench.documents import take_documents
-from tokenmill.report.tokenizer_bench.encoders import ids_of_documents, open_encoder
+from tokenmill.report.tokenizers.bench import runner
+from tokenmill.report.tokenizers.bench.arrangements import Arrangement, arrangements_for
+from tokenmill.report.tokenizers.bench.documents import take_documents
+from tokenmill.report.tokenizers.bench.encoders import ids_of_documents, open_encoder
 
 
 def shape(arrangement: Arrangement) -> tuple[str, int, int, bool, int]:
@@ -206,6 +206,37 @@ def test_a_python_object_is_measured_by_its_name(
     assert rows[0]["tokens_per_second"] == pytest.approx(num_bytes / rows[0]["seconds"])
 
 
+def test_no_module_of_the_current_folder_is_imported(
+    few: list[Arrangement],
+    tokenizer_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    (tmp_path / "psutil.py").write_text("raise SystemExit(0)")
+    monkeypatch.chdir(tmp_path)
+    few += [
+        Arrangement(encoder="tokenizers", batch_size=1),
+        Arrangement(encoder="tokenizers", batch_size=1, processes=1),
+    ]
+    _, report = bench(capsys, "--tokenizer", tokenizer_path, "--input", path)
+    assert [row["remark"] for row in report["rows"][1:]] == ["", ""]
+
+
+def test_a_child_that_leaves_no_result_has_failed(
+    few: list[Arrangement],
+    tokenizer_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few += [Arrangement(encoder="tokenizers", batch_size=1)]
+    monkeypatch.setattr("sys.executable", "true")
+    _, report = bench(capsys, "--tokenizer", tokenizer_path, "--num-docs", 1)
+    remark = report["rows"][1]["remark"]
+    assert remark == "failed: it ended without a result: it said nothing"
+
+
 def test_without_inputs_there_is_text_on_every_machine() -> None:
     found = take_documents(50, (), "text")
     assert len(found.texts) == 50
@@ -225,7 +256,7 @@ def test_what_is_left_out_of_the_inputs_is_said(
         ["one", "two", "three"],
         ["1 records were rejected on the way"],
     )
-    monkeypatch.setattr("tokenmill.report.tokenizer_bench.documents.MAX_BYTES", 7)
+    monkeypatch.setattr("tokenmill.report.tokenizers.bench.documents.MAX_BYTES", 7)
     limited = take_documents(3, [str(path)], "text")
     assert limited.texts == ["one", "two"]
     assert "2 documents, where 3 were asked for" in limited.notes

@@ -164,6 +164,19 @@ def test_scores_survive_a_library_that_reads_their_last_digit_otherwise() -> Non
     assert value(resaved(tokenizer)) == value(tokenizer)
 
 
+def test_scores_that_no_float32_tells_apart_have_one_fingerprint_and_may_give_other_ids() -> None:
+    """The one exception from the rule at the top, which docs/tokenizer-identity.md names."""
+    pieces = [["<unk>", 0.0], ["a", -1.0], ["b", -1.0], ["ab", -2.0]]
+    exact = byte_level_json() | {"pre_tokenizer": None, "model": MODELS["Unigram"]}
+    exact["model"] = MODELS["Unigram"] | {"vocab": pieces}
+    close = exact | {"model": exact["model"] | {"vocab": [*pieces[:3], ["ab", -2.0000000001]]}}
+    ids = [
+        tokenizers.Tokenizer.from_str(json.dumps(made)).encode("ab").ids for made in (exact, close)
+    ]
+    assert ids == [[3], [1, 2]]
+    assert value(exact) == value(close)
+
+
 def test_sentencepiece_style_survives_the_library() -> None:
     assert value(resaved(sentencepiece_json())) == value(sentencepiece_json())
 
@@ -393,6 +406,7 @@ def different(ours: dict[str, str], theirs: dict[str, str]) -> set[str]:
         b'{"model": 1}',
         b'{"model": {"vocab": 1}, "added_tokens": [{}]}',
         b'{"model": {"type": "Unigram", "vocab": [1]}}',
+        b'{"model": {"type": "Unigram", "vocab": [["a", 1' + b"0" * 400 + b"]]}}",
         b'{"model": {"vocab": {}, "merges": [1]}}',
         b'{"model": {"vocab": {}}, "normalizer": []}',
         b'{"model": ' * 2000,

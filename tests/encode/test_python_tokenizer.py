@@ -7,18 +7,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import tokenizers
 from python_tokenizers import ByteTokenizer, FailingBytes, UnsendableBytes
 from tokenizer_kit import documents
+from tokenizers import models, normalizers, pre_tokenizers
 
+from tokenmill.encode import tokenizer_file
 from tokenmill.encode.references.python_object import LARGEST_ID, TextError, TokenizerObject
 from tokenmill.encode.references.python_source import differences, make_tokenizer, pickled_source
 from tokenmill.encode.references.python_tokenizer import PythonReference
-from tokenmill.encode.selection import load_reference, rank_engines
+from tokenmill.encode.selection import load_any_reference, load_reference, rank_engines
 from tokenmill.encode.tokenizer_file import (
     TokenizerFile,
     load_tokenizer_file,
@@ -257,6 +259,71 @@ def test_a_decode_that_fails_is_told() -> None:
         reference_of(tokenizer).decode([1])
 
 
+class Han(Answering):
+    """Knows Chinese characters only; `before` and `after` stand around a text."""
+
+    vocab_size = 70_000
+
+    def __init__(self, before: list[int], after: list[int]) -> None:
+        self.before, self.after = before, after
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        ids = [ord(letter) for letter in text if ord(letter) > 0x3000]
+        return [*self.before, *ids, *self.after] if add_special_tokens else ids
+
+
+def test_surroundings_are_found_with_a_text_that_has_ids() -> None:
+    reference = reference_of(Han([0], [2]))
+    assert (reference.prefix, reference.suffix) == ((0,), (2,))
+    assert reference_of(Han([], [])).prefix == ()
+
+
+def test_surroundings_that_no_text_shows_are_refused() -> None:
+    class Nothing(Han):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return super().encode("", add_special_tokens)
+
+    with pytest.raises(UserError, match="what the tokenizer puts around a text is not known"):
+        reference_of(Nothing([0], []))
+    assert reference_of(Nothing([], [])).prefix == ()
+
+
+@pytest.mark.parametrize("name", ["get_vocab", "vocab_size", "__len__"])
+def test_code_of_an_object_that_fails_is_named(name: str) -> None:
+    def fail(self: object) -> int:
+        raise RuntimeError("not loaded")
+
+    member = property(fail) if name == "vocab_size" else fail
+    broken = type("Broken", (ByteTokenizer,), {name: member})()
+    with pytest.raises(UserError, match=f"the tokenizer's own {name} failed") as caught:
+        load_tokenizer_file(broken)
+    assert caught.value.why.startswith("RuntimeError: not loaded (")
+
+
+def test_what_a_base_class_leaves_open_is_not_asked() -> None:
+    def leave_open(self: object) -> int:
+        raise NotImplementedError
+
+    made = type("Open", (ByteTokenizer,), {"__len__": leave_open, "get_vocab": leave_open})()
+    assert reference_of(made).largest_id == 256
+
+
+def test_an_object_that_encodes_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="the tokenizer encodes nothing"):
+        load_tokenizer_file("python:os:getcwd")
+
+
+def test_special_tokens_that_are_read_in_two_ways_are_refused() -> None:
+    class Letters(Answering):
+        special_tokens: ClassVar = {"<s>": 1, "x": 120}
+
+        def encode(self, text: str) -> list[int]:
+            return [ord(letter) for letter in text]
+
+    with pytest.raises(UserError, match="some special tokens in a text as text, and some as"):
+        load_any_reference(load_tokenizer_file(Letters([])))
+
+
 # Where it comes from.
 
 
@@ -316,6 +383,68 @@ def test_a_fast_object_of_transformers_is_as_good_as_its_file(tokenizer_path: Pa
     assert documents(theirs.encode(texts)) == documents(ours.encode(texts))
 
 
+def test_what_the_call_before_has_left_in_an_object_is_not_its_file(tokenizer_path: Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+    tokenizer.enable_truncation(5, stride=1, direction="left")
+    tokenizer.enable_padding(pad_id=3)
+    before = tokenizer.to_str()
+    assert load_tokenizer_file(tokenizer).data == tokenizer_path.read_bytes()
+    assert tokenizer.to_str() == before
+
+
+def test_a_fast_object_is_left_as_it_was(tokenizer_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_path), eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    )
+    tokenizer("def f", truncation=True, max_length=2, padding="max_length")
+    before = tokenizer.backend_tokenizer.to_str()
+    load_tokenizer_file(tokenizer)
+    assert tokenizer.backend_tokenizer.to_str() == before
+    assert tokenizer.backend_tokenizer.encode_special_tokens is False
+
+
+def test_an_object_that_does_more_than_what_stands_behind_it_is_asked_itself(
+    tokenizer_path: Path,
+) -> None:
+    class Around:
+        backend_tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+
+        def encode(self, text: str) -> list[int]:
+            return self.backend_tokenizer.encode(text.strip()).ids
+
+    class Same(Around):
+        def encode(self, text: str) -> Any:
+            return self.backend_tokenizer.encode(text)
+
+    file = load_tokenizer_file(Around())
+    assert (file.kind, load_tokenizer_file(Same()).kind) == ("python", "huggingface")
+    assert file.reason.startswith("its own encode gives \" it's 1,234.50!")
+    assert rank_engines(file, False).objections["fastokens"] == file.reason
+
+
+@pytest.mark.parametrize("part", [models.BPE(), pre_tokenizers.Whitespace()])
+def test_a_part_of_a_tokenizer_is_no_tokenizer(part: object) -> None:
+    with pytest.raises(UserError, match="this is no tokenizer"):
+        load_tokenizer_file(part)
+
+
+def test_a_tokenizer_without_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="the tokenizer has no tokens"):
+        load_reference(load_tokenizer_file(tokenizers.Tokenizer(models.BPE())), False)
+
+
+def test_an_object_with_a_part_in_python_has_no_file() -> None:
+    class Upper:
+        def normalize(self, text: Any) -> None:
+            text.uppercase()
+
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Normalizer.custom(Upper())
+    with pytest.raises(UserError, match="cannot be written as tokenizer"):
+        load_tokenizer_file(tokenizer)
+
+
 def test_a_slow_object_of_transformers_is_asked_without_surroundings() -> None:
     transformers = pytest.importorskip("transformers")
     file = load_tokenizer_file(transformers.ByT5Tokenizer())
@@ -360,10 +489,21 @@ def test_a_name_on_the_hub_without_tokenizer_json_is_a_folder(
             raise hub.errors.LocalEntryNotFoundError(f"{name} has no {file}")
         return str(tmp_path / file)
 
+    def snapshot(name: str, dry_run: bool = False, **options: Any) -> Any:
+        names = [path.name for path in tmp_path.iterdir()] + ["onnx/tokenizer_config.json"]
+        patterns = {key: options[key] for key in ("allow_patterns", "ignore_patterns")}
+        found = hub.utils.filter_repo_objects(names, **patterns)
+        sizes = [SimpleNamespace(file_size=(tmp_path / name).stat().st_size) for name in found]
+        return sizes if dry_run else str(tmp_path)
+
     monkeypatch.setattr(hub, "hf_hub_download", download)
-    monkeypatch.setattr(hub, "snapshot_download", lambda name, **options: str(tmp_path))
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
     file = load_tokenizer_file("owner/model")
     assert (file.kind, file.origin) == ("python", "owner/model")
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenizer_file, "MAX_TOKENIZER_BYTES", 100)
+        with pytest.raises(UserError, match="the tokenizer file is too large"):
+            load_tokenizer_file("owner/model")
     (tmp_path / "config.json").write_text('{"auto_map": {}}')
     with pytest.raises(UserError, match="Python code of its own, which is never run"):
         load_tokenizer_file("owner/model")

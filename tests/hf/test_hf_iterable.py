@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from tokenmill.hf import CausalLMTokenizer, engines
 def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading a tokenizer is what takes the time of these tests."""
     monkeypatch.setattr(engines, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+    monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 2)
 
 
 def stream(texts: list[Any], shards: int = 1) -> datasets.IterableDataset:
@@ -60,6 +62,30 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
     assert len(read) <= 20
 
 
+def test_without_a_batch_size_the_first_documents_are_read_to_choose_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    read: list[int] = []
+
+    def texts() -> Iterator[dict[str, str]]:
+        for number in range(100):
+            read.append(number)
+            yield {"text": "abcd" * 25_000}
+
+    features = datasets.Features(text=datasets.Value("string"))
+    source = datasets.IterableDataset.from_generator(texts, features=features)
+    tokenizer = CausalLMTokenizer(options(1000), Letters())
+    result = tokenizer.tokenize(source)
+    assert read == [0, 1, 2, 3]
+    assert caplog.messages[-2:] == [
+        "batch_size begins at 6000, and is 39: a document has 100000 bytes and makes 100.0 rows",
+        "Performance configuration: batch_size=39, num_proc=1, parallelism=python_multiprocessing",
+    ]
+    read.clear()
+    next(iter(result))
+    assert read == [*range(39)]
+
+
 def test_the_columns_of_a_stream_may_be_unknown() -> None:
     source = datasets.IterableDataset.from_generator(lambda: iter([{"n": 1, "text": "a fox"}]))
     assert source.column_names is None
@@ -89,6 +115,30 @@ def test_null_texts_and_batches_without_rows_are_passed_over() -> None:
     assert contents(result) == recipe(fast_tokenizer(1), ["a"], 8, 3)
     summary = tokenizer.summary
     assert (summary.documents, summary.null, summary.empty, summary.rows) == (6, 3, 2, 1)
+
+
+def test_a_stream_warns_once_of_documents_without_rows(caplog: pytest.LogCaptureFixture) -> None:
+    contents(made(batch_size=3).tokenize(stream(["a", "", None, "b", "", None])))
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.message for record in warnings] == [
+        "2 documents gave no row so far: 1 without tokens, 1 null"
+    ]
+
+
+def test_the_summary_of_a_stream_counts_bytes_and_the_time_of_making_rows() -> None:
+    tokenizer = made(batch_size=2)
+    result = tokenizer.tokenize(stream(["äöü", "a"]))
+    assert tokenizer.summary.seconds == 0
+    contents(result)
+    assert tokenizer.summary.text_bytes == 7
+    assert tokenizer.summary.seconds >= tokenizer.summary.stage_seconds["encode"] > 0
+
+
+def test_what_a_subclass_makes_of_a_stream_must_be_rows() -> None:
+    tokenizer = made()
+    tokenizer._tokenize_function = lambda batch: {}  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="what are no rows"):
+        contents(tokenizer.tokenize(stream(["a"])))
 
 
 def test_documents_without_rows_are_counted_where_workers_encode() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from typing import Any
 
 import datasets
@@ -15,6 +16,7 @@ from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options
 from tokenmill.errors import EngineError, UserError
 from tokenmill.hf import CausalLMTokenizer, engines, parallelism
 from tokenmill.hf.parallelism import Parallelism, thread_environment
+from tokenmill.hf.workers import WorkerPool, Workers
 
 VARIABLES = ("TOKENIZERS_PARALLELISM", "RAYON_RS_NUM_THREADS", "RAYON_NUM_THREADS")
 
@@ -168,10 +170,11 @@ class Recording(Letters):
 
 
 @pytest.mark.parametrize(
-    "before", [{}, {"TOKENIZERS_PARALLELISM": "false", "RAYON_RS_NUM_THREADS": "9"}]
+    ("before", "threads"),
+    [({}, "4"), ({"TOKENIZERS_PARALLELISM": "false", "RAYON_RS_NUM_THREADS": "9"}, "9")],
 )
 def test_variables_are_set_for_the_run_only(
-    monkeypatch: pytest.MonkeyPatch, before: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, before: dict[str, str], threads: str
 ) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -180,7 +183,7 @@ def test_variables_are_set_for_the_run_only(
     slow = Recording()
     made = CausalLMTokenizer(options(8, num_proc=1), slow)
     made.tokenize(dataset_of(["a"]))
-    assert slow.seen == dict(zip(VARIABLES, ("true", "4", "4"), strict=True))
+    assert slow.seen == dict(zip(VARIABLES, ("true", threads, threads), strict=True))
     assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == before
     with pytest.raises(EngineError):
         made.tokenize(dataset_of(["fail"]))
@@ -188,14 +191,26 @@ def test_variables_are_set_for_the_run_only(
 
 
 def test_workers_leave_the_cores_to_each_other() -> None:
-    with thread_environment(Parallelism(num_proc=2, is_slow=True)):
+    with thread_environment(Parallelism(num_proc=2, is_slow=False)):
         assert [os.environ[name] for name in VARIABLES] == ["false", "1", "1"]
+        assert os.environ["FASTOKENS_BPE_THREADS"] == "1"
+    assert "FASTOKENS_BPE_THREADS" not in os.environ
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"RAYON_NUM_THREADS": "3"},
+        {"RAYON_RS_NUM_THREADS": "3"},
+        {"RAYON_NUM_THREADS": "3", "RAYON_RS_NUM_THREADS": "5"},
+        {"RAYON_NUM_THREADS": "0", "RAYON_RS_NUM_THREADS": "3"},
+    ],
+)
 def test_a_number_of_threads_that_the_user_has_set_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ) -> None:
-    monkeypatch.setenv("RAYON_NUM_THREADS", "3")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     with thread_environment(Parallelism(num_proc=1, is_slow=False)):
         assert [os.environ[name] for name in VARIABLES] == ["true", "3", "3"]
 
@@ -267,6 +282,42 @@ def test_an_overridden_number_of_processes_is_what_there_are(kind: str) -> None:
     found = {int(row["input_ids"][0]) for row in rows(made.tokenize(dataset))}
     assert os.getpid() not in found
     assert 1 <= len(found) <= 2
+
+
+def test_one_object_tokenizes_datasets_of_all_kinds_one_after_another() -> None:
+    tokenizer = Negated(options(8, num_proc=2), Letters())
+    dataset = dataset_of(TEXTS * 3)
+    lazy = tokenizer.tokenize(dataset.to_iterable_dataset())
+    rows = iter(lazy)
+    next(rows)  # workers of the iterable dataset are there, whose forked copies answer nobody
+    eager = contents(tokenizer.tokenize(dataset))
+    assert contents(lazy) == eager
+    assert 1 + len(list(rows)) == len(eager["labels"])
+
+
+def test_a_forked_copy_of_workers_knows_of_none() -> None:
+    workers = Workers()
+    with workers.during_run("owner", 2):
+        assert workers.pool is not None
+        assert pickle.loads(pickle.dumps(workers)).pool is None
+        pool = WorkerPool(workers, 2)
+        assert pool.map(pool_of, ["a"]) == [None]
+        pool.close()
+    assert workers.pool is None
+
+
+def pool_of(workers: Workers, texts: list[str]) -> WorkerPool | None:
+    return workers.pool
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_documents_without_tokens_are_counted_where_a_subclass_makes_the_rows(
+    num_proc: int,
+) -> None:
+    tokenizer = Negated(options(8, num_proc=num_proc), Letters())
+    tokenizer.tokenize(dataset_of(["a", "", None, "b"] * 10))
+    summary = tokenizer.summary
+    assert (summary.documents, summary.null, summary.empty, summary.rows) == (40, 10, 10, 20)
 
 
 def test_a_function_assigned_to_an_instance_has_effect() -> None:

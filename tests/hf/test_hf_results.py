@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import importlib.util
 import pickle
 import resource
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +16,9 @@ import datasets
 import pytest
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
-from tokenmill.errors import EngineError, StorageError
+from tokenmill.errors import EngineError, StorageError, UserError
 from tokenmill.hf import CausalLMTokenizer, engines
+from tokenmill.hf.tokenizer import OWN_ATTRIBUTES
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +89,79 @@ def test_what_does_not_change_the_rows_uses_them_again(on_disk: datasets.Dataset
     assert file_of(doubled) == file_of(first_doubled)
 
 
+SUBCLASS = """
+from tokenmill.hf import CausalLMTokenizer
+
+class Shift:
+    by = {by}
+
+class Shifted(CausalLMTokenizer, Shift):
+    def _tokenize_function(self, batch):
+        columns = super()._tokenize_function(batch)
+        return {{**columns, "input_ids": columns["input_ids"] + self.by}}
+"""
+
+
+def module_of(folder: Path, code: str) -> Any:
+    """A module of the user's, as it is on disk now."""
+    folder.mkdir(exist_ok=True)
+    (folder / "user_rows.py").write_text(code)
+    spec = importlib.util.spec_from_file_location("user_rows", folder / "user_rows.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["user_rows"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_other_code_of_a_subclass_makes_rows_anew(
+    on_disk: datasets.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "user_rows", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    files = []
+    for number, by in enumerate((1, 1, 2)):
+        module = module_of(tmp_path / str(number), SUBCLASS.format(by=by))
+        tokenizer = module.Shifted(options(8), fast_tokenizer())
+        files.append(file_of(tokenizer.tokenize(on_disk)))
+    assert files[0] == files[1] != files[2]
+
+
+def test_a_subclass_without_source_is_never_taken_for_another(
+    on_disk: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("user_rows")
+    monkeypatch.setitem(sys.modules, "user_rows", module)
+    exec(SUBCLASS.format(by=1), module.__dict__)
+    tokenizer = module.Shifted(options(8), fast_tokenizer())
+    assert file_of(tokenizer.tokenize(on_disk)) != file_of(tokenizer.tokenize(on_disk))
+
+
+def test_only_what_a_subclass_adds_counts(on_disk: datasets.Dataset) -> None:
+    class Counted(Doubled):
+        def __init__(self, number: int, **others: Any) -> None:
+            super().__init__(options(8, **others), Letters())
+            self.number = number
+
+    first = file_of(Counted(1, num_proc=1).tokenize(on_disk))
+    again = Counted(1, num_proc=2, verbose_level="ERROR", batch_size=3)
+    for _ in range(2):  # the warning of a slow tokenizer has been given the second time
+        assert file_of(again.tokenize(on_disk)) == first
+    assert file_of(Counted(2, num_proc=1).tokenize(on_disk)) != first
+
+
+def test_the_attributes_that_do_not_count_are_those_of_the_class() -> None:
+    assert set(vars(made())) == OWN_ATTRIBUTES
+
+
+def test_rows_of_before_a_transform_are_not_used(on_disk: datasets.Dataset) -> None:
+    made().tokenize(on_disk)
+    on_disk.set_transform(lambda batch: batch)
+    with pytest.raises(UserError, match="has a transform"):
+        made().tokenize(on_disk)
+
+
 def test_force_makes_rows_anew(on_disk: datasets.Dataset) -> None:
     first = made().tokenize(on_disk)
     inode = file_of(first).stat().st_ino
@@ -138,6 +216,35 @@ def test_a_run_that_does_not_end_leaves_nothing(tmp_path: Path, error: BaseExcep
     with pytest.raises((EngineError, KeyboardInterrupt), match="broken"):
         tokenizer.tokenize(dataset, cache_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_runs_have_left_is_removed_by_the_next(
+    on_disk: datasets.Dataset, tmp_path: Path
+) -> None:
+    rows = made().tokenize(on_disk, cache_dir=tmp_path / "rows")
+    name = file_of(rows).name
+    left = tmp_path / "rows" / f"{name}.0123abcd.incomplete"
+    in_use = tmp_path / "rows" / f"{name}.4567abcd.incomplete"
+    of_another = tmp_path / "rows" / "cache-0.arrow.89ababcd.incomplete"
+    for path in (left, in_use, of_another):
+        path.write_bytes(b"ARROW")
+    with open(in_use, "rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        made().tokenize(on_disk, cache_dir=tmp_path / "rows", force=True)
+    found = {path.name for path in (tmp_path / "rows").iterdir()}
+    assert found == {name, in_use.name, of_another.name}
+
+
+def test_an_error_of_the_users_own_files_stays_what_it_is(tmp_path: Path) -> None:
+    tokenizer = made()
+
+    def read_stop_words(batch: Any) -> Any:
+        return (tmp_path / "stop_words.txt").read_text()
+
+    tokenizer._tokenize_function = read_stop_words  # type: ignore[method-assign]
+    with pytest.raises(FileNotFoundError, match=r"stop_words\.txt"):
+        tokenizer.tokenize(dataset_of(["a"]), cache_dir=tmp_path / "rows")
+    assert list((tmp_path / "rows").iterdir()) == []
 
 
 def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:

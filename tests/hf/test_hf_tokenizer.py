@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,55 @@ def test_the_side_of_padding_may_stand_in_the_configuration_of_the_tokenizer(
     assert contents(named.tokenize(dataset_of(TEXTS))) == recipe(known, TEXTS, 8, 0)
 
 
+def test_padding_and_truncation_in_a_file_are_those_of_its_object(tmp_path: Path) -> None:
+    bare = bare_tokenizer()
+    bare.enable_padding(direction="left", pad_id=7)
+    bare.enable_truncation(5, direction="left")
+    bare.save(str(tmp_path / "tokenizer.json"))
+    named = CausalLMTokenizer(options(8, tokenizer_name=str(tmp_path)))
+    dataset = dataset_of(TEXTS)
+    rows = contents(named.tokenize(dataset))
+    assert rows == rows_of(dataset, tokenizer=bare)
+    assert rows["input_ids"][1][:3] == [7, 7, 7]
+    known = fast_tokenizer(truncation_side="left", padding_side="left")
+    assert rows["attention_mask"] == recipe(known, TEXTS, 8, 0)["attention_mask"]
+
+
+def test_the_configuration_beside_a_file_goes_before_its_padding(tmp_path: Path) -> None:
+    bare = bare_tokenizer()
+    bare.enable_padding(direction="left", pad_id=7)
+    bare.save(str(tmp_path / "tokenizer.json"))
+    config = '{"pad_token": "</s>", "padding_side": "right"}'
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    named = CausalLMTokenizer(options(3, tokenizer_name=str(tmp_path)))
+    assert contents(named.tokenize(dataset_of(["a"])))["input_ids"][0][1:] == [2, 2]
+
+
+def test_what_a_call_has_left_in_a_tokenizer_does_not_count() -> None:
+    known = fast_tokenizer()
+    expected = rows_of(dataset_of(TEXTS), tokenizer=known)
+    known("The fox", truncation=True, max_length=2, padding="max_length")
+    assert rows_of(dataset_of(TEXTS), tokenizer=known) == expected
+
+
+def test_a_fast_tokenizer_with_python_code_of_its_own_is_asked_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import transformers
+
+    class Lower(transformers.PreTrainedTokenizerFast):
+        def _encode_plus(self, text: Any, *others: Any, **named: Any) -> Any:
+            return super()._encode_plus(text.lower(), *others, **named)
+
+    known = Lower(tokenizer_object=bare_tokenizer(), pad_token=EOT)
+    texts = ["THE FOX", "the fox"]
+    rows = rows_of(dataset_of(texts), tokenizer=known, num_proc=1)
+    assert rows["input_ids"][0] == rows["input_ids"][1]
+    assert rows["input_ids"][1:] == rows_of(dataset_of(texts[1:]))["input_ids"]
+    assert "Using slow tokenizer Lower" in caplog.text
+    assert "its own encode gives 'The Quick  BROWN fox' other ids than" in caplog.text
+
+
 def test_without_a_padding_token_the_end_of_document_token_fills_rows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -114,10 +164,28 @@ def test_without_a_padding_token_the_end_of_document_token_fills_rows(
     assert "padded with its end-of-document token, 0" in caplog.text
 
 
-def test_a_tokenizer_that_names_nothing_to_fill_rows_with_is_refused() -> None:
-    known = fast_tokenizer(pad_token=None, eos_token=None)
-    with pytest.raises(UserError, match="names no token to fill rows with"):
-        CausalLMTokenizer(options(8), known)
+def test_a_tokenizer_that_names_nothing_to_fill_rows_with_is_refused(tmp_path: Path) -> None:
+    class Bytes:
+        def encode(self, text: str) -> list[int]:
+            return list(text.encode())
+
+    bare = without_special_tokens()
+    bare.save(str(tmp_path / "tokenizer.json"))
+    hints = {
+        "set tokenizer.pad_token": fast_tokenizer(pad_token=None, eos_token=None),
+        "call tokenizer.enable_padding(pad_id=..., pad_token=...)": bare,
+        "give the tokenizer an attribute pad_token_id": Bytes(),
+        'name a "pad_token" in tokenizer_config.json': None,
+    }
+    for hint, known in hints.items():
+        with pytest.raises(UserError, match="names no token to fill rows with") as caught:
+            CausalLMTokenizer(options(8, tokenizer_name=str(tmp_path)), known)
+        assert caught.value.hint == hint
+
+
+def without_special_tokens() -> tokenizers.Tokenizer:
+    saved = json.loads(bare_tokenizer().to_str())
+    return tokenizers.Tokenizer.from_str(json.dumps(saved | {"added_tokens": []}))
 
 
 def test_strings_of_special_tokens_are_ordinary_text() -> None:
@@ -203,6 +271,15 @@ def test_a_column_that_is_not_known_must_be_named() -> None:
     absent = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="c")
     with pytest.raises(UserError, match="no column 'c' of strings"):
         absent.tokenize(two)
+
+
+def test_a_transform_is_refused() -> None:
+    dataset = dataset_of(["AAA"])
+    for changed in (dataset.with_transform(lambda batch: batch), datasets.DatasetDict(a=dataset)):
+        changed.set_transform(lambda batch: batch)
+        with pytest.raises(UserError, match="has a transform") as caught:
+            rows_of(changed)
+        assert "dataset.map" in caught.value.hint
 
 
 def test_splits_of_a_dataset_dict_keep_their_names() -> None:

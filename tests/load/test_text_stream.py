@@ -435,3 +435,9 @@ class TestLoader:
         loader = tokenmill.text_loader(source, tokenizer_path, **msgspec.structs.asdict(OPTIONS))
         with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
             next(iter(DataLoader(loader, batch_size=2)))
+
+
+def test_a_loader_takes_the_name_of_a_tokenizer(source: str) -> None:
+    with pytest.raises(UserError, match="takes the name of a tokenizer, not an object") as caught:
+        tokenmill.text_loader(source, object(), sequence_length=8, batch_size=2)  # type: ignore[arg-type]
+    assert caught.value.where == "<object of builtins.object>"

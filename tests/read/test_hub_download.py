@@ -20,10 +20,10 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
-from tokenmill.read.hub import cache, client, download, patience
-from tokenmill.read.hub.client import HubFile
-from tokenmill.read.hub.download import DownloadProgress
-from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
+from tokenmill.read.hub import cache, download, patience
+from tokenmill.read.hub.access import DownloadProgress, HubAccess
+from tokenmill.read.hub.file import HubFile
+from tokenmill.read.hub.inputs import find_files, locate
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])
 FILES = {"data/a.parquet": LARGE, "data/b.parquet": parquet(["b"])}
@@ -43,15 +43,15 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long would have been waited."""
     waited: list[float] = []
     monkeypatch.setattr(patience, "pause", lambda seconds, check: waited.append(seconds))
-    monkeypatch.setattr(client, "CHUNK_BYTES", 10_000)
     return waited
 
 
 def fetch(folder: Path, name: str = NAME, **options: Any) -> dict[str, bytes]:
     """What is in the cache after a download."""
     access = HubAccess("download", str(folder), **options)
-    found = find_hub_inputs([name], access)[name]
-    return {each.file.path: each.path.read_bytes() for each in found if each.path}
+    files = find_files([name], access)[name]
+    paths = locate(files, access)
+    return {file.path: path.read_bytes() for file, path in zip(files, paths, strict=True) if path}
 
 
 def test_a_second_download_asks_for_the_commit_only(hub: FakeHub, tmp_path: Path) -> None:

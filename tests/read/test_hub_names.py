@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.errors import UserError
+from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.aliases import ALIASES
-from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
+from tokenmill.read.hub.inputs import find_files
 from tokenmill.read.hub.names import HubName, is_safe_path, parse_hub_name
 from tokenmill.read.hub.selection import kind_of
 
@@ -42,6 +45,37 @@ def test_a_name_has_a_data_set_a_revision_and_a_path(text: str, name: HubName) -
     assert parse_hub_name(str(name)) == name
 
 
+SAFE_PARTS = st.text(min_size=1).filter(lambda part: "/" not in part and is_safe_path(part))
+SAFE_PATHS = st.lists(SAFE_PARTS, min_size=1, max_size=3).map("/".join)
+REPO_PARTS = st.from_regex(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", fullmatch=True)
+
+
+@given(
+    st.lists(REPO_PARTS, min_size=1, max_size=2).map("/".join),
+    st.one_of(SAFE_PATHS, st.sampled_from(["main", "refs/pr/1", "refs/convert/parquet", SHA])),
+    st.one_of(st.just(""), SAFE_PATHS),
+)
+def test_a_name_that_is_written_is_read_as_it_was(repo: str, revision: str, path: str) -> None:
+    name = HubName(repo, revision, path)
+    assert parse_hub_name(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "safe"),
+    [
+        ("a/b c.txt", True),
+        ("説明\u3000.md", True),
+        ("img\u00a01.png", True),
+        ("a/\ud800", False),
+        ("a\x7f", False),
+        ("a\x85", False),
+        ("a/./b", False),
+    ],
+)
+def test_a_safe_path_is_one_that_can_be_a_files_name(path: str, safe: bool) -> None:
+    assert is_safe_path(path) == safe
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -57,6 +91,9 @@ def test_a_name_has_a_data_set_a_revision_and_a_path(text: str, name: HubName) -
         "hf://models/a/b",
         "hf://a/b",
         "hf://tinystories@",
+        "hf://fineweb@../../../x",
+        "hf://fineweb@..%2F..%2Fx",
+        "hf://fineweb@main/sub",
     ],
 )
 def test_what_is_no_data_set_is_refused(text: str) -> None:
@@ -100,6 +137,32 @@ FILES = {
 }
 
 
+UNCLEAR = {
+    "o/suffixes/d": {
+        "d/*.jsonl d/*.jsonl.gz": ["d/a.jsonl", "d/b.jsonl.gz"],
+        "d/c.parquet": ["d/c.parquet"],
+    },
+    "o/deep/d": {
+        "d/**/*.jsonl": ["d/a.jsonl", "d/e/b.jsonl"],
+        "d/t": ["d/t/0.txt.gz", "d/t/1.txt"],
+    },
+    "o/close": {
+        "data/train-[0-9]*.parquet": ["data/train-00000.parquet", "data/train-00001.parquet"],
+        "data/train-clean-*.parquet": [
+            "data/train-clean-00000.parquet",
+            "data/train-clean-00001.parquet",
+        ],
+    },
+    "o/closer": {
+        "[0-9]-[0-9][0-9][0-9][0-9].parquet": ["1-0000.parquet", "1-0001.parquet"],
+        "1-0000x-*.parquet": ["1-0000x-0000.parquet", "1-0000x-0001.parquet"],
+    },
+    "o/versions": {"v1.parquet": ["v1.parquet"], "v2.parquet": ["v2.parquet"]},
+    "o/magic": {"a[[]1].parquet": ["a[1].parquet"], "b.parquet": ["b.parquet"]},
+}
+"""By name, and by what is suggested for it: the files of one kind, configuration or split."""
+
+
 @pytest.fixture(scope="module")
 def hub() -> FakeHub:
     with serving() as hub, pytest.MonkeyPatch.context() as patch:
@@ -110,12 +173,16 @@ def hub() -> FakeHub:
         hub.commit("old", {"plain/0.parquet": DATA, "other/0.parquet": DATA})
         hub.commit("o/lines", {"default/train/0000.parquet": DATA}, "refs/convert/parquet")
         hub.commit("o/mixed", {"d/a.jsonl": b"{}", "d/a.parquet": DATA})
+        hub.commit("o/wide", {"説明\u3000.md": b"", "0.parquet": DATA})
+        for name, groups in UNCLEAR.items():
+            files = [path for paths in groups.values() for path in paths]
+            hub.commit(name.removesuffix("/d"), dict.fromkeys([*files, "d/notes.md"], DATA))
         yield hub
 
 
 def paths_of(name: str, tmp_path: Path) -> list[str]:
     access = HubAccess("stream", str(tmp_path))
-    return [found.file.path for found in find_hub_inputs([name], access)[name]]
+    return [file.path for file in find_files([name], access)[name]]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +219,27 @@ def test_several_configurations_or_splits_are_refused_with_the_choices(
         f"{name}/en/test-00000-of-00001.parquet",
         f"{name}/en/train-*.parquet",
     ]
-    assert raised.value.hint == f"name one or several of them: tokenmill build '{name}/de' ..."
+    assert raised.value.hint == (
+        f"name one or several of them, or a folder or glob: tokenmill build '{name}/de' ..."
+    )
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_what_is_suggested_takes_exactly_the_files_of_one_group(
+    hub: FakeHub, tmp_path: Path, name: str
+) -> None:
+    groups = UNCLEAR[name]
+    with pytest.raises(UserError) as raised:
+        paths_of(f"hf://datasets/{name}", tmp_path)
+    suggested = raised.value.why.split("\n       ")[1:]
+    prefix = f"hf://datasets/{name.removesuffix('/d')}/"
+    assert [line.replace(prefix, "") for line in suggested] == list(groups)
+    for line, paths in zip(suggested, groups.values(), strict=True):
+        assert [path for each in line.split(" ") for path in paths_of(each, tmp_path)] == paths
+
+
+def test_names_of_other_files_do_not_matter(hub: FakeHub, tmp_path: Path) -> None:
+    assert paths_of("hf://datasets/o/wide", tmp_path) == ["0.parquet"]
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,16 @@ import pytest
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
 from tokenmill.errors import InputChangedError, StorageError
 from tokenmill.read import feed
-from tokenmill.read.columnar import row_group_bytes, schema_of
+from tokenmill.read.columnar import schema_of
 from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub import patience
-from tokenmill.read.hub.client import HubClient, HubFile
-from tokenmill.read.hub.inputs import HubAccess
+from tokenmill.read.hub.access import HubAccess
+from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.remote_file import RemoteFile
 from tokenmill.read.sources import Source, find_sources
+from tokenmill.read.table_sizes import row_group_bytes
 from tokenmill.read.units import Extent, Stream, cut_units
 
 NOISE = random.Random(0)
@@ -149,7 +150,7 @@ def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: 
     sha = hub.revisions["o/n"]["main"]
     remote = HubFile("o/n", sha, "a.parquet", len(data), etag_of("a.parquet", data))
     moves = random.Random(1)
-    with RemoteFile(HubClient(), remote) as file:
+    with RemoteFile(remote) as file:
         file.read_ahead([[(0, 3000), (9000, 9500)], [(3000, 9000), (9500, 9600)]], 2000)
         for _ in range(50):
             start, size = moves.randrange(12_000), moves.randrange(5000)

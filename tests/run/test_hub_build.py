@@ -19,8 +19,8 @@ from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli.display import JsonDisplay, PlainDisplay
 from tokenmill.errors import DataError, InputChangedError, UserError
 from tokenmill.read import feed, units
-from tokenmill.read.hub.client import recorded_file
-from tokenmill.read.hub.download import DownloadProgress
+from tokenmill.read.hub.access import DownloadProgress
+from tokenmill.read.hub.file import recorded_file
 
 NAME = "hf://datasets/o/n"
 FILES = {

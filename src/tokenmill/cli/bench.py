@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokenmill.report.tokenizer_bench.runner import BenchReport, Row
+    from tokenmill.report.tokenizers.bench.runner import BenchReport, Row
 
 EXAMPLES = """
 examples:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, showing progress; returns the exit code: 7 where ids differ."""
     from tokenmill.cli.meter import meter
     from tokenmill.errors import UserError
-    from tokenmill.report.tokenizer_bench.runner import BenchOptions, bench_tokenizer
+    from tokenmill.report.tokenizers.bench.runner import BenchOptions, bench_tokenizer
 
     if options.num_docs < 1:
         raise UserError("--num-docs takes a number above 0", why=f"got {options.num_docs}")

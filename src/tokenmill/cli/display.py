@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tokenmill.read.hub.download import DownloadProgress
+from tokenmill.read.hub.access import DownloadProgress
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PLAIN_SECONDS = 10.0
+JSON_SECONDS = 5.0
 STAGES = ("read", "encode", "write", "fsync")
 
 
@@ -67,9 +68,15 @@ def display_for(*, json: bool) -> Iterator[Display]:
 class JsonDisplay(Display):
     """One JSON object a line on standard output."""
 
+    def __init__(self) -> None:
+        self._shown = -JSON_SECONDS
+
     def download(self, progress: DownloadProgress) -> None:
-        """Event `download`."""
-        self._emit("download", asdict(progress))
+        """Event `download`, now and then, and at the end."""
+        ended = progress.done_bytes == progress.total_bytes
+        if ended or time.monotonic() - self._shown >= JSON_SECONDS:
+            self._shown = time.monotonic()
+            self._emit("download", asdict(progress))
 
     def prepared(self, prepared: Preparation) -> None:
         """Event `prepared`."""

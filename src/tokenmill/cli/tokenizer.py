@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenmill.encode.identity.fingerprint import Fingerprint
-    from tokenmill.report.tokenizer_difference import Difference
-    from tokenmill.report.tokenizer_facts import TokenizerFacts
+    from tokenmill.report.tokenizers.difference import Difference
+    from tokenmill.report.tokenizers.facts import TokenizerFacts
 
 EXAMPLES = """
 examples:
@@ -68,7 +68,7 @@ def _show_fingerprint(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     from tokenmill.cli.tables import print_facts
-    from tokenmill.report.tokenizer_facts import describe_tokenizer
+    from tokenmill.report.tokenizers.facts import describe_tokenizer
 
     facts = describe_tokenizer(options.tokenizer, options.encoding)
     if options.json:
@@ -79,7 +79,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _show_difference(options: argparse.Namespace) -> int:
-    from tokenmill.report.tokenizer_difference import compare_tokenizers
+    from tokenmill.report.tokenizers.difference import compare_tokenizers
 
     ours = _fingerprint(options.tokenizer, options.encoding)
     theirs = _fingerprint(options.other, options.encoding)
@@ -94,7 +94,7 @@ def _show_difference(options: argparse.Namespace) -> int:
 
 
 ACTIONS = {
-    "fingerprint": (_show_fingerprint, "one line: equal where the same texts get the same ids"),
+    "fingerprint": (_show_fingerprint, "one line that is equal for equal tokenizers"),
     "show": (_show, "kind, model, parts, special tokens, engine, digests of components"),
     "diff": (_show_difference, "what differs, component by component; exit code 5 if anything"),
 }
@@ -102,7 +102,7 @@ ACTIONS = {
 
 def _fingerprint(tokenizer: str, encoding: str) -> Fingerprint:
     from tokenmill.encode.identity.fingerprint import fingerprint_of
-    from tokenmill.report.tokenizer_source import open_tokenizer
+    from tokenmill.report.tokenizers.source import open_tokenizer
 
     return fingerprint_of(open_tokenizer(tokenizer, encoding))
 

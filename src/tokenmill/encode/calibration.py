@@ -17,7 +17,9 @@ from tokenmill.records import TokenBatch
 
 NUM_STRINGS = 3_000
 MAX_SHOWN_CHARACTERS = 80
-REPORT = "run with --engine reference --overwrite, and report the text"
+REPORT = (
+    "take the engine `reference` (a build: --engine reference --overwrite), and report the text"
+)
 _WRONG = {
     "python": (
         "the tokenizer gives a text other ids when it is asked again",

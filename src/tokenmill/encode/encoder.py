@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenmill.encode.calibration import REPORT
 from tokenmill.encode.engine import Engine
 from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
@@ -56,7 +57,7 @@ class Encoder:
             raise EngineError(
                 f"{self._engine.name} failed on a batch of {len(texts)} documents",
                 why=f"{type(error).__name__}: {error}",
-                hint="run with --engine reference --overwrite, and report the documents",
+                hint=REPORT,
             ) from error
         self._check(texts, batch)
         return batch
@@ -75,5 +76,5 @@ class Encoder:
                 f"{self._engine.name} returned impossible ids",
                 why=f"{len(offsets) - 1} documents for {len(texts)}, or an id above "
                 f"{self._largest_id}",
-                hint="run with --engine reference --overwrite, and report the documents",
+                hint=REPORT,
             )

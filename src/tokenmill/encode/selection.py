@@ -59,6 +59,30 @@ def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
     return HuggingFaceReference(file, control_tokens)
 
 
+def load_any_reference(file: TokenizerFile) -> tuple[Reference, bool]:
+    """The reference that reads special tokens in texts as text, and whether it cannot.
+
+    Some Python objects have no option for it; such a one reads them as control tokens.
+
+    Raises:
+        UserError: it cannot be loaded, or reads some as text and others as control tokens.
+    """
+    from tokenmill.encode.references.python_tokenizer import PolicyError
+
+    try:
+        return load_reference(file, control_tokens=False), False
+    except PolicyError as matched:
+        try:
+            return load_reference(file, control_tokens=True), True
+        except PolicyError as read:
+            raise UserError(
+                "the tokenizer reads some special tokens in a text as text, and some as control",
+                where=matched.where,
+                why=f"{matched.what}; {read.what}",
+                hint="give its encode one way for all, or name fewer of them as special",
+            ) from read
+
+
 def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
     """The engines that the gate admits, in the order of the table.
 
@@ -67,27 +91,27 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     """
     data = None if control_tokens and file.kind == "tiktoken" else tokenizer_json(file)
     tokenizer = msgspec.json.decode(data) if data else None
-    found = {name: _objection(name, file.kind, tokenizer, control_tokens) for name in ENGINES}
+    found = {name: _objection(name, file, tokenizer, control_tokens) for name in ENGINES}
     objections = {name: objection for name, objection in found.items() if objection}
     names = tuple(name for name in ENGINES if name not in objections)
     if wanted == "auto":
         return Candidates(names, objections)
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
-        raise UserError(f"there is no engine {wanted!r}", why=why, hint="--engine auto chooses one")
+        raise UserError(f"there is no engine {wanted!r}", why=why, hint="auto chooses one")
     if wanted not in names:
         why = objections[wanted]
-        hint = "--engine auto takes one that is exact"
+        hint = "auto takes one that is exact"
         raise UserError(f"{wanted} is not exact for this tokenizer", why=why, hint=hint)
     return Candidates((wanted,), objections)
 
 
-def _objection(name: str, kind: str, tokenizer: Json | None, control_tokens: bool) -> str:
+def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool) -> str:
     """Why an engine may not have a tokenizer; "" where it may."""
     if name == REFERENCE:
         return ""
-    if tokenizer is None or (name == MEMO and kind != "huggingface"):
-        return f"{kind} tokenizers of this kind are the reference's"
+    if tokenizer is None or (name == MEMO and file.kind != "huggingface"):
+        return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
     if name == MEMO:
         return locality_objection(tokenizer, control_tokens)
     if importlib.util.find_spec(name) is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tokenmill.boundaries import token_ranges
+from tokenmill.encode.calibration import REPORT
 from tokenmill.encode.engine import Reference
 from tokenmill.errors import EngineError
 from tokenmill.records import CharSpans, TokenBatch
@@ -36,8 +37,7 @@ class SpanEncoder:
             ids, starts, stops = self._reference.encode_with_offsets(text)
             found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
             if not np.array_equal(ids, found):
-                hint = "run with --engine reference --overwrite, and report the text"
                 where = f"text {text[:80]!r}"
-                raise EngineError("the engine differs from the reference", where=where, hint=hint)
+                raise EngineError("the engine differs from the reference", where=where, hint=REPORT)
             result.append(token_ranges(places, starts, stops, shift))
         return result

@@ -25,7 +25,10 @@ SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAME = "tokenizer_config.json"
 CONFIG_NAMES = (CONFIG_NAME, "config.json")
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken"]
-"""What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code."""
+"""What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code.
+
+Only what lies at its top, which is what a folder is looked through for.
+"""
 MAX_TOKENIZER_BYTES = 1 << 28
 
 
@@ -47,6 +50,8 @@ class TokenizerFile:
     """python only: the object; None where a dataset's description was read."""
     source: str = ""
     """python only: what makes it once more in another process; "" for an object as it is."""
+    reason: str = ""
+    """python only: why the object is asked itself, where a fast one stands behind it."""
 
     @property
     def sha256(self) -> str:
@@ -59,7 +64,8 @@ def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> Tokeni
 
     A name is a file, a folder, a model on the Hub (through its local cache), or
     `python:module:name` for an object in a module of the user's own, or a callable there that
-    makes one. Objects of `tokenizers`, and fast ones of `transformers`, are as good as their files.
+    makes one. Objects of `tokenizers`, and fast ones of `transformers`, are as good as their files,
+    but for those that encode some strings otherwise than the `tokenizers.Tokenizer` behind them.
 
     Raises:
         UserError: there is no such tokenizer, or it is of a kind that cannot be used exactly.
@@ -100,16 +106,17 @@ def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFi
 
 
 def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = "") -> TokenizerFile:
+    from tokenmill.encode.references.fast_object import backend_of, file_of, objection_to_backend
     from tokenmill.encode.references.python_object import ROLES, TokenizerObject
     from tokenmill.encode.references.python_source import describe
 
     origin = origin or source or tokenizer_name(tokenizer)
     if encoding:
         raise UserError("--encoding is for tiktoken rank files only", where=origin)
-    backend = getattr(tokenizer, "backend_tokenizer", None) or tokenizer
-    if type(backend).__module__.partition(".")[0] == "tokenizers":
-        # Pretty, as files are: an object that was read from one then has the same digest.
-        data = backend.to_str(pretty=True).encode()
+    backend = backend_of(tokenizer)
+    reason = "" if backend is None else objection_to_backend(tokenizer, backend)
+    if backend is not None and not reason:
+        data = file_of(backend)
         tokens = {f"{role}_token": getattr(tokenizer, f"{role}_token", None) for role in ROLES}
         config = {key: str(token) for key, token in tokens.items() if token}
         return TokenizerFile("huggingface", data, origin=origin, config=config)
@@ -121,6 +128,7 @@ def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = ""
         config=asked.names(),
         tokenizer=tokenizer,
         source=source,
+        reason=reason,
     )
 
 
@@ -177,13 +185,27 @@ def _from_hub(name: str, encoding: str) -> TokenizerFile:
 
 
 def _hub_folder(name: str) -> Path | None:
-    """The files of a model's tokenizer that is no tokenizer.json, if it has a configuration."""
-    from huggingface_hub import hf_hub_download, snapshot_download
+    """The files of a model's tokenizer that is no tokenizer.json, if it has a configuration.
 
+    Raises:
+        UserError: they are too large together.
+    """
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import DryRunError
+
+    wanted: dict[str, Any] = {"allow_patterns": TOKENIZER_PATTERNS, "ignore_patterns": ["*/*"]}
     try:
-        revision = Path(hf_hub_download(name, CONFIG_NAME)).parent.name
-        return Path(snapshot_download(name, revision=revision, allow_patterns=TOKENIZER_PATTERNS))
-    except _hub_failures():
+        wanted["revision"] = Path(hf_hub_download(name, CONFIG_NAME)).parent.name
+        try:
+            files = snapshot_download(name, dry_run=True, **wanted)
+        except DryRunError:  # without a network nothing is fetched
+            files = []
+        num_bytes = sum(file.file_size or 0 for file in files)
+        _require_size(num_bytes, name)
+        return Path(snapshot_download(name, **wanted))
+    except _hub_failures() as error:
+        if isinstance(error, UserError):
+            raise
         return None
 
 
@@ -194,9 +216,7 @@ def _hub_failures() -> tuple[type[Exception], ...]:
 
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
-    if path.stat().st_size > MAX_TOKENIZER_BYTES:
-        why = f"it has {path.stat().st_size} bytes; the limit is {MAX_TOKENIZER_BYTES}"
-        raise UserError("the tokenizer file is too large", where=str(path), why=why)
+    _require_size(path.stat().st_size, str(path))
     data = path.read_bytes()
     kind = kind or _kind(path, data)
     if kind == "tiktoken":
@@ -210,6 +230,12 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
         if file.is_file():
             config |= _json_object(file)
     return TokenizerFile(kind, data, encoding, config_data, origin, config)
+
+
+def _require_size(num_bytes: int, where: str) -> None:
+    if num_bytes > MAX_TOKENIZER_BYTES:
+        why = f"it has {num_bytes} bytes; the limit is {MAX_TOKENIZER_BYTES}"
+        raise UserError("the tokenizer file is too large", where=where, why=why)
 
 
 def _kind(path: Path, data: bytes) -> str:
@@ -244,7 +270,8 @@ def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
             f"{name!r} is not a known encoding",
             where=str(path),
             why="a rank file holds neither its split pattern nor its special tokens",
-            hint=f"say --encoding, one of {', '.join(ENCODINGS)}{nearest_encoding(name)}",
+            hint="call the file after its encoding, or say --encoding: one of "
+            f"{', '.join(ENCODINGS)}{nearest_encoding(name)}",
         )
     num_ranks = sum(1 for line in data.split(b"\n") if line.strip())
     if num_ranks != ENCODINGS[name].num_ranks:

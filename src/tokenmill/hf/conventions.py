@@ -1,8 +1,11 @@
-"""What a tokenizer says of padding and truncation, as an object or in its configuration."""
+"""What a tokenizer says of padding and truncation: an object, its configuration, or its file."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
 from tokenmill.encode.engine import Reference
@@ -11,64 +14,111 @@ from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
 
 
-def load_conforming_reference(file: TokenizerFile) -> Reference:
-    """The reference, for which special-token strings in a text are text where it has a choice."""
-    from tokenmill.encode.selection import load_reference
+class _Settings(msgspec.Struct):
+    """Sections of a tokenizer.json, whose keys an object of `tokenizers` has too."""
 
-    try:
-        return load_reference(file, control_tokens=False)
-    except UserError:
-        if file.kind != "python":
-            raise
-        reference = load_reference(file, control_tokens=True)
-    logger.warning("special tokens that stand in a text are matched: encode has no option for it")
-    return reference
+    padding: dict[str, Any] | None = None
+    truncation: dict[str, Any] | None = None
 
 
-def padding_id(tokenizer: object, file: TokenizerFile, reference: Reference) -> int:
-    """The id that fills rows: of the padding token, else of the end-of-document token.
+class Conventions:
+    """Of a tokenizer that was named or passed.
 
-    Raises:
-        UserError: the tokenizer names neither.
+    What an object says goes first, then the configuration beside a file, then the file.
     """
-    enabled = getattr(tokenizer, "padding", None)
-    if isinstance(enabled, dict):  # of tokenizers
-        return int(enabled["pad_id"])
-    for role in ("pad", "eos"):
-        found = _id_of_role(role, tokenizer, file, reference)
-        if role == "eos" and found is None:
-            found = _known_end(reference)
+
+    def __init__(self, tokenizer: object, file: TokenizerFile, reference: Reference) -> None:
+        self._tokenizer = tokenizer
+        self._file = file
+        self._reference = reference
+        self._settings = _settings(tokenizer, file)
+
+    @property
+    def padding_id(self) -> int:
+        """The id that fills rows: of the padding token, else of the end-of-document token.
+
+        Raises:
+            UserError: the tokenizer names neither.
+        """
+        found = self._id_of_role("pad")
+        if found is None and self._settings.padding:
+            found = int(self._settings.padding["pad_id"])
         if found is not None:
-            _tell(role, found)
+            logger.debug("rows are padded with the padding token, %d", found)
             return found
-    raise UserError(
-        "the tokenizer names no token to fill rows with",
-        where=file.origin,
-        why="it has neither a padding token nor an end-of-document token",
-        hint='set tokenizer.pad_token, or name a "pad_token" in tokenizer_config.json',
-    )
+        found = self._id_of_role("eos")
+        found = self._known_end() if found is None else found
+        if found is None:
+            raise UserError(
+                "the tokenizer names no token to fill rows with",
+                where=self._file.origin,
+                why="it has neither a padding token nor an end-of-document token",
+                hint=self._hint(),
+            )
+        logger.info(
+            "the tokenizer has no padding token: rows are padded with its end-of-document token, "
+            "%d, which keeps its label where it is not padding",
+            found,
+        )
+        return found
+
+    @property
+    def pads_left(self) -> bool:
+        """Whether padding stands before the tokens."""
+        return self._is_left("padding_side", self._settings.padding)
+
+    @property
+    def truncates_left(self) -> bool:
+        """Whether windows are counted from the end of a document."""
+        return self._is_left("truncation_side", self._settings.truncation)
+
+    def _is_left(self, name: str, section: dict[str, Any] | None) -> bool:
+        named = getattr(self._tokenizer, name, None) or self._file.config.get(name)
+        return str(named or (section or {}).get("direction")).lower() == "left"
+
+    def _id_of_role(self, role: str) -> int | None:
+        given = getattr(self._tokenizer, f"{role}_token_id", None)
+        if isinstance(given, int):
+            return given
+        name = self._file.config.get(f"{role}_token")
+        name = name.get("content") if isinstance(name, dict) else name
+        if not isinstance(name, str) or not name:
+            return None
+        found = self._reference.special_tokens.get(name)
+        return self._reference.token_id(name) if found is None else found
+
+    def _known_end(self) -> int | None:
+        specials = self._reference.special_tokens
+        names = [name for name in END_OF_DOCUMENT_TOKENS if name in specials]
+        return specials[names[0]] if len(names) == 1 else None
+
+    def _hint(self) -> str:
+        if isinstance(self._tokenizer, (str, Path)):
+            return 'name a "pad_token" in tokenizer_config.json'
+        if hasattr(self._tokenizer, "enable_padding"):
+            return "call tokenizer.enable_padding(pad_id=..., pad_token=...)"
+        if hasattr(self._tokenizer, "pad_token"):
+            return "set tokenizer.pad_token"
+        return "give the tokenizer an attribute pad_token_id"
 
 
-def pads_left(tokenizer: object, file: TokenizerFile) -> bool:
-    """Whether padding stands before the tokens."""
-    enabled = getattr(tokenizer, "padding", None)
-    if isinstance(enabled, dict):
-        return str(enabled["direction"]) == "left"
-    return _side("padding_side", tokenizer, file) == "left"
+def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:
+    """Of an object of `tokenizers`, or of a file; others say the same in attributes."""
+    if hasattr(tokenizer, "enable_padding"):
+        return msgspec.convert(tokenizer, _Settings, from_attributes=True)
+    if file.kind == "huggingface" and isinstance(tokenizer, (str, Path)):
+        return msgspec.json.decode(file.data, type=_Settings)
+    return _Settings()
 
 
-def truncates_left(tokenizer: object, file: TokenizerFile) -> bool:
-    """Whether windows are counted from the end of a document."""
-    return _side("truncation_side", tokenizer, file) == "left"
-
-
-def warn_of_slow_tokenizer(tokenizer: object) -> None:
+def warn_of_slow_tokenizer(file: TokenizerFile) -> None:
     """Log that a tokenizer is Python code, and what could be used instead."""
-    faster = _faster_tokenizer(tokenizer)
+    faster = _faster_tokenizer(file.tokenizer)
+    known = f"{faster} is a fast one" if faster else "no fast one is known"
     logger.warning(
         "Using slow tokenizer %s, which is Python code: %s",
-        type(tokenizer).__name__,
-        f"{faster} is a fast one" if faster else "no fast one is known",
+        type(file.tokenizer).__name__,
+        file.reason or known,
     )
 
 
@@ -85,37 +135,3 @@ def _faster_tokenizer(tokenizer: object) -> str:
     known = getattr(transformers, name, None)  # without a fast one it is another name of itself
     is_fast = isinstance(known, type) and issubclass(known, transformers.PreTrainedTokenizerFast)
     return f"transformers.{name}" if is_fast else ""
-
-
-def _side(name: str, tokenizer: object, file: TokenizerFile) -> str:
-    return str(getattr(tokenizer, name, None) or file.config.get(name))
-
-
-def _id_of_role(
-    role: str, tokenizer: object, file: TokenizerFile, reference: Reference
-) -> int | None:
-    given = getattr(tokenizer, f"{role}_token_id", None)
-    if isinstance(given, int):
-        return given
-    name = file.config.get(f"{role}_token")
-    name = name.get("content") if isinstance(name, dict) else name
-    if not isinstance(name, str) or not name:
-        return None
-    found = reference.special_tokens.get(name)
-    return reference.token_id(name) if found is None else found
-
-
-def _known_end(reference: Reference) -> int | None:
-    names = [name for name in END_OF_DOCUMENT_TOKENS if name in reference.special_tokens]
-    return reference.special_tokens[names[0]] if len(names) == 1 else None
-
-
-def _tell(role: str, token_id: int) -> None:
-    if role == "pad":
-        logger.debug("rows are padded with the padding token, %d", token_id)
-    else:
-        logger.info(
-            "the tokenizer has no padding token: rows are padded with its end-of-document token, "
-            "%d, which keeps its label where it is not padding",
-            token_id,
-        )

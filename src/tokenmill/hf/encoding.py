@@ -11,9 +11,10 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.calibration import compare_tokens
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.selection import load_any_reference
 from tokenmill.encode.tokenizer_file import TokenizerFile
-from tokenmill.hf.conventions import load_conforming_reference
 from tokenmill.hf.engines import EngineChoice
+from tokenmill.hf.log import logger
 from tokenmill.records import DocumentBatch, TokenBatch, UInt32Array
 from tokenmill.run.sampling import chosen, document_hashes
 from tokenmill.run.unit import AUDIT_SHARE, MAX_AUDIT_CHARACTERS
@@ -40,7 +41,11 @@ class ExactEncoder:
         self._file = file
         self._wanted = wanted
         self._engines = EngineChoice(file, wanted)
-        self.reference = load_conforming_reference(file)
+        self.reference, has_no_option = load_any_reference(file)
+        if has_no_option:
+            logger.warning(
+                "special tokens that stand in a text are matched: encode has no option for it"
+            )
         self._encoder: Encoder | None = None
         self._audit: Audit | None = None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import types
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +26,32 @@ def fingerprint(dataset: Dataset, identity: dict[str, Any]) -> str:
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(key, order="sorted"))
 
 
-def object_fingerprint(value: object) -> str:
-    """Of a function or an object of the user's; random where it cannot be pickled."""
+def subclass_fingerprint(owner: object, base: type, inherited: Collection[str]) -> str:
+    """Of what a subclass adds to `base`: the source of its classes, and its own attributes.
+
+    `inherited` names the attributes of `base`. Random where a source is not known, or an attribute
+    cannot be pickled.
+    """
     from datasets.fingerprint import Hasher, generate_random_fingerprint
 
+    state = {name: value for name, value in vars(owner).items() if name not in inherited}
+    code: list[Any] = [kind for kind in type(owner).__mro__ if kind not in (base, object)]
+    code += [value for value in state.values() if isinstance(value, types.FunctionType)]
     try:
-        return str(Hasher.hash(value))
+        # What can be imported is pickled by its name alone.
+        sources = [_source(part) for part in code]
+        return str(Hasher.hash((type(owner), sources, state)))
     except Exception:  # whatever the user's objects raise
         return str(generate_random_fingerprint())
+
+
+def _source(part: Any) -> str:
+    try:
+        return inspect.getsource(part)
+    except (OSError, TypeError):
+        if part.__module__ == "__main__":  # of a console or a notebook: its code is pickled
+            return ""
+        raise
 
 
 def result_path(dataset: Dataset, name: str, cache_dir: str | Path | None) -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,41 @@ def features_of_stream(dataset: IterableDataset) -> Mapping[str, Any]:
         raise UserError("the iterable dataset holds no documents", hint=hint) from error
 
 
+def first_texts(dataset: IterableDataset, name: str) -> Texts:
+    """The first documents of an iterable dataset, no more than a sample needs."""
+    rows = iter(dataset.select_columns([name]).with_format(None))
+    found: list[str | None] = []
+    num_bytes = 0
+    for row in itertools.islice(rows, MAX_SAMPLE_DOCUMENTS):
+        found.append(row[name])
+        num_bytes += texts_of(found[-1:]).num_bytes
+        if num_bytes >= MAX_SAMPLE_BYTES:
+            break
+    return texts_of(found)
+
+
+def texts_of(column: Iterable[str | None]) -> Texts:
+    """A column of Python strings, some of which may be null."""
+    values = list(column)
+    texts = without_null(values)
+    num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return Texts(texts, num_bytes, len(values) - len(texts))
+
+
 class TextColumn:
-    """The texts of a dataset, selected and shuffled as it is."""
+    """The texts of a dataset, selected and shuffled as it is.
+
+    Raises:
+        UserError: the dataset has a transform, which would be left out.
+    """
 
     def __init__(self, dataset: Dataset, name: str) -> None:
+        if dataset.format["type"] == "custom":
+            raise UserError(
+                "the dataset has a transform, which makes its texts when they are read",
+                why="texts are read from its columns, past set_transform and with_transform",
+                hint="apply it with dataset.map, or take it off: dataset.with_format(None)",
+            )
         self.name = name
         self._rows = dataset.select_columns([name]).with_format("arrow")
 
@@ -109,7 +141,7 @@ class TextColumn:
             texts = self._texts(self._sample[:count], 0, sizes[:count]).texts
         except DataError:
             return []  # `batches` will meet it again, and know its place
-        return [text[:MAX_SAMPLE_BYTES] for text in texts]
+        return shortened(texts)
 
     @functools.cached_property
     def _sample(self) -> Any:
@@ -141,6 +173,11 @@ class TextColumn:
             where = f"column {self.name!r}, rows {position} to {position + len(sizes) - 1}"
             raise DataError("a text is not UTF-8", where=where, why=str(error)) from error
         return Texts(without_null(texts), int(sizes.sum()), int(column.null_count))
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """Texts for a sample: a very long one is cut."""
+    return [text[:MAX_SAMPLE_BYTES] for text in texts]
 
 
 def without_null(texts: Sequence[str | None]) -> list[str]:

@@ -27,14 +27,18 @@ class Summary:
     empty: int = 0
     """Documents without tokens."""
     text_bytes: int = 0
+    """In UTF-8."""
     rows: int = 0
     tokens: int = 0
     """Tokens in rows, without padding; those of an overlap count in each row."""
     reused: list[str] = field(default_factory=list)
     """Files of an earlier run that were opened instead."""
     seconds: float = 0.0
+    """Of the call; of iterable datasets, those in which rows were made in this process."""
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     """Windows and writing have a thread of their own, so these may add up to more."""
+    has_warned: bool = False
+    """Of documents that gave no row."""
 
     def count(self, batch: Texts) -> None:
         """Count documents that were read."""
@@ -63,10 +67,17 @@ class Summary:
     def tell(self) -> None:
         """Log the summary, and warn of documents that gave no row."""
         logger.info("%s", self)
-        if self.empty or self.null:
+        self.warn()
+
+    def warn(self, so_far: str = "") -> None:
+        """Warn of documents that gave no row, once."""
+        without_row = self.empty + self.null
+        if without_row and not self.has_warned:
+            self.has_warned = True
             logger.warning(
-                "%d documents gave no row: %d without tokens, %d null",
-                self.empty + self.null,
+                "%d documents gave no row%s: %d without tokens, %d null",
+                without_row,
+                so_far,
                 self.empty,
                 self.null,
             )

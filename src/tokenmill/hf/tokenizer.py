@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +21,36 @@ import numpy.typing as npt
 
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
-from tokenmill.hf import conventions
 from tokenmill.hf.config import CausalLMConfig, make_config
+from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
 from tokenmill.hf.encoding import ExactEncoder, joined
 from tokenmill.hf.engines import AUTO
 from tokenmill.hf.log import logger, logging_at
-from tokenmill.hf.parallelism import Parallelism, WorkerPool, thread_environment, usable_cores
+from tokenmill.hf.parallelism import Parallelism, thread_environment
 from tokenmill.hf.progress import progress
-from tokenmill.hf.results import fingerprint, object_fingerprint, open_result, result_path
+from tokenmill.hf.results import fingerprint, open_result, result_path, subclass_fingerprint
 from tokenmill.hf.source import (
     TextColumn,
     Texts,
     choose_batch_size,
-    features_of_stream,
     find_text_column,
     tell_of_dropped_columns,
     without_null,
 )
+from tokenmill.hf.stream import lazy_rows
 from tokenmill.hf.summary import Summary
 from tokenmill.hf.windows import COLUMNS, WindowRule
-from tokenmill.hf.writing import RowWriter, checked_rows, row_features, whole_file
+from tokenmill.hf.workers import Workers
+from tokenmill.hf.writing import RowWriter, checked_rows, whole_file
 from tokenmill.records import TokenBatch
+from tokenmill.run.cores import usable_cores
 
 DATASET_BATCH_ROWS = 10_000
 DATASET_DICT_BATCH_ROWS = 40_000
+OWN_ATTRIBUTES = frozenset(
+    ("config", "text_column", "summary", "_has_warned", "_workers", "_file", "_encoder", "_rule")
+)
+"""Of an instance, before a subclass adds any; those with a say in rows stand in `_identity`."""
 
 Batch = Mapping[str, Sequence[str | None]]
 Columns = dict[str, npt.NDArray[Any]]
@@ -88,20 +92,21 @@ class CausalLMTokenizer:
             hint = "set tokenizer_name, or pass a tokenizer"
             raise UserError("there is no tokenizer", hint=hint)
         self._has_warned = False
-        self._pool: WorkerPool | None = None
+        self._workers = Workers()
         with logging_at(self.config.verbose_level):
             self._file = load_tokenizer_file(given)
             self._encoder = ExactEncoder(self._file, engine)
             named = self._file.tokenizer if self._file.kind == "python" else given
             reference = self._encoder.reference
+            conventions = Conventions(named, self._file, reference)
             self._rule = WindowRule(
                 self.config.context_length,
                 self.config.overlap,
-                conventions.padding_id(named, self._file, reference),
+                conventions.padding_id,
                 reference.prefix,
                 reference.suffix,
-                conventions.pads_left(named, self._file),
-                conventions.truncates_left(named, self._file),
+                conventions.pads_left,
+                conventions.truncates_left,
             )
 
     def tokenize(
@@ -111,7 +116,8 @@ class CausalLMTokenizer:
 
         Args:
             dataset: `Dataset`, `DatasetDict`, or their iterable kinds; the result is of the same
-                kind. An iterable one stays lazy.
+                kind. An iterable one stays lazy; only without a batch size its first documents
+                are read, to choose one.
             cache_dir: folder for the Arrow files; without it they stand where `dataset.map` puts
                 them.
             force: make the rows anew where an earlier run left them.
@@ -127,10 +133,10 @@ class CausalLMTokenizer:
         started = time.perf_counter()
         with logging_at(self.config.verbose_level):
             if isinstance(dataset, datasets.IterableDatasetDict):
-                lazy = {name: self._tokenize_lazily(split) for name, split in dataset.items()}
+                lazy = {name: lazy_rows(self, split) for name, split in dataset.items()}
                 return datasets.IterableDatasetDict(lazy)
             if isinstance(dataset, datasets.IterableDataset):
-                return self._tokenize_lazily(dataset)
+                return lazy_rows(self, dataset)
             if isinstance(dataset, datasets.DatasetDict):
                 result: Any = datasets.DatasetDict()
                 for name, split in dataset.items():
@@ -167,6 +173,7 @@ class CausalLMTokenizer:
     ) -> Any:
         """One split: the whole path."""
         column = find_text_column(dataset.features, self.text_column)
+        texts = TextColumn(dataset, column)
         name = fingerprint(dataset, self._identity(column))
         path = result_path(dataset, name, cache_dir)
         if path.exists() and not force:
@@ -175,57 +182,23 @@ class CausalLMTokenizer:
             return open_result(path, dataset, name)
         tell_of_dropped_columns(dataset.features, column)
         parallelism = self._parallelism()
-        texts = TextColumn(dataset, column)
         with thread_environment(parallelism):
-            size = self._prepare(texts, parallelism)
+            size = self._choose_batch_size(texts.sample(), texts.mean_bytes)
+            logger.info(parallelism.describe(size))
             with (
-                self._workers(parallelism),
+                self._workers.during_run(self, parallelism.num_proc),
                 progress(texts.num_bytes, self.config.show_progress) as advance,
                 whole_file(path) as file,
             ):
-                writer = RowWriter(file, self.config.context_length, batch_rows, self.summary)
+                length = self.config.context_length
+                writer = RowWriter(file, path, length, batch_rows, self.summary)
                 self._write_rows(texts.batches(size), column, writer, advance)
         return open_result(path, dataset, name)
 
-    def _tokenize_lazily(self, dataset: Any) -> Any:
-        """An iterable dataset of rows; nothing is encoded before it is read."""
-        features = features_of_stream(dataset)
-        column = find_text_column(features, self.text_column)
-        tell_of_dropped_columns(features, column)
-        size = choose_batch_size(self.config.batch_size, 0.0, joined([]), self._rule)
-        parallelism = self._parallelism()
-        logger.info(parallelism.describe(size))
-        return dataset.with_format(None).map(
-            functools.partial(self._make_rows_of, column, parallelism),
-            batched=True,
-            batch_size=size,
-            remove_columns=list(features),
-            features=row_features(),
-        )
-
-    def _make_rows_of(
-        self, column: str, parallelism: Parallelism, batch: Mapping[str, list[Any]]
-    ) -> Columns:
-        """Rows of a batch of an iterable dataset, in whatever process reads it."""
-        texts = without_null(batch[column])
-        num_null = len(batch[column]) - len(texts)
-        with logging_at(self.config.verbose_level), thread_environment(parallelism):
-            self._encoder.choose_engine(texts)  # before processes are forked
-            self._pool = self._pool_of_this_process(parallelism)
-            columns = self._columns(column, texts)
-            self._encoder.finish_audit()
-        self.summary.count(Texts(texts, sum(map(len, texts)), num_null))
-        self.summary.rows += len(columns["input_ids"])
-        self.summary.tokens += int(np.count_nonzero(columns["attention_mask"]))
-        return columns
-
-    def _prepare(self, texts: TextColumn, parallelism: Parallelism) -> int:
-        """Choose the engine and the size of a batch, on a sample of the documents."""
-        sample = texts.sample()
+    def _choose_batch_size(self, sample: list[str], mean_bytes: float) -> int:
+        """Documents of a batch; the sample makes the engines known, too."""
         tokens = self._encoder.encode(sample)
-        size = choose_batch_size(self.config.batch_size, texts.mean_bytes, tokens, self._rule)
-        logger.info(parallelism.describe(size))
-        return size
+        return choose_batch_size(self.config.batch_size, mean_bytes, tokens, self._rule)
 
     def _write_rows(
         self,
@@ -258,16 +231,20 @@ class CausalLMTokenizer:
 
     def _columns(self, column: str, texts: list[str]) -> Columns:
         """What `_tokenize_function` makes of texts, in parts where there are workers."""
-        if self._pool is None or not self._has_own_function:
+        pool = self._workers.pool
+        if pool is None or not self._has_own_function:
             return self._tokenize_function({column: texts})
-        parts = self._pool.map(functools.partial(_columns_of_part, column), texts)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        parts = pool.map(functools.partial(_columns_of_part, column), texts)
+        self.summary.empty += sum(num_empty for _, num_empty in parts)
+        found = [columns for columns, _ in parts]
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
     def _encode(self, texts: list[str]) -> TokenBatch:
-        if self._pool is None:
+        pool = self._workers.pool
+        if pool is None:
             tokens = self._encoder.encode(texts)
         else:
-            tokens = joined(self._pool.map(_encode_part, texts))
+            tokens = joined(pool.map(_encode_part, texts))
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
         return tokens
@@ -285,34 +262,14 @@ class CausalLMTokenizer:
         found = Parallelism(max(self._get_optimal_num_proc() or 1, 1), self._is_slow)
         if self._is_slow and not self._has_warned:
             self._has_warned = True
-            conventions.warn_of_slow_tokenizer(self._file.tokenizer)
+            warn_of_slow_tokenizer(self._file)
         return found
-
-    @contextmanager
-    def _workers(self, parallelism: Parallelism) -> Iterator[None]:
-        """Worker processes, where these encode."""
-        if not parallelism.uses_processes:
-            yield
-            return
-        self._pool = WorkerPool(self, parallelism.num_proc)
-        try:
-            yield
-        finally:
-            self._pool.close()
-            self._pool = None
-
-    def _pool_of_this_process(self, parallelism: Parallelism) -> WorkerPool | None:
-        """The pool of an iterable dataset; none in a daemon, which may have no children."""
-        if not parallelism.uses_processes or multiprocessing.current_process().daemon:
-            return None
-        if self._pool is not None and self._pool.is_of_this_process:
-            return self._pool
-        self._pool = None
-        return WorkerPool(self, parallelism.num_proc)
 
     def _identity(self, column: str) -> dict[str, Any]:
         """Everything that rows depend on, beside the dataset."""
-        own = object_fingerprint((self._tokenize_function, self)) if self._has_own_function else ""
+        own = ""
+        if self._has_own_function:
+            own = subclass_fingerprint(self, CausalLMTokenizer, OWN_ATTRIBUTES)
         return {
             "column": column,
             "tokenizer": [self._file.kind, self._file.sha256],
@@ -322,8 +279,8 @@ class CausalLMTokenizer:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs: neither processes nor the counts of this one."""
-        return {**self.__dict__, "_pool": None, "summary": Summary()}
+        """What another process needs: not the counts of this one."""
+        return {**self.__dict__, "summary": Summary()}
 
 
 def _encode_part(owner: CausalLMTokenizer, texts: list[str]) -> TokenBatch:
@@ -331,8 +288,11 @@ def _encode_part(owner: CausalLMTokenizer, texts: list[str]) -> TokenBatch:
     return owner._encoder.encode(texts)
 
 
-def _columns_of_part(column: str, owner: CausalLMTokenizer, texts: list[str]) -> Columns:
-    """In a worker: rows of a part of a batch, as a subclass makes them."""
+def _columns_of_part(
+    column: str, owner: CausalLMTokenizer, texts: list[str]
+) -> tuple[Columns, int]:
+    """In a worker: rows of a part as a subclass makes them, and its texts without tokens."""
+    owner.summary = Summary()
     columns = owner._tokenize_function({column: texts})
     owner._encoder.finish_audit()
-    return columns
+    return columns, owner.summary.empty

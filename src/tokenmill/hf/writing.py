@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +36,17 @@ def row_features() -> Features:
 class RowWriter:
     """Collects rows, and writes them in batches of at most `batch_rows` rows and 64 MiB."""
 
-    def __init__(self, file: Any, context_length: int, batch_rows: int, summary: Summary) -> None:
+    def __init__(
+        self, file: Any, path: Path, context_length: int, batch_rows: int, summary: Summary
+    ) -> None:
+        """Begin a stream in `file`; `path` is what errors name."""
         import pyarrow as pa
 
         by_size = max(MAX_WRITE_BYTES // (context_length * CELL_BYTES), 1)
+        self._path = path
         self._schema = row_features().arrow_schema
-        self._stream = pa.ipc.new_stream(file, self._schema)
+        with _storage_errors(path):
+            self._stream = pa.ipc.new_stream(file, self._schema)
         self._buffer = Rows.empty(min(batch_rows, by_size), context_length)
         self._filled = 0
         self._summary = summary
@@ -66,9 +73,14 @@ class RowWriter:
         self._summary.tokens += int(np.count_nonzero(rows.attention_mask))
 
     def close(self) -> None:
-        """Write what is left, and the end of the stream."""
+        """Write what is left, and the end of the stream.
+
+        Raises:
+            StorageError: the file system refused it.
+        """
         self._flush()
-        self._stream.close()
+        with _storage_errors(self._path):
+            self._stream.close()
 
     def _room(self, wanted: int) -> Rows:
         """Rows of the buffer that are free, at most as many as wanted."""
@@ -81,7 +93,8 @@ class RowWriter:
     def _flush(self) -> None:
         if self._filled:
             batch = record_batch(self._buffer[: self._filled], self._schema)
-            self._summary.timed("write", self._stream.write_batch, batch)
+            with _storage_errors(self._path):
+                self._summary.timed("write", self._stream.write_batch, batch)
         self._summary.rows += self._filled
         self._filled = 0
 
@@ -125,18 +138,67 @@ def whole_file(path: Path) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.incomplete")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pa.OSFile(str(unfinished), "wb") as file:
+    with _unfinished_file(path) as unfinished:
+        with _storage_errors(path):
+            file = pa.OSFile(str(unfinished), "wb")
+        try:
             yield file
-        unfinished.replace(path)
+        finally:
+            with _storage_errors(path):
+                file.close()
+        with _storage_errors(path):
+            unfinished.replace(path)
+
+
+@contextmanager
+def _unfinished_file(path: Path) -> Iterator[Path]:
+    """A new file beside `path`; those that killed runs have left for the same result are removed.
+
+    A lock ends with its process, so a file that can be locked is nobody's.
+    """
+    with _storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{glob.escape(path.name)}.*.incomplete"):
+            with contextlib.suppress(OSError), open(left, "rb") as stream:
+                if _locked(stream):
+                    left.unlink()
+        unfinished, lock = _new_file(path)
+    with lock:
+        try:
+            yield unfinished
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+
+
+def _new_file(path: Path) -> tuple[Path, IO[bytes]]:
+    """A file that nobody else removes, and its lock."""
+    while True:
+        unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.incomplete")
+        stream = open(unfinished, "xb")  # noqa: SIM115 - it is kept open, for its lock
+        try:
+            is_ours = _locked(stream)
+        except OSError:  # there are no locks here, so nobody removes anything
+            is_ours = True
+        if is_ours and unfinished.exists():  # else another run has taken it for a left one
+            return unfinished, stream
+        stream.close()
+
+
+def _locked(stream: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    """What the file system refuses, as a StorageError."""
+    try:
+        yield
     except OSError as error:
-        if isinstance(error, StorageError):
-            raise
         hint = "free some space, or name another folder with cache_dir"
         what = "the file system refused the result"
         raise StorageError(what, where=str(path), why=str(error), hint=hint) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()

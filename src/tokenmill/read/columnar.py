@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
 from tokenmill.errors import TokenmillError, UserError
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, char_spans, column_value
-from tokenmill.read.hub.remote_file import BLOCK_BYTES, RemoteFile
+from tokenmill.read.hub.access import BLOCK_BYTES
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tokenmill.read.hub.remote_file import RemoteFile
     from tokenmill.read.sources import Source
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -28,42 +29,12 @@ BATCHES_PER_DECODE = 8
 """Parquet has a price for every call, so several batches are decoded at once and then sliced."""
 
 
-def row_group_bytes(source: Source) -> list[int]:
-    """Uncompressed bytes of each row group of a Parquet file, all columns together."""
-    import pyarrow.parquet as pq
-
-    with _arrow_damage_named(source), source.open() as raw:
-        metadata = pq.read_metadata(raw)
-        return [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-
-
-def text_column_bytes(source: Source, fields: Fields) -> int:
-    """Uncompressed bytes of the text in a Parquet file."""
-    import pyarrow.parquet as pq
-
-    with _arrow_damage_named(source), source.open() as raw:
-        metadata = pq.read_metadata(raw)
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        columns = [group.column(i) for group in groups for i in range(metadata.num_columns)]
-        wanted = [column for column in columns if column.path_in_schema == fields.text]
-        return sum(column.total_uncompressed_size for column in wanted)
-
-
-def record_batch_bytes(source: Source) -> list[int]:
-    """Bytes of each record batch of an Arrow file, all columns together."""
-    import pyarrow as pa
-
-    with _arrow_damage_named(source):
-        reader = pa.ipc.open_file(source.path)
-        return [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
-
-
 def schema_of(source: Source) -> pa.Schema:
     """The schema of a Parquet or Arrow file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _arrow_damage_named(source), source.open() as raw:
+    with arrow_damage_named(source), source.open() as raw:
         if source.format == "parquet":
             return pq.read_schema(raw)
         open_arrow = pa.ipc.open_file if source.format == "arrow-file" else pa.ipc.open_stream
@@ -108,7 +79,7 @@ def iter_record_batches(
     """
     import pyarrow as pa
 
-    with contextlib.ExitStack() as opened, _arrow_damage_named(source):
+    with contextlib.ExitStack() as opened, arrow_damage_named(source):
         if raw is None and source.streamed:
             raw = opened.enter_context(source.open())
         if source.format == "parquet":
@@ -133,7 +104,7 @@ def _parquet_batches(
     fields: Fields,
     groups: range | None,
     batch_bytes: int,
-    raw: BinaryIO | RemoteFile | None,
+    raw: BinaryIO | None,
 ) -> tuple[int, Iterator[pa.RecordBatch]]:
     """The first row of some row groups, and the record batches of all their rows."""
     import pyarrow.parquet as pq
@@ -147,8 +118,8 @@ def _parquet_batches(
     _check_columns(file.schema_arrow, source, fields)
     metadata = file.metadata
     groups = range(metadata.num_row_groups) if groups is None else groups
-    if isinstance(raw, RemoteFile):
-        raw.read_ahead(column_ranges(metadata, groups, fields), block_bytes)
+    if source.streamed:
+        cast("RemoteFile", raw).read_ahead(column_ranges(metadata, groups, fields), block_bytes)
     counts = [metadata.row_group(i).num_rows for i in range(groups.stop)]
     num_bytes = sum(metadata.row_group(i).total_byte_size for i in groups)
     rows = max(sum(counts[groups.start :]) * decoded_bytes // max(num_bytes, 1), 1)
@@ -344,7 +315,8 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def _arrow_damage_named(source: Source) -> Iterator[None]:
+def arrow_damage_named(source: Source) -> Iterator[None]:
+    """Turn what Arrow says of a damaged file into a DamagedInputError that names the file."""
     import pyarrow as pa
 
     try:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tokenmill.errors import DataError, UserError
+from tokenmill.read.hub.names import is_safe_path
 
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"
@@ -41,6 +42,11 @@ def is_saved(folder: Path) -> bool:
     return one or (folder / SPLITS_NAME).is_file()
 
 
+def is_description(path: Path) -> bool:
+    """Whether a file says what a saved data set is made of, and holds no rows."""
+    return path.name in (STATE_NAME, INFO_NAME, SPLITS_NAME) and is_saved(path.parent)
+
+
 def saved_files(folder: Path) -> list[Path]:
     """The Arrow files of a saved data set, in the order of its rows.
 
@@ -50,12 +56,14 @@ def saved_files(folder: Path) -> list[Path]:
     """
     if (folder / SPLITS_NAME).is_file():
         splits = _read(folder / SPLITS_NAME, _Splits).splits
-        if len(splits) != 1:
+        if not splits:
+            raise UserError("a saved data set has no splits", where=str(folder))
+        if len(splits) > 1:
             raise UserError(
                 "a saved data set has several splits",
                 where=str(folder),
                 why=f"they are {', '.join(splits)}",
-                hint=f"name the folder of one of them: {folder / splits[0] if splits else '...'}",
+                hint=f"name the folder of one of them: {folder / splits[0]}",
             )
         folder = _member(folder, splits[0], SPLITS_NAME)
     state = _read(folder / STATE_NAME, _State)
@@ -64,15 +72,16 @@ def saved_files(folder: Path) -> list[Path]:
         hint = "save it again, after flatten_indices()"
         raise UserError("a saved data set has an index", where=str(folder), why=why, hint=hint)
     paths = [_member(folder, file.filename, STATE_NAME) for file in state.files]
-    missing = [path for path in paths if not path.is_file()]
-    if missing or not paths:
-        why = f"{STATE_NAME} names {missing[0].name if missing else 'no file at all'}"
+    if not paths:
+        raise UserError("a saved data set is empty", where=str(folder))
+    if missing := [path for path in paths if not path.is_file()]:
+        why = f"{STATE_NAME} names {missing[0].name}"
         raise UserError("a saved data set is not complete", where=str(folder), why=why)
     return paths
 
 
 def _member(folder: Path, name: str, named_in: str) -> Path:
-    if name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable():
+    if "/" in name or not is_safe_path(name):
         why = f"{named_in} names {name!r}"
         raise DataError("a saved data set leads out of its folder", where=str(folder), why=why)
     return folder / name

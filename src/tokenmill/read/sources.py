@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import re
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-import msgspec
-
-from tokenmill.errors import DataError, InputChangedError, UserError
-from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
+from tokenmill.errors import InputChangedError, UserError
+from tokenmill.read.detection import detect
+from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.names import is_hub_name
-from tokenmill.read.saved import is_saved, saved_files
+from tokenmill.read.local_files import expand, refuse_unspeakable, regular_file
 
 if TYPE_CHECKING:
-    from tokenmill.read.hub.inputs import HubAccess, HubInput
-
-RECORD_SUFFIXES = {".jsonl", ".ndjson", ".json"}
-_JSON_OBJECT_STARTS = re.compile(rb'\{\s*"')
+    from tokenmill.read.hub.file import HubFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +30,7 @@ class Source:
     num_bytes: int
     mtime_ns: int
     format: str
-    """jsonl, text, parquet, arrow-file or arrow-stream."""
+    """jsonl, text, parquet, arrow-file or arrow-stream; "auto" before anybody has looked."""
     compression: str
     """none, gzip, zstd, bzip2 or xz."""
     origin: str = ""
@@ -86,40 +79,114 @@ class Source:
 def find_sources(
     inputs: Sequence[str], file_format: str = "auto", hub: HubAccess | None = None
 ) -> list[Source]:
+    """All files that `inputs` name, ready to be read; those of the Hub are downloaded, unless `hub`
+    says otherwise.
+
+    Raises:
+        TokenmillError: see `list_sources` and `fetch_sources`.
+    """
+    hub = hub or HubAccess()
+    return fetch_sources(list_sources(inputs, file_format, hub), file_format, hub)
+
+
+def list_sources(inputs: Sequence[str], file_format: str, hub: HubAccess) -> list[Source]:
     """All files that `inputs` (files, folders, globs, names on the Hub) name, in argument order,
-    folders sorted.
+    folders sorted. Of the Hub's files nothing is fetched yet.
 
     Raises:
         UserError: nothing matches, a file is named twice, is not a regular file, is of a kind
             that cannot be read, or files of different kinds are mixed without `file_format`.
     """
-    names = [name for name in inputs if is_hub_name(name)]
-    on_hub: dict[str, list[HubInput]] = {}
-    if names:
-        from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
+    paths = {name: list(expand(name)) for name in inputs if not is_hub_name(name)}
+    found = _local_sources(paths, file_format)
+    if names := [name for name in inputs if is_hub_name(name)]:
+        _in_order(list(paths), found)  # what can be refused at once is not asked for
+        from tokenmill.read.hub.inputs import find_files
 
-        on_hub = find_hub_inputs(names, hub or HubAccess())
-    found = [entry for name in inputs for entry in on_hub.get(name) or _expand(name)]
-    if not found:
+        for name, files in find_files(names, hub).items():
+            found[name] = [hub_source(0, file, file_format) for file in files]
+    sources = _in_order(inputs, found)
+    if not sources:
         raise UserError("no input files", why=f"nothing is below {', '.join(map(str, inputs))}")
-    paths = [entry for entry in found if isinstance(entry, Path)]
-    _refuse_unspeakable([path.resolve() for path in paths])
-    common = os.path.commonpath([path.resolve().parent for path in paths]) if paths else ""
-    sources = [
-        _local_source(index, entry, Path(common), file_format)
-        if isinstance(entry, Path)
-        else hub_source(index, entry, file_format)
-        for index, entry in enumerate(found)
-    ]
-    _refuse_repeated(sources)
-    _refuse_mixture(sources)
     return sources
 
 
-def _local_source(index: int, path: Path, common: Path, file_format: str) -> Source:
-    status, real = _regular_file(path), path.resolve()
+def fetch_sources(sources: Sequence[Source], file_format: str, hub: HubAccess) -> list[Source]:
+    """The same sources, those of the Hub as they are to be read: from the cache, or where they are.
+
+    Raises:
+        UserError: a file is of a kind that cannot be read, or not in this way.
+        TokenmillError: a file cannot be fetched.
+    """
+    if not any(source.streamed for source in sources):
+        return list(sources)
+    if hub.mode == "stream":
+        _refuse_other_streams(sources)
+    from tokenmill.read.hub.selection import suffix_of
+
+    looked_at: dict[str, Source] = {}
+
+    def ready(source: Source) -> Source:
+        if not source.origin or (source.streamed and source.format == "parquet"):
+            return source
+        if not source.streamed:
+            return _detected(source, source.path.name, file_format)
+        suffix = suffix_of(source.name)  # as the first one that has it: to look takes a request
+        if suffix not in looked_at:
+            looked_at[suffix] = _detected(source, source.path.name, file_format)
+        first = looked_at[suffix]
+        return replace(source, format=first.format, compression=first.compression)
+
+    fetched = list(map(ready, place_sources(sources, hub)))
+    _refuse_mixture(fetched)
+    return fetched
+
+
+def place_sources(sources: Sequence[Source], hub: HubAccess) -> list[Source]:
+    """The same sources, those of the Hub where they are kept, if they are; downloaded, if they are
+    to be.
+
+    Raises:
+        TokenmillError: a file cannot be fetched.
+    """
+    from tokenmill.read.hub.file import recorded_file
+    from tokenmill.read.hub.inputs import locate
+
+    distant = [source for source in sources if source.streamed]
+    files = [recorded_file(source.origin, source.num_bytes, source.etag) for source in distant]
+    indices = [source.index for source in distant]
+    paths = dict(zip(indices, locate(files, hub), strict=True))
+    return [
+        kept_source(source, path) if (path := paths.get(source.index)) else source
+        for source in sources
+    ]
+
+
+def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> list[Source]:
+    """The sources of all inputs, numbered; none twice, and none of the local ones of two kinds."""
+    all_found = (source for name in inputs for source in found[name])
+    sources = [replace(source, index=index) for index, source in enumerate(all_found)]
+    _refuse_repeated(sources)
+    _refuse_mixture([source for source in sources if not source.streamed])
+    return sources
+
+
+def _local_sources(
+    paths: Mapping[str, Sequence[Path]], file_format: str
+) -> dict[str, list[Source]]:
+    every = [path.resolve() for found in paths.values() for path in found]
+    refuse_unspeakable(every)
+    common = Path(os.path.commonpath([path.parent for path in every]) if every else "")
+    return {
+        name: [_local_source(path, common, file_format) for path in found]
+        for name, found in paths.items()
+    }
+
+
+def _local_source(path: Path, common: Path, file_format: str) -> Source:
+    status, real = regular_file(path), path.resolve()
     source = Source(
-        index=index,
+        index=0,
         name=real.relative_to(common).as_posix(),
         path=real,
         num_bytes=status.st_size,
@@ -127,30 +194,47 @@ def _local_source(index: int, path: Path, common: Path, file_format: str) -> Sou
         format=file_format,
         compression="none",
     )
-    return _detected(source, path.name)
+    return _detected(source, path.name, file_format)
 
 
-def hub_source(index: int, found: HubInput, file_format: str) -> Source:
-    """The source for a file of the Hub. Its name does not depend on what else is read, nor its
-    place on where it is kept.
-    """
-    file = found.file
-    status = _regular_file(found.path) if found.path else None
-    source = Source(
+def hub_source(index: int, file: HubFile, file_format: str) -> Source:
+    """A file of the Hub, to be read there. Its name does not depend on what else is read."""
+    return Source(
         index=index,
         name=f"{file.repo}/{file.path}",
-        path=found.path or Path(file.repo, file.path),
+        path=Path(file.repo, file.path),
         num_bytes=file.num_bytes,
-        mtime_ns=status.st_mtime_ns if status else 0,
-        format=file_format,
+        mtime_ns=0,
+        format="parquet" if file.path.endswith(".parquet") else file_format,
         compression="none",
         origin=file.origin,
         etag=file.etag,
-        streamed=found.path is None,
+        streamed=True,
     )
-    if source.streamed and file.path.endswith(".parquet"):
-        return replace(source, format="parquet")  # not asked for: a request for every file
-    return _detected(source, file.path.rpartition("/")[2])
+
+
+def kept_source(source: Source, path: Path) -> Source:
+    """A file of the Hub where it is kept."""
+    status = regular_file(path)
+    return replace(source, path=path, mtime_ns=status.st_mtime_ns, streamed=False)
+
+
+def _detected(source: Source, name: str, file_format: str) -> Source:
+    with source.open() as file:
+        found, compression = detect(file, source.where, name, file_format)
+    return replace(source, format=found, compression=compression)
+
+
+def _refuse_other_streams(sources: Sequence[Source]) -> None:
+    for source in sources:
+        if source.streamed and source.format != "parquet":
+            raise UserError(
+                "an input cannot be streamed",
+                where=source.where,
+                why="only of Parquet files parts can be read; its name does not end in .parquet",
+                hint="leave out --streaming: the files are downloaded once, and kept; or say "
+                "--format parquet if that is what they are",
+            )
 
 
 def _refuse_repeated(sources: Sequence[Source]) -> None:
@@ -160,113 +244,6 @@ def _refuse_repeated(sources: Sequence[Source]) -> None:
             why = "its documents would be written twice"
             hint = "name each file once; folders and globs may not overlap"
             raise UserError("an input is named twice", where=repeated[0], why=why, hint=hint)
-
-
-def _expand(name: str) -> Iterator[Path]:
-    path = Path(name)
-    if path.is_dir():
-        for folder, folders, files in os.walk(path, onerror=_refuse_folder):
-            if is_saved(Path(folder)):
-                folders.clear()
-                yield from saved_files(Path(folder))
-                continue
-            folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
-            yield from (Path(folder) / file for file in sorted(files) if not file.startswith("."))
-    elif os.path.lexists(path):
-        yield path
-    else:
-        matches = sorted(glob.glob(name, recursive=True))
-        if not matches:
-            raise UserError(
-                "an input does not exist", where=name, hint="check the spelling of the path or glob"
-            )
-        for match in matches:
-            yield from _expand(match)
-
-
-def _refuse_folder(error: OSError) -> None:
-    """A folder that cannot be listed may hold inputs, so it is not passed over."""
-    where = str(error.filename)
-    raise UserError("a folder cannot be read", where=where, why=str(error)) from error
-
-
-def _refuse_unspeakable(paths: Sequence[Path]) -> None:
-    """Manifests are UTF-8 and name every source."""
-    for path in paths:
-        try:
-            str(path).encode()
-        except UnicodeEncodeError as error:
-            why, hint = "its name is not UTF-8", "rename it"
-            raise UserError(
-                "an input cannot be named", where=ascii(path), why=why, hint=hint
-            ) from error
-
-
-def _regular_file(path: Path) -> os.stat_result:
-    try:
-        status = path.stat()
-        with open(path, "rb") if stat.S_ISREG(status.st_mode) else open(os.devnull):
-            pass
-    except OSError as error:
-        raise UserError("an input cannot be read", where=str(path), why=str(error)) from error
-    if not stat.S_ISREG(status.st_mode):
-        why = "it is a device, a pipe or a socket"
-        raise UserError("an input is not a regular file", where=str(path), why=why)
-    return status
-
-
-def _detected(source: Source, name: str) -> Source:
-    """A source with format and compression, from its first bytes and then from its name."""
-    with source.open() as file:
-        head = file.read(SNIFF_BYTES)
-    if head.startswith(b"PAR1"):
-        return replace(source, format="parquet")
-    if head.startswith(b"ARROW1\x00\x00"):
-        return replace(source, format="arrow-file")
-    if head.startswith(b"\xff\xff\xff\xff") and len(head) >= 8:
-        return replace(source, format="arrow-stream")
-    source = replace(source, compression=compression_of(head))
-    if source.compression != "none":
-        name = Path(name).stem if len(Path(name).suffixes) > 1 else name
-        try:
-            with (
-                source.open() as raw,
-                decompressed(raw, source.where, source.compression) as stream,
-            ):
-                head = stream.read(SNIFF_BYTES)
-        except DataError:
-            head = b""  # the unit that reads the file reports the damage
-    if source.format != "auto":
-        return source
-    return replace(source, format=_detect_text(source.where, Path(name), head))
-
-
-def _detect_text(where: str, name: Path, head: bytes) -> str:
-    suffix = name.suffix.lower()
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        hint = f"convert it first: iconv -f UTF-16 -t UTF-8 {name}"
-        raise UserError("an input is UTF-16, not UTF-8", where=where, hint=hint)
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start.startswith(b"[") and suffix == ".json":
-        why = "it is one JSON array, not one JSON object a line"
-        hint = f"convert it first: jq -c '.[]' {name} > {name.stem}.jsonl"
-        raise UserError("an input is not JSON Lines", where=where, why=why, hint=hint)
-    line, newline, _ = start.partition(b"\n")
-    whole = newline or len(head) < SNIFF_BYTES
-    is_object = _is_json_object(line) if whole else _JSON_OBJECT_STARTS.match(line)
-    if suffix in RECORD_SUFFIXES or is_object:
-        return "jsonl"
-    if b"\x00" in head and suffix != ".txt":
-        why = "it is neither text nor JSON Lines, Parquet or Arrow"
-        raise UserError("an input is of an unknown kind", where=where, why=why)
-    return "text"
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
 
 
 def _refuse_mixture(sources: Sequence[Source]) -> None:

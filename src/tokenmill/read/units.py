@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from tokenmill.errors import DamagedInputError
 from tokenmill.read.blocks import overlaps_itself
-from tokenmill.read.columnar import record_batch_bytes, row_group_bytes
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
+from tokenmill.read.table_sizes import record_batch_bytes, row_group_bytes
 
 MIN_UNIT_BYTES = 32 << 20
 MAX_UNIT_BYTES = 512 << 20

@@ -12,16 +12,16 @@ import numpy as np
 from tokenmill.encode.engine import Reference
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.read.documents import Reader
-from tokenmill.read.hub.client import recorded_file
-from tokenmill.read.hub.inputs import HubAccess, HubInput, locate
-from tokenmill.read.sources import Source, hub_source
+from tokenmill.read.hub.access import HubAccess
+from tokenmill.read.hub.file import recorded_file
+from tokenmill.read.sources import Source, hub_source, kept_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import Run
+from tokenmill.store.manifest import Run, SourceEntry
 
 BATCH_BYTES = 1 << 20
 
@@ -60,38 +60,20 @@ def compare_with_sources(
 
 
 def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
-    """The sources of a dataset, where the build read them; files of the Hub at their commits."""
-    sources = []
+    """The sources of a dataset, where the build read them; files of the Hub at their commits.
+
+    Raises:
+        VerificationError: manifest and run.json name other inputs.
+        UserError: a source is no longer where it was, or has another size.
+    """
     run = stored_run(dataset)
-    on_hub = iter(_hub_inputs(dataset, run, advance))
-    for index, (entry, name) in enumerate(zip(dataset.manifest.sources, run.inputs, strict=True)):
-        if entry.origin is not msgspec.UNSET:
-            source = hub_source(index, next(on_hub), entry.format)
-            sources.append(replace(source, format=entry.format, compression=entry.compression))
-            continue
-        path = Path(name)
-        status = path.stat() if path.is_file() else None
-        if status is None or status.st_size != entry.bytes:
-            raise UserError(
-                "a source is no longer what the dataset was built from",
-                where=name,
-                why="it is gone"
-                if status is None
-                else f"{status.st_size} bytes, not {entry.bytes}",
-                hint="bring the file back, or verify without --against-sources",
-            )
-        sources.append(
-            Source(
-                index,
-                entry.name,
-                path,
-                entry.bytes,
-                status.st_mtime_ns,
-                entry.format,
-                entry.compression,
-            )
-        )
-    return sources
+    etags = _etags(dataset, run)
+    sources = []
+    for index, entry in enumerate(dataset.manifest.sources):
+        find = _local_source if entry.origin is msgspec.UNSET else _hub_source
+        source = find(index, entry, Path(run.inputs[index]), etags[index])
+        sources.append(replace(source, format=entry.format, compression=entry.compression))
+    return _placed(dataset, sources, advance)
 
 
 class _InputIdentity(msgspec.Struct):
@@ -102,33 +84,62 @@ class _Identity(msgspec.Struct):
     inputs: list[_InputIdentity]
 
 
-def _hub_inputs(dataset: Dataset, run: Run, advance: Advance) -> list[HubInput]:
-    """The sources that came from the Hub, downloaded again where they are not where they were.
-
-    They go to the library's own cache: a dataset that was made elsewhere names no folder to write.
-    """
+def _etags(dataset: Dataset, run: Run) -> list[str]:
+    """The digests by which the inputs are known on the Hub, "" for all others."""
+    where = str(dataset.folder)
     try:
         identity = msgspec.convert(run.identity, _Identity)
     except msgspec.ValidationError as error:
-        where = str(dataset.folder)
         raise VerificationError("run.json names no inputs", where=where, why=str(error)) from error
-    found, lost = [], []
-    for entry, name, known in zip(
-        dataset.manifest.sources, run.inputs, identity.inputs, strict=True
-    ):
-        if entry.origin is msgspec.UNSET:
-            continue
-        file, path = recorded_file(entry.origin, entry.bytes, known.etag), Path(name)
-        kept = path.is_file() and path.stat().st_size == entry.bytes
-        found.append(HubInput(file, path if kept else None))
-        lost += [] if kept else [file]
+    counts = [len(dataset.manifest.sources), len(run.inputs), len(identity.inputs)]
+    if len(set(counts)) > 1:
+        why = f"the manifest names {counts[0]} sources; it names {counts[1]} and {counts[2]}"
+        raise VerificationError("run.json names other inputs", where=where, why=why)
+    return [known.etag for known in identity.inputs]
+
+
+def _local_source(index: int, entry: SourceEntry, path: Path, _: str) -> Source:
+    status = path.stat() if path.is_file() else None
+    if status is None or status.st_size != entry.bytes:
+        why = "it is gone" if status is None else f"{status.st_size} bytes, not {entry.bytes}"
+        raise UserError(
+            "a source is no longer what the dataset was built from",
+            where=str(path),
+            why=why,
+            hint="bring the file back, or verify without --against-sources",
+        )
+    return Source(
+        index=index,
+        name=entry.name,
+        path=path,
+        num_bytes=entry.bytes,
+        mtime_ns=status.st_mtime_ns,
+        format=entry.format,
+        compression=entry.compression,
+    )
+
+
+def _hub_source(index: int, entry: SourceEntry, path: Path, etag: str) -> Source:
+    """A file of the Hub, where it was kept if it still is there."""
+    source = hub_source(index, recorded_file(str(entry.origin), entry.bytes, etag), entry.format)
+    kept = path.is_file() and path.stat().st_size == entry.bytes
+    return kept_source(source, path) if kept else source
+
+
+def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[Source]:
+    """The same sources; what the Hub has and this machine has not is downloaded, or streamed.
+
+    Downloads go to the library's own cache: a dataset that was made elsewhere names no folder to
+    write.
+    """
+    if not any(source.streamed for source in sources):
+        return sources
     streamed = dataset.manifest.policies["read"].get("streaming", False)
-    access = HubAccess(
+    hub = HubAccess(
         "stream" if streamed else "download",
         listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
     )
-    again = iter(locate(lost, access) if lost else [])
-    return [each if each.path else next(again) for each in found]
+    return place_sources(sources, hub)
 
 
 class _Comparison:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.selection import load_engine
 from tokenmill.errors import DataError, EngineError, UserError
-from tokenmill.read.columnar import text_column_bytes
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
-from tokenmill.read.documents import Reader
+from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.inputs import HubAccess
+from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.sources import Source
+from tokenmill.read.table_sizes import text_column_bytes
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
-from tokenmill.run.preparation import Preparation, prepare
+from tokenmill.run.preparation import Preparation, prepare, resolve
 from tokenmill.run.recipe import Recipe
 from tokenmill.store.layout import token_dtype
 
@@ -58,7 +58,8 @@ def estimate(recipe: Recipe, tokenizer: object = None) -> Estimate:
     Raises:
         UserError: the recipe cannot be carried out, as a build would say.
     """
-    prepared = prepare(recipe, tokenizer, HubAccess("sample", recipe.resources.cache_dir))
+    hub = HubAccess("sample", recipe.resources.cache_dir)
+    prepared = prepare(resolve(recipe, tokenizer, hub), hub)
     resources = prepared.resources
     started = time.perf_counter()
     batches = list(sample_batches(prepared))
@@ -163,14 +164,17 @@ def _decompressed_sizes(sources: Sequence[Source], fields: Fields) -> list[int]:
 
 def _decompressed_bytes(source: Source, fields: Fields) -> int:
     """Size of a source in records: known for plain files, else from how its start decompresses."""
+    if source.format in COLUMNAR_FORMATS:
+        return _text_bytes(source, fields)
     if source.compression == "none":
-        return _text_bytes(source, fields) if source.format == "parquet" else source.num_bytes
+        return source.num_bytes
+    num_bytes = SAMPLE_BYTES if source.streamed else 4 * SAMPLE_BYTES
     try:
         with (
             source.open() as raw,
             decompressed(raw, source.where, source.compression) as stream,
         ):
-            size = len(read_exactly(stream, 4 * SAMPLE_BYTES))
+            size = len(read_exactly(stream, num_bytes))
             consumed = min(raw.tell(), source.num_bytes)
     except DataError:
         return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
@@ -178,7 +182,7 @@ def _decompressed_bytes(source: Source, fields: Fields) -> int:
 
 
 def _text_bytes(source: Source, fields: Fields) -> int:
-    """What the text of a Parquet file becomes, whatever else is in the file."""
+    """What the text of a Parquet or Arrow file becomes, whatever else is in the file."""
     try:
         return text_column_bytes(source, fields)
     except DataError:

@@ -16,21 +16,23 @@ from tokenmill.encode.calibration import Exam, adversarial_texts
 from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
-from tokenmill.read.hub.download import DownloadListener
+from tokenmill.read.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.fleet import Fleet
 from tokenmill.run.limits import crossing, receipts_in_order
 from tokenmill.run.local import run_tasks
-from tokenmill.run.preparation import Preparation, hub_access, identity_of, prepare, versions
-from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
-from tokenmill.run.publish import (
-    describe_sources,
-    number_shards,
-    recall_shards,
-    store_tokenizer,
-    sweep,
+from tokenmill.run.preparation import (
+    Preparation,
+    Resolution,
+    hub_access,
+    identity_of,
+    prepare,
+    resolve,
+    versions,
 )
-from tokenmill.run.receipts import Receipt, judge_rejected, read_receipts, read_stream_ends
+from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
+from tokenmill.run.publish import number_and_describe, recall_shards, store_tokenizer, sweep
+from tokenmill.run.receipts import Receipt, read_receipts, read_stream_ends
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import choose_resources
 from tokenmill.run.session import CalibrationVetoError, Session
@@ -46,16 +48,7 @@ from tokenmill.run.workspace import (
 )
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import (
-    MANIFEST_NAME,
-    RUN_NAME,
-    Counts,
-    Manifest,
-    Run,
-    TokenizerEntry,
-    dataset_id,
-    write_manifest,
-)
+from tokenmill.store.manifest import RUN_NAME, Run, write_manifest
 
 if TYPE_CHECKING:
     from tokenmill.run.packing import PlanReport
@@ -113,24 +106,38 @@ def _build_dataset(
 ) -> BuildReport:
     workspace = Workspace(Path(recipe.out))
     check_output(workspace.out)
+    hub = hub_access(recipe, events.on_download)
     with Fleet(choose_resources(recipe.resources)) as fleet:
-        prepared = prepare(recipe, tokenizer, hub_access(recipe, events.on_download))
+        resolution = resolve(recipe, tokenizer, hub)
+        if not overwrite and (finished := _found_before(workspace, resolution)):
+            return finished
+        prepared = prepare(resolution, hub)
         with locked(workspace):
             if overwrite:
                 workspace.remove_dataset()
-            if (workspace.out / MANIFEST_NAME).is_file():
-                return _already_complete(workspace, prepared)
+            if workspace.is_complete:  # by another process, in the meantime
+                return _already_complete(workspace, resolution)
             if not workspace.state.is_file():
                 workspace.remove_dataset()  # what an interrupted --overwrite has left
             events.on_prepared(prepared)
             return _Build(workspace, prepared, events, fleet).run()
 
 
-def _already_complete(workspace: Workspace, prepared: Preparation) -> BuildReport:
+def _found_before(workspace: Workspace, resolution: Resolution) -> BuildReport | None:
+    """The dataset, where it is complete; what was begun otherwise is refused before a download."""
+    if workspace.is_complete or workspace.state.is_file():
+        with locked(workspace):
+            if workspace.is_complete:
+                return _already_complete(workspace, resolution)
+            agree_on_start(workspace, identity_of(resolution), resolution.recipe.inputs)
+    return None
+
+
+def _already_complete(workspace: Workspace, resolution: Resolution) -> BuildReport:
     dataset = Dataset(workspace.out)
     run = read_sealed(workspace.out / RUN_NAME, Run)
     try:
-        require_same(run.identity, identity_of(prepared), workspace.out)
+        require_same(run.identity, identity_of(resolution), workspace.out)
     except UserError as error:
         raise OutputConflictError(
             "the output folder holds another dataset",
@@ -160,7 +167,8 @@ class _Build:
         """Every stage by its name, and nothing else."""
         self.workspace.create()
         recall_shards(self.workspace)
-        self.state = agree_on_start(self.workspace, identity_of(self.prepared))
+        identity = identity_of(self.prepared)
+        self.state = agree_on_start(self.workspace, identity, self.prepared.recipe.inputs)
         self.quarantined = {
             int(source): why for source, why in self.state.get("quarantined", {}).items()
         }
@@ -350,46 +358,15 @@ class _Build:
     def _publish(
         self, receipts: list[Receipt], board: ProgressBoard, engine: str, fingerprint: str
     ) -> BuildReport:
-        prepared, workspace = self.prepared, self.workspace
-        sources = describe_sources(prepared.sources, receipts, self.quarantined)
-        totals = Counts()
-        for source in sources:
-            totals.add(source.counts)
-        judge_rejected(totals, prepared.recipe.limits.max_bad)
-        if not totals.documents:
-            raise DataError("there is nothing to write", why="no input holds a document with text")
-        tokenizer = TokenizerEntry(
-            kind=prepared.file.kind,
-            encoding=prepared.file.encoding,
-            sha256=prepared.file.sha256,
-            fingerprint=fingerprint,
-            reference=prepared.reference.name,
-            largest_id=prepared.reference.largest_id,
-            prefix_ids=list(prepared.boundary.prefix),
-            eos_id=prepared.boundary.eos_id,
-            pad_id=prepared.boundary.pad_id,
-            files=store_tokenizer(workspace.out / "tokenizer", prepared.file),
+        manifest = number_and_describe(
+            self.workspace, self.prepared, receipts, self.quarantined, fingerprint
         )
-        shards, rejected = number_shards(workspace, receipts)
-        policies = prepared.recipe.policies
         run = self._describe_run(receipts, board, engine)
-        write_sealed(workspace.out / RUN_NAME, run)
-        write_manifest(
-            workspace.out,
-            Manifest(
-                dataset_id=dataset_id(shards, tokenizer, policies),
-                token_dtype=prepared.dtype_name,
-                tokenizer=tokenizer,
-                policies=policies,
-                totals=totals,
-                sources=sources,
-                shards=shards,
-                rejected=rejected,
-            ),
-        )
-        sweep(workspace)
+        write_sealed(self.workspace.out / RUN_NAME, run)
+        write_manifest(self.workspace.out, manifest)
+        sweep(self.workspace)
         board.refresh(force=True)
-        return BuildReport(Dataset(workspace.out), run, board.snapshot())
+        return BuildReport(Dataset(self.workspace.out), run, board.snapshot())
 
     def _describe_run(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> Run:
         wall = time.monotonic() - self.started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -68,22 +69,26 @@ class Fleet:
         """A worker that has not been told anything yet."""
         return self._waiting.pop() if self._waiting else self._spawn()
 
-    def dismiss(self, process: Process) -> None:
-        """End a worker."""
-        process.popen.kill()
-        process.popen.wait()
+    def dismiss(self, process: Process) -> int:
+        """End a worker and the processes that it has started; returns its exit code."""
+        if process.popen.returncode is None:  # else its number may be that of another process
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, of the dead
+                os.killpg(process.popen.pid, signal.SIGKILL)
+        code = process.popen.wait()
         for stream in (process.popen.stdin, process.popen.stdout):
             with contextlib.suppress(BrokenPipeError):
                 if stream:
                     stream.close()
+        return code
 
     def _spawn(self) -> Process:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "tokenmill.run.worker"],
+            # -P: no module is looked for in the folder where the command happens to be run.
+            [sys.executable, "-P", "-m", "tokenmill.run.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is for the main process
+            start_new_session=True,  # Ctrl-C is for the main process; and all of it ends at once
         )
         process = Process(popen)
         self._processes.append(process)

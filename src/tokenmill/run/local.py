@@ -282,9 +282,8 @@ class _Crew:
         """A worker has died: its units run again elsewhere, once."""
         if process not in self._processes:
             return  # dismissed, because its memory had grown
-        code = process.popen.wait()
         self._processes.remove(process)
-        self._fleet.dismiss(process)
+        code = self._fleet.dismiss(process)
         tally = self._session.board.forget_worker(process.popen.pid)
         for task in process.committing.values():
             task.crashes += 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,14 +14,13 @@ from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_to
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import Candidates, load_reference, rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
-from tokenmill.errors import DataError, UserError
+from tokenmill.errors import DataError, InputChangedError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.download import DownloadListener
-from tokenmill.read.hub.inputs import HubAccess, find_hub_inputs
-from tokenmill.read.hub.names import is_hub_name, parse_hub_name
+from tokenmill.read.hub.access import DownloadListener, HubAccess
+from tokenmill.read.hub.names import parse_hub_name
 from tokenmill.read.preview import PREVIEW_BYTES, check_fields
-from tokenmill.read.sources import Source, find_sources, hub_source
+from tokenmill.read.sources import Source, fetch_sources, list_sources
 from tokenmill.read.units import (
     Extent,
     Stream,
@@ -35,24 +35,20 @@ from tokenmill.store.layout import token_dtype
 
 MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000
+SMALL_DOWNLOAD_BYTES = 8 << 20
+"""What is fetched at once, without a look at its first file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
-    """A recipe, resolved."""
+class Resolution:
+    """A recipe, resolved as far as it can be before anything is downloaded."""
 
     recipe: Recipe
-    resources: Resources
     sources: list[Source]
-    items: list[Unit | Stream]
     file: TokenizerFile
     reference: Reference
     candidates: Candidates
     boundary: BoundaryTokens
-    sample: list[str]
-    """Real documents for calibration."""
-    tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
 
     @property
     def dtype_name(self) -> str:
@@ -64,51 +60,71 @@ class Preparation:
         """Bytes of all inputs on disk."""
         return sum(source.num_bytes for source in self.sources)
 
+
+@dataclass(frozen=True, slots=True)
+class Preparation(Resolution):
+    """A recipe, resolved, and its sources ready to be read."""
+
+    resources: Resources
+    items: list[Unit | Stream]
+    sample: list[str]
+    """Real documents for calibration."""
+    tokenizer_source: str
+    """What makes a Python tokenizer in a worker process; "" for all others."""
+
     @property
     def batch_bytes(self) -> int:
         """Record bytes read, parsed and encoded at a time."""
         return PYTHON_BATCH_BYTES if self.file.kind == "python" else self.resources.batch_bytes
 
 
-def prepare(recipe: Recipe, tokenizer: object = None, hub: HubAccess | None = None) -> Preparation:
-    """Resolve a recipe; downloads what is to be downloaded, reads the first records of the inputs,
-    writes nothing else.
+def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
+    """Load the tokenizer and find the sources; nothing is downloaded, nothing written.
 
-    `tokenizer` is an object to encode with, which the recipe can only name. `hub` says how files of
-    the Hub are read, in place of the recipe.
+    `tokenizer` is an object to encode with, or None where the recipe names it. `hub` says how files
+    of the Hub are read.
 
     Raises:
-        UserError: something in it cannot be carried out.
+        UserError: something in the recipe cannot be carried out.
     """
-    fields = recipe.read.fields
     named = recipe.tokenizer if tokenizer is None else tokenizer
     file = load_tokenizer_file(named, recipe.encode.encoding)
     control = recipe.encode.special_tokens == "control"
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     candidates = rank_engines(file, control, recipe.encode.engine)
-    if fields.no_loss is not None:
+    if recipe.read.no_loss is not None:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
-    access = hub or hub_access(recipe)
-    if access.mode == "download":
-        _check_first_files(recipe)
-    sources = find_sources(recipe.inputs, recipe.read.format, access)
+    sources = list_sources(recipe.inputs, recipe.read.format, hub)
     _refuse_output_inside(sources, Path(recipe.out))
-    if recipe.read.streaming:
-        _refuse_other_streams(sources)
+    return Resolution(recipe, sources, file, reference, candidates, boundary)
+
+
+def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
+    """Download what is to be downloaded, and read the first records of the inputs.
+
+    Raises:
+        UserError: something in the recipe cannot be carried out.
+        TokenmillError: a file of the Hub cannot be fetched.
+    """
+    recipe, file = resolution.recipe, resolution.file
+    fields = recipe.read.fields
+    if hub.mode == "download":
+        _look_at_first(resolution.sources, recipe, hub)
+    sources = fetch_sources(resolution.sources, recipe.read.format, hub)
+    _refuse_output_inside(sources, Path(recipe.out))
     check_fields(sources, fields)
     resources = choose_resources(recipe.resources)
+    unit_bytes = choose_unit_bytes(sources, slow=file.kind == "python")
     return Preparation(
         recipe=recipe,
-        resources=resources,
         sources=sources,
-        items=list(
-            cut_units(sources, fields, choose_unit_bytes(sources, slow=file.kind == "python"))
-        ),
         file=file,
-        reference=reference,
-        candidates=candidates,
-        boundary=boundary,
+        reference=resolution.reference,
+        candidates=resolution.candidates,
+        boundary=resolution.boundary,
+        resources=resources,
+        items=list(cut_units(sources, fields, unit_bytes)),
         sample=sample_texts(sources, fields),
         tokenizer_source=_source_for_workers(file, resources.num_workers),
     )
@@ -122,34 +138,25 @@ def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
     return file.source or pickled_source(file.tokenizer)
 
 
-def hub_access(recipe: Recipe, listener: DownloadListener = lambda progress: None) -> HubAccess:
+def hub_access(recipe: Recipe, listener: DownloadListener) -> HubAccess:
     """How a build reads files of the Hub."""
     mode: Literal["stream", "download"] = "stream" if recipe.read.streaming else "download"
     return HubAccess(mode, recipe.resources.cache_dir, listener)
 
 
-def _check_first_files(recipe: Recipe) -> None:
+def _look_at_first(sources: Sequence[Source], recipe: Recipe, hub: HubAccess) -> None:
     """Raise a UserError where a text is not in the first file of a data set on the Hub: that is
     seen from a part of the file, before a long download.
     """
-    names = [name for name in recipe.inputs if is_hub_name(name)]
-    if not names:
+    distant = [source for source in sources if source.streamed]
+    if sum(source.num_bytes for source in distant) <= SMALL_DOWNLOAD_BYTES:
         return
-    access = HubAccess("sample", recipe.resources.cache_dir)
-    for files in find_hub_inputs(names, access).values():
-        source = hub_source(0, files[0], recipe.read.format)
-        check_fields([source], Fields(recipe.read.text_field))
-
-
-def _refuse_other_streams(sources: Sequence[Source]) -> None:
-    for source in sources:
-        if source.streamed and source.format != "parquet":
-            raise UserError(
-                "an input cannot be streamed",
-                where=source.where,
-                why=f"only of Parquet files parts can be read; this one is {source.format}",
-                hint="leave out --streaming: the files are downloaded once, and kept",
-            )
+    by_name = {parse_hub_name(source.origin).repo: source for source in reversed(distant)}
+    with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
+        first = fetch_sources(
+            list(by_name.values()), recipe.read.format, replace(hub, mode="sample")
+        )
+        check_fields(first, Fields(recipe.read.text_field))
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
@@ -187,17 +194,17 @@ def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
         raise UserError("an input lies in the output folder", where=str(inside[0].path), why=why)
 
 
-def identity_of(prepared: Preparation) -> dict[str, Any]:
+def identity_of(resolution: Resolution) -> dict[str, Any]:
     """What a resumed build must agree with."""
     return {
-        **({"commits": commits} if (commits := _commits(prepared.sources)) else {}),
-        "inputs": [_input_identity(source) for source in prepared.sources],
-        "tokenizer": prepared.file.sha256,
-        "eos_id": prepared.boundary.eos_id,
-        "pad_id": prepared.boundary.pad_id,
-        "prefix_ids": list(prepared.boundary.prefix),
-        "policies": prepared.recipe.policies,
-        "engine": prepared.recipe.encode.engine,
+        **({"commits": commits} if (commits := _commits(resolution.sources)) else {}),
+        "inputs": [_input_identity(source) for source in resolution.sources],
+        "tokenizer": resolution.file.sha256,
+        "eos_id": resolution.boundary.eos_id,
+        "pad_id": resolution.boundary.pad_id,
+        "prefix_ids": list(resolution.boundary.prefix),
+        "policies": resolution.recipe.policies,
+        "engine": resolution.recipe.encode.engine,
         "versions": versions(),
     }
 

@@ -13,13 +13,22 @@ import msgspec
 import xxhash
 
 from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES, TokenizerFile
-from tokenmill.errors import InternalError
+from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
-from tokenmill.run.receipts import Receipt
+from tokenmill.run.preparation import Preparation
+from tokenmill.run.receipts import Receipt, judge_rejected
 from tokenmill.run.workspace import Workspace
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.files import fsync_path, storage_errors, write_atomically
-from tokenmill.store.manifest import Counts, FileEntry, ShardEntry, SourceEntry
+from tokenmill.store.manifest import (
+    Counts,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+    SourceEntry,
+    TokenizerEntry,
+    dataset_id,
+)
 
 PUBLISH_NAME = "publish.json"
 PART_FOLDERS = {
@@ -50,7 +59,56 @@ def store_tokenizer(folder: Path, file: TokenizerFile) -> list[FileEntry]:
     ]
 
 
-def number_shards(
+def number_and_describe(
+    workspace: Workspace,
+    prepared: Preparation,
+    receipts: Sequence[Receipt],
+    quarantined: Mapping[int, str],
+    fingerprint: str,
+) -> Manifest:
+    """Judge what the units did, give their files their final names, and describe the dataset.
+
+    Raises:
+        DataError: too many records were rejected, or there is no document.
+    """
+    sources = _describe_sources(prepared.sources, receipts, quarantined)
+    totals = Counts()
+    for source in sources:
+        totals.add(source.counts)
+    judge_rejected(totals, prepared.recipe.limits.max_bad)
+    if not totals.documents:
+        raise DataError("there is nothing to write", why="no input holds a document with text")
+    tokenizer = _describe_tokenizer(prepared, fingerprint, workspace.out / "tokenizer")
+    shards, rejected = _number_shards(workspace, receipts)
+    policies = prepared.recipe.policies
+    return Manifest(
+        dataset_id=dataset_id(shards, tokenizer, policies),
+        token_dtype=prepared.dtype_name,
+        tokenizer=tokenizer,
+        policies=policies,
+        totals=totals,
+        sources=sources,
+        shards=shards,
+        rejected=rejected,
+    )
+
+
+def _describe_tokenizer(prepared: Preparation, fingerprint: str, folder: Path) -> TokenizerEntry:
+    return TokenizerEntry(
+        kind=prepared.file.kind,
+        encoding=prepared.file.encoding,
+        sha256=prepared.file.sha256,
+        fingerprint=fingerprint,
+        reference=prepared.reference.name,
+        largest_id=prepared.reference.largest_id,
+        prefix_ids=list(prepared.boundary.prefix),
+        eos_id=prepared.boundary.eos_id,
+        pad_id=prepared.boundary.pad_id,
+        files=store_tokenizer(folder, prepared.file),
+    )
+
+
+def _number_shards(
     workspace: Workspace, receipts: Sequence[Receipt]
 ) -> tuple[list[ShardEntry], list[FileEntry]]:
     """Move the units' files to their final names; units without documents get no number.
@@ -108,7 +166,7 @@ def _move(old: Path, new: Path, entry: FileEntry) -> None:
         old.replace(new)
 
 
-def describe_sources(
+def _describe_sources(
     sources: Sequence[Source], receipts: Sequence[Receipt], quarantined: Mapping[int, str]
 ) -> list[SourceEntry]:
     """Books and digest of every source, over all units that read a part of it."""

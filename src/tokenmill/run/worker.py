@@ -153,7 +153,16 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())  # a library that reads must get no command
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
+    os.register_at_fork(after_in_child=lambda: _let_go(commands, out))
     Worker(commands, out).run()
+
+
+def _let_go(*pipes: BinaryIO) -> None:
+    """In a process that a tokenizer forks: the pipes must end with the worker."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for pipe in pipes:
+        os.dup2(nothing, pipe.fileno(), inheritable=False)
+    os.close(nothing)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
+from tokenmill.read.hub.names import is_hub_name, parse_hub_name
 from tokenmill.store.files import storage_errors, write_atomically
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 
@@ -62,6 +63,11 @@ class Workspace:
     def state(self) -> Path:
         """What the build was started with."""
         return self.work / "build.json"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the dataset exists."""
+        return (self.out / MANIFEST_NAME).is_file()
 
     def create(self) -> None:
         """Make the folders, and clear what an earlier attempt left half done."""
@@ -146,16 +152,19 @@ def locked(workspace: Workspace) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
-        if (workspace.out / MANIFEST_NAME).is_file():
+        if workspace.is_complete:
             with contextlib.suppress(OSError):  # kept where a user has put something there
                 workspace.lock.unlink()
                 workspace.work.rmdir()
 
 
-def agree_on_start(workspace: Workspace, identity: dict[str, Any]) -> dict[str, Any]:
+def agree_on_start(
+    workspace: Workspace, identity: dict[str, Any], inputs: Sequence[str] = ()
+) -> dict[str, Any]:
     """Store what a build starts with, or compare it with what it was started with.
 
-    Returns what was stored, which may know more (the engine that was calibrated).
+    `inputs` are the names that the user gave, for what to do about a difference. Returns what was
+    stored, which may know more (the engine that was calibrated).
 
     Raises:
         InputChangedError: they differ; the message holds the differences.
@@ -164,11 +173,13 @@ def agree_on_start(workspace: Workspace, identity: dict[str, Any]) -> dict[str, 
         store_state(workspace, identity)
         return identity
     stored: dict[str, Any] = msgspec.json.decode(workspace.state.read_bytes())
-    require_same(stored, identity, workspace.out)
+    require_same(stored, identity, workspace.out, inputs)
     return stored
 
 
-def require_same(stored: dict[str, Any], identity: dict[str, Any], out: Path) -> None:
+def require_same(
+    stored: dict[str, Any], identity: dict[str, Any], out: Path, inputs: Sequence[str] = ()
+) -> None:
     """Raise an InputChangedError with a diff where two identities differ."""
     compared = {key: stored.get(key) for key in identity}
     if differences := list(_differences(compared, identity, "")):
@@ -179,17 +190,21 @@ def require_same(stored: dict[str, Any], identity: dict[str, Any], out: Path) ->
             "the build cannot be resumed: it was started with something else",
             where=str(out),
             why="\n       ".join(shown),
-            hint=_moved_hint(stored, identity)
+            hint=_moved_hint(stored, identity, inputs)
             + "undo the change, choose another --out, or start again with --overwrite",
         )
 
 
-def _moved_hint(stored: dict[str, Any], identity: dict[str, Any]) -> str:
+def _moved_hint(stored: dict[str, Any], identity: dict[str, Any], inputs: Sequence[str]) -> str:
     """How to go on with the commits of the Hub that a build was started with."""
-    new = identity.get("commits", {})
-    old = {repo: sha for repo, sha in stored.get("commits", {}).items() if new.get(repo) != sha}
-    names = [f"hf://datasets/{repo}@{commit}" for repo, commit in old.items()]
-    return f"name the old commit, as in {', '.join(names)}; or " if names else ""
+    old, new = stored.get("commits", {}), identity.get("commits", {})
+    names = [parse_hub_name(name) for name in inputs if is_hub_name(name)]
+    pinned = [
+        str(replace(name, revision=old[name.repo]))
+        for name in names
+        if name.repo in old and old[name.repo] != new.get(name.repo)
+    ]
+    return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""
 
 
 def store_state(workspace: Workspace, state: dict[str, Any]) -> None:

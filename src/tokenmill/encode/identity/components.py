@@ -70,7 +70,14 @@ def components_of(file: TokenizerFile) -> dict[str, Any]:
     }
     try:
         return makers[file.kind](file)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         if isinstance(error, UserError):
             raise
         why = f"{type(error).__name__}: {error}"
@@ -104,7 +111,8 @@ def _scored(vocab: list[Any]) -> list[list[Any]]:
     """Pieces with scores to the nearest float32, which is what SentencePiece models hold.
 
     The library reads one double in seven with another last digit than is written, so that saving a
-    file again changes scores. It has no say in what is within reach of a float32.
+    file again changes scores. Scores that are closer than a float32 can tell are one score here;
+    where two ways to cut a text are as close as that, ids may differ all the same.
     """
     with np.errstate(over="ignore"):
         scores = np.array([float(score) for _, score in vocab]).astype(np.float32)

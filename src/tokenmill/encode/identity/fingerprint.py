@@ -1,5 +1,9 @@
 """The fingerprint of a tokenizer: equal where the same text gets the same ids from it.
 
+But for one case: Unigram scores are compared to the nearest float32, because the library's own
+saving changes their last digits. Two tokenizers whose scores differ by less may have one
+fingerprint, and give a text for which two ways to cut it are as close as that other ids.
+
 It does not depend on the engine, on the library's version, or on how the file is spelled (see
 `components.py`). Each component has a SHA-256 of its own, so that two tokenizers can be compared
 without either at hand. The number behind `tm` is the version of this definition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,18 @@ from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 CALL_CHARACTERS = 1 << 20
 """Text per call: the library keeps several hundred bytes per character alive until it returns."""
+
+
+class _Model(msgspec.Struct):
+    """What is needed of a model; the vocabulary is passed over."""
+
+    dropout: float | None = None
+    unk_token: str | None = None
+    unk_id: int | None = None
+
+
+class _File(msgspec.Struct):
+    model: _Model
 
 
 class HuggingFaceReference:
@@ -35,18 +47,20 @@ class HuggingFaceReference:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = not control_tokens
-        model = msgspec.json.decode(file.data)["model"]
-        if model.get("dropout"):
-            why = f"its dropout of {model['dropout']} makes ids random"
+        model = msgspec.json.decode(file.data, type=_File).model
+        if model.dropout:
+            why = f"its dropout of {model.dropout} makes ids random"
             hint = 'set "dropout": null in tokenizer.json'
             raise UserError("the tokenizer is random", where=file.origin, why=why, hint=hint)
         self._tokenizer = tokenizer
-        self.largest_id = max(tokenizer.get_vocab(with_added_tokens=True).values())
+        self.largest_id = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        if self.largest_id < 0:
+            raise UserError("the tokenizer has no tokens", where=file.origin)
         added = tokenizer.get_added_tokens_decoder()
         self.special_tokens = {token.content: i for i, token in added.items() if token.special}
-        unk = model.get("unk_token")
-        if unk is None and isinstance(model.get("unk_id"), int):
-            unk = tokenizer.id_to_token(model["unk_id"])
+        unk = model.unk_token
+        if unk is None and model.unk_id is not None:
+            unk = tokenizer.id_to_token(model.unk_id)
         self.unk_id = tokenizer.token_to_id(unk) if unk else None
         self.prefix, self.suffix = _surroundings(tokenizer, file.origin)
         # It adds nothing to the texts below, but would cut the spaces off the offsets.
@@ -84,7 +98,7 @@ class HuggingFaceReference:
 
 def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What the post-processor puts before and after a text that has tokens."""
-    for text in ("a", *tokenizer.get_vocab()):
+    for text in _probes(tokenizer):
         try:
             bare = tokenizer.encode(text, add_special_tokens=False).ids
         except Exception as error:  # the library raises bare Exception
@@ -96,3 +110,9 @@ def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[i
             start = next(i for i in starts if whole[i : i + len(bare)] == bare)
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()
+
+
+def _probes(tokenizer: Any) -> Iterator[str]:
+    """A letter, which most tokenizers know; where one does not, the tokens of its vocabulary."""
+    yield "a"
+    yield from tokenizer.get_vocab()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +19,10 @@ LARGEST_ID = 2**31 - 1
 """What shards can hold; the largest id of an object that tells nothing of its vocabulary."""
 ROLES = ("bos", "eos", "unk", "pad")
 MAX_SHOWN_CHARACTERS = 80
+PROBES = ("a", " a", "1", "é", "中", "あ", "한", "я", "א", "ا", "अ", "ก", "!", "\n")
+"""Texts that show what stands around a text: one of them has ids in any script that is usual."""
+MAX_TOKENS_TRIED = 1000
+"""Of the vocabulary, where none of these has."""
 
 
 class TextError(EngineError):
@@ -37,15 +43,36 @@ class TokenizerObject:
                 hint="give an object, not its class; ids are what encode must return",
             )
         self.tokenizer = tokenizer
-        self.vocabulary = _vocabulary(tokenizer)
-        self.special_tokens = _special_tokens(tokenizer)
-        self.largest_id = self._largest_id()
-        unk_id = _asked(tokenizer, "unk_token_id")
-        self.unk_id: int | None = unk_id if _is_id(unk_id) else None
         self._parameters = _parameters(tokenizer.encode)
         self._decode_options = dict.fromkeys(
             _parameters(getattr(tokenizer, "decode", None)) & {"skip_special_tokens"}, False
         )
+
+    @functools.cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Ids by token, as far as it tells."""
+        return _vocabulary(self.tokenizer)
+
+    @functools.cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """Control tokens by content."""
+        return _special_tokens(self.tokenizer)
+
+    @functools.cached_property
+    def largest_id(self) -> int:
+        """Over all that it tells; a length may leave out added tokens, or what lies in gaps."""
+        sizes = [_asked(self.tokenizer, name) for name in ("vocab_size", "n_vocab", "__len__")]
+        known = [size - 1 for size in sizes if _is_id(size) and size]
+        known += self.vocabulary.values()
+        if not known:
+            return LARGEST_ID
+        return int(min(max([*known, *self.special_tokens.values()]), LARGEST_ID))
+
+    @property
+    def unk_id(self) -> int | None:
+        """What stands for unknown parts of a text, if it names that."""
+        found = _asked(self.tokenizer, "unk_token_id")
+        return int(found) if _is_id(found) else None
 
     def options(self, control_tokens: bool) -> dict[str, Any]:
         """What `encode` is called with, beside the text: no surroundings, and the policy.
@@ -69,8 +96,9 @@ class TokenizerObject:
         Raises:
             TextError: the object's code failed, or its answer is no sequence of ids.
         """
+        largest_id = self.largest_id
         try:
-            return _checked(self.tokenizer.encode(text, **options), self.largest_id)
+            return checked_ids(self.tokenizer.encode(text, **options), largest_id)
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:
@@ -78,27 +106,45 @@ class TokenizerObject:
                 "the tokenizer failed on a text",
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}",
                 why=describe_failure(error),
-                hint="mend the tokenizer's encode, or take the text out and say --overwrite",
+                hint="mend the tokenizer's encode, or take the text out; a build then begins anew "
+                "with --overwrite",
             )
             failed.text = text
             raise failed from error
 
     def surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What `add_special_tokens` puts before and after a text; nothing where it is unknown."""
+        """What `add_special_tokens` puts before and after a text; nothing where it has no such.
+
+        Raises:
+            UserError: it cannot be told apart from the text.
+        """
         if "add_special_tokens" not in self._parameters:
             return (), ()
-        options = self.options(control_tokens=False)
-        whole_options = {**options, "add_special_tokens": True}
-        bare = self.encode("a", options).tolist()
-        whole = self.encode("a", whole_options).tolist()
+        bare, whole = self._bare_and_whole()
         for start in range(len(whole) - len(bare) + 1):
-            if whole[start : start + len(bare)] == bare:
+            if whole[start : start + len(bare)] == bare and (bare or not whole):
                 return tuple(whole[:start]), tuple(whole[start + len(bare) :])
         raise UserError(
             "what the tokenizer puts around a text is not known",
             where=class_name(self.tokenizer),
             why=f"add_special_tokens makes {whole} of {bare}",
         )
+
+    def _bare_and_whole(self) -> tuple[list[int], list[int]]:
+        """Ids without and with what stands around them, of the first text that has any."""
+        options = self.options(control_tokens=False)
+        tokens = (token for token in self.vocabulary if token not in self.special_tokens)
+        bare: list[int] = []
+        whole: list[int] = []
+        for text in itertools.chain(PROBES, itertools.islice(tokens, MAX_TOKENS_TRIED)):
+            try:
+                bare = self.encode(text, options).tolist()
+                whole = self.encode(text, {**options, "add_special_tokens": True}).tolist()
+            except TextError:
+                continue
+            if bare:
+                break
+        return bare, whole
 
     @property
     def can_decode(self) -> bool:
@@ -126,16 +172,6 @@ class TokenizerObject:
         tokens = {f"{role}_token": _asked(self.tokenizer, f"{role}_token") for role in ROLES}
         return {key: str(token) for key, token in tokens.items() if token}
 
-    def _largest_id(self) -> int:
-        """Over all that it tells; a length may leave out added tokens, or what lies in gaps."""
-        sizes = [_asked(self.tokenizer, name) for name in ("vocab_size", "n_vocab")]
-        sizes += [len(self.tokenizer)] if hasattr(self.tokenizer, "__len__") else []
-        known = [size - 1 for size in sizes if _is_id(size) and size]
-        known += self.vocabulary.values()
-        if not known:
-            return LARGEST_ID
-        return int(min(max([*known, *self.special_tokens.values()]), LARGEST_ID))
-
 
 def class_name(tokenizer: Any) -> str:
     """Module and name of an object's class."""
@@ -150,8 +186,12 @@ def describe_failure(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _checked(answer: Any, largest_id: int) -> UInt32Array:
-    """The ids of an answer: list, tuple, array, or an object or a mapping that holds them."""
+def checked_ids(answer: Any, largest_id: int) -> UInt32Array:
+    """The ids of an answer: list, tuple, array, or an object or a mapping that holds them.
+
+    Raises:
+        TypeError, ValueError: it holds no ids.
+    """
     if isinstance(answer, Mapping):
         answer = answer["input_ids"]
     answer = getattr(answer, "ids", answer)
@@ -175,12 +215,20 @@ def _checked(answer: Any, largest_id: int) -> UInt32Array:
 
 
 def _asked(tokenizer: Any, name: str) -> Any:
-    """An attribute, or what a method of that name returns; None where there is none."""
+    """An attribute, or what a method of that name returns; None where there is none.
+
+    Raises:
+        UserError: its code failed.
+    """
     try:
         value = getattr(tokenizer, name, None)
         return value() if callable(value) else value
     except (NotImplementedError, TypeError):  # of a base class; a method that wants arguments
         return None
+    except Exception as error:
+        what, why = f"the tokenizer's own {name} failed", describe_failure(error)
+        hint = "mend it, or give an object without it: encode(text) is enough"
+        raise UserError(what, where=class_name(tokenizer), why=why, hint=hint) from error
 
 
 def _is_id(value: object) -> bool:

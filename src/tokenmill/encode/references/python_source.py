@@ -148,14 +148,11 @@ def describe(asked: TokenizerObject) -> bytes:
 
     JSON: class, library's version, largest id, special tokens, and two SHA-256 digests: of its
     vocabulary, and of its answers to fixed strings ("error" where it raised).
+
+    Raises:
+        UserError: it answers none of them.
     """
-    options = asked.options(control_tokens=False)
-    answers: list[list[int] | str] = []
-    for text in adversarial_texts(asked.special_tokens)[::ANSWER_STEP]:
-        try:
-            answers.append(asked.encode(text, options).tolist())
-        except TextError:
-            answers.append("error")
+    answers = _answers(asked)
     facts = {
         "format": "tokenmill-python-tokenizer",
         "class": class_name(asked.tokenizer),
@@ -167,6 +164,23 @@ def describe(asked: TokenizerObject) -> bytes:
         "answers_sha256": _sha256(answers),
     }
     return msgspec.json.format(msgspec.json.encode(facts, order="sorted"), indent=2) + b"\n"
+
+
+def _answers(asked: TokenizerObject) -> list[list[int] | str]:
+    options = asked.options(control_tokens=False)
+    answers: list[list[int] | str] = []
+    failure: TextError | None = None
+    for text in adversarial_texts(asked.special_tokens)[::ANSWER_STEP]:
+        try:
+            answers.append(asked.encode(text, options).tolist())
+        except TextError as error:
+            answers.append("error")
+            failure = error
+    if failure and all(answer == "error" for answer in answers):
+        where, why = class_name(asked.tokenizer), failure.why
+        hint = "a tokenizer is an object with encode(text), which returns ids"
+        raise UserError("the tokenizer encodes nothing", where=where, why=why, hint=hint)
+    return answers
 
 
 def differences(stored: bytes, found: bytes) -> list[str]:

@@ -17,6 +17,10 @@ from tokenmill.errors import UserError
 from tokenmill.records import TokenBatch, UInt32Array
 
 
+class PolicyError(UserError):
+    """An object reads special tokens in a text otherwise than the policy, and has no option."""
+
+
 class PythonReference:
     """One call of `encode` for each text.
 
@@ -93,7 +97,7 @@ class PythonReference:
         return self._object.decode(ids)
 
     def _require_policy(self, control_tokens: bool) -> None:
-        """Raise a UserError where the object reads special tokens otherwise than the policy."""
+        """Raise a PolicyError where the object reads special tokens otherwise than the policy."""
         for token, token_id in self.special_tokens.items():
             try:
                 found = self._object.encode(token, self._options).tolist()
@@ -102,7 +106,7 @@ class PythonReference:
             if (found == [token_id]) != control_tokens:
                 reads = "ordinary text" if control_tokens else "a control token"
                 other = "text" if control_tokens else "control"
-                raise UserError(
+                raise PolicyError(
                     f"the tokenizer reads {token!r} in a text as {reads}",
                     where=class_name(self._object.tokenizer),
                     why="--special-tokens asks for the contrary, and its encode has no such option",

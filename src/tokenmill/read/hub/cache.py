@@ -21,8 +21,9 @@ import msgspec
 import xxhash
 
 from tokenmill.errors import StorageError
-from tokenmill.read.hub.client import HubFile
-from tokenmill.read.hub.names import HubName
+from tokenmill.read.hub.file import HubFile
+from tokenmill.read.hub.names import HubName, is_commit
+from tokenmill.read.hub.selection import RULES
 
 
 class HubCache:
@@ -37,10 +38,22 @@ class HubCache:
         """Where the bytes of a file are kept."""
         return self._of(file.repo) / "blobs" / file.etag
 
+    def part(self, file: HubFile) -> Path:
+        """Where they are collected until all have come."""
+        blob = self.blob(file)
+        return blob.with_name(f"{blob.name}.tokenmill.incomplete")
+
+    def held_bytes(self, file: HubFile) -> int:
+        """How many bytes of a file need not be fetched."""
+        if has_size(self.blob(file), file.num_bytes):
+            return file.num_bytes
+        part = self.part(file)
+        return min(part.stat().st_size, file.num_bytes) if part.is_file() else 0
+
     def find(self, file: HubFile) -> Path | None:
         """A file that is complete in the cache, whoever has put it there."""
         path = self._pointer(file)
-        return path if path.is_file() and path.stat().st_size == file.num_bytes else None
+        return path if has_size(path, file.num_bytes) else None
 
     def name_blob(self, file: HubFile) -> Path:
         """Give a blob its name at a commit."""
@@ -55,25 +68,37 @@ class HubCache:
     def remembered_commit(self, name: HubName) -> str:
         """The commit that a revision was last known to stand for, "" for none."""
         path = self._of(name.repo) / "refs" / name.revision
-        return path.read_text(encoding="ascii").strip() if path.is_file() else ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            commit = path.read_text(encoding="ascii").strip()
+            return commit if is_commit(commit) else ""
+        return ""
 
     def remember_commit(self, name: HubName, commit: str) -> None:
         """Store what a revision stands for now."""
         _keep(self._of(name.repo) / "refs" / name.revision, commit.encode())
 
     def listing(self, name: HubName) -> list[HubFile] | None:
-        """The stored files of a name at a commit: they never change."""
+        """The stored files of a name at a commit, None where there are none that can be used."""
         path = self._listing_path(name)
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(path.read_bytes(), type=list[HubFile])
+        with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
+            files = msgspec.json.decode(path.read_bytes(), type=list[HubFile])
+            place = (name.repo, name.revision)
+            if all((file.repo, file.commit) == place and not file.problem for file in files):
+                return files or None
         return None
 
     def store_listing(self, name: HubName, files: list[HubFile]) -> None:
         """Store the files of a name at a commit."""
         _keep(self._listing_path(name), msgspec.json.encode(files))
 
+    def forget_listings(self, repo: str, commit: str) -> None:
+        """Remove all listings of a commit: a file was not what it was listed as."""
+        with contextlib.suppress(OSError):
+            for path in (self._of(repo) / "listings").glob(f"{commit}-*.json"):
+                path.unlink(missing_ok=True)
+
     def _listing_path(self, name: HubName) -> Path:
-        key = xxhash.xxh3_64_hexdigest(name.path.encode())
+        key = xxhash.xxh3_64_hexdigest(f"{RULES}/{name.path}".encode())
         return self._of(name.repo) / "listings" / f"{name.revision}-{key}.json"
 
     def _pointer(self, file: HubFile) -> Path:
@@ -81,6 +106,11 @@ class HubCache:
 
     def _of(self, repo: str) -> Path:
         return self.folder / "--".join(["datasets", *repo.split("/")])
+
+
+def has_size(path: Path, num_bytes: int) -> bool:
+    """Whether there is a file of so many bytes: it may have been cut off."""
+    return path.is_file() and path.stat().st_size == num_bytes
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -7,57 +7,27 @@ lead to another host. The library `huggingface_hub` gives session, token and end
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
 from tokenmill.errors import DataError, InputChangedError
-from tokenmill.read.hub.names import HubName, is_commit, is_safe_path, parse_hub_name
+from tokenmill.read.hub.file import HubFile
+from tokenmill.read.hub.names import HubName, is_commit
 from tokenmill.read.hub.patience import MAX_FIRST_FAILURES, Check, Patience
 from tokenmill.read.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
 
-CHUNK_BYTES = 1 << 20
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000
-
-_ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """One file of a data set at one commit."""
-
-    repo: str
-    commit: str
-    path: str
-    num_bytes: int
-    etag: str
-    """SHA-256 of its bytes where they are kept apart (LFS), else its SHA-1 as a blob of git."""
-
-    @property
-    def origin(self) -> str:
-        """Where it comes from, for records: hf://datasets/OWNER/NAME@COMMIT/PATH."""
-        return str(HubName(self.repo, self.commit, self.path))
-
-
-def recorded_file(origin: str, num_bytes: int, etag: str) -> HubFile:
-    """The file that a record of an earlier read names; the record is checked as a listing is.
-
-    Raises:
-        DataError: it names no commit, no path or no digest.
-    """
-    name = parse_hub_name(origin)
-    if not (is_commit(name.revision) and name.path and _ETAG.fullmatch(etag) and num_bytes >= 0):
-        why = f"it has {num_bytes} bytes and digest {etag!r}"
-        raise DataError("a record names no file of the Hub", where=origin, why=why)
-    return HubFile(name.repo, name.revision, name.path, num_bytes, etag)
+MAX_PAGES = 10_000
+"""Of a listing. A page of the Hub holds up to a thousand entries, and may hold none."""
 
 
 class _File(msgspec.Struct):
@@ -118,16 +88,16 @@ class HubClient:
         parameters = {"recursive": str(recursive).lower(), "expand": "false"}
         files: list[HubFile] = []
         num_entries = 0
-        while parameters:
+        for _ in range(MAX_PAGES):
             data, parameters = self._answer(place, parameters, where)
             entries = _decoded(data, list[_File], where)
             files += [_listed(name, commit, entry) for entry in entries if entry.type == "file"]
             num_entries += len(entries)
-            if num_entries > MAX_ENTRIES or not entries:
+            if not parameters:
+                return sorted(files, key=lambda file: file.path)
+            if num_entries > MAX_ENTRIES:
                 break
-        if num_entries > MAX_ENTRIES:
-            raise _broken(where, f"it lists over {MAX_ENTRIES:,} files and folders")
-        return sorted(files, key=lambda file: file.path)
+        raise _broken(where, f"it lists over {MAX_ENTRIES:,} entries, or has {MAX_PAGES:,} pages")
 
     def chunks(self, file: HubFile, start: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes [start, stop) of a file; goes on where an answer breaks off."""
@@ -141,7 +111,7 @@ class HubClient:
             try:
                 with self._request(place, asked, {}, patience, file.origin) as response:
                     skipped = start - _first_byte(response, file, start)
-                    for chunk in response.iter_bytes(CHUNK_BYTES):
+                    for chunk in response.iter_bytes():  # as it comes: an answer may break off
                         self._check()
                         piece = chunk[skipped : skipped + stop - start]
                         skipped = max(skipped - len(chunk), 0)
@@ -167,14 +137,17 @@ class HubClient:
             try:
                 with self._request(place, {}, parameters, patience, where) as response:
                     pieces, num_bytes = [], 0
-                    for piece in response.iter_bytes(CHUNK_BYTES):
+                    for piece in response.iter_bytes():
                         pieces.append(piece)
                         num_bytes += len(piece)
                         if num_bytes > MAX_ANSWER_BYTES:
                             raise _broken(where, f"it has over {MAX_ANSWER_BYTES} bytes")
                     next_page = response.links.get("next", {}).get("url", "")
                     # Only the parameters: the token goes to no host that an answer names.
-                    return b"".join(pieces), dict(parse_qsl(urlsplit(next_page).query))
+                    following = dict(parse_qsl(urlsplit(next_page).query))
+                    if next_page and not following:
+                        raise _broken(where, "the address of the next page has no parameters")
+                    return b"".join(pieces), following
             except HTTPError as error:
                 patience.wait(f"{type(error).__name__}: {error}")
 
@@ -211,19 +184,14 @@ class HubClient:
 
 
 def _listed(name: HubName, commit: str, entry: _File) -> HubFile:
-    """An entry of a listing, checked: its path and digest become names of files."""
     etag = (entry.lfs or {}).get("oid", entry.oid)
     size = (entry.lfs or {}).get("size", entry.size)
-    if not is_safe_path(entry.path):
-        raise DataError(
-            "a path on the Hub leads out of its data set, or cannot be a file's name",
-            where=str(name),
-            why=f"the path is {entry.path!r}",
-            hint="do not trust this data set",
-        )
-    if not isinstance(etag, str) or not _ETAG.fullmatch(etag) or type(size) is not int or size < 0:
+    if not isinstance(etag, str) or type(size) is not int:
         raise _broken(str(name), f"digest {etag!r} and size {size!r} of {entry.path!r}")
-    return HubFile(name.repo, commit, entry.path, size, etag)
+    file = HubFile(name.repo, commit, entry.path, size, etag)
+    if file.problem:
+        raise _broken(str(name), file.problem)
+    return file
 
 
 def _first_byte(response: Any, file: HubFile, start: int) -> int:
@@ -247,7 +215,8 @@ def _first_byte(response: Any, file: HubFile, start: int) -> int:
             where=file.origin,
             why=f"commit, digest and size are {*commits, *etags, total}, not "
             f"{file.commit, file.etag, file.num_bytes}",
-            hint="try again later; if it stays so, start again with --overwrite",
+            hint="run the same command again: the files are listed anew; if it stays so, a proxy "
+            "or mirror gives another file",
         )
     return start if response.status_code == 206 else 0
 
@@ -258,15 +227,18 @@ def _headers(answers: Sequence[Any], name: str) -> list[str]:
     return [value.removeprefix("W/").strip('"') for value in found]
 
 
-def _asked_seconds(headers: Mapping[str, str]) -> float | None:
+def _asked_seconds(headers: Mapping[str, str]) -> float:
     """The pause that a server asks for, in seconds: RFC 9110, 10.2.3, or the draft `RateLimit`."""
-    found = headers.get("Retry-After", "")
-    if not found.strip().isdigit():
-        limits = re.search(r";\s*t=(\d+)", headers.get("RateLimit", ""))
-        found = limits[1] if limits else ""
-    with contextlib.suppress(ValueError, OverflowError):
-        return float(found)
-    return None
+    from email.utils import parsedate_to_datetime
+
+    found = headers.get("Retry-After", "").strip()
+    limits = re.search(r";\s*t=(\d+)", headers.get("RateLimit", ""))
+    try:
+        if not found or found.isdigit():
+            return float(found or (limits[1] if limits else 0))
+        return parsedate_to_datetime(found).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _decoded(data: bytes, kind: Any, where: str) -> Any:

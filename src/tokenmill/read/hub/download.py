@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill.errors import DamagedInputError, StorageError
-from tokenmill.read.hub.cache import HubCache, cache_errors
-from tokenmill.read.hub.client import CHUNK_BYTES, HubClient, HubFile
+from tokenmill.read.hub.access import DownloadListener, DownloadProgress
+from tokenmill.read.hub.cache import HubCache, cache_errors, has_size
+from tokenmill.read.hub.client import HubClient
+from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.patience import Check, pause
+
+LOGGER = logging.getLogger(__name__)
 
 NUM_THREADS = 8
 LOCKED_SECONDS = 1.0
 REFRESH_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadProgress:
-    """One moment of a download."""
-
-    done_bytes: int
-    """With what was in the cache before."""
-    total_bytes: int
-    done_files: int
-    num_files: int
-
-
-DownloadListener = Callable[[DownloadProgress], None]
+READ_BYTES = 1 << 20
 
 
 class _Cancelled(Exception):
@@ -90,7 +82,7 @@ class _Download:
         blob = self._cache.blob(file)
         with cache_errors(blob):
             blob.parent.mkdir(parents=True, exist_ok=True)
-            for num_bytes in fetch_blob(client, file, blob, self._check):
+            for num_bytes in fetch_blob(client, file, self._cache, self._check):
                 self._count(num_bytes)
         self._cache.name_blob(file)
         self._count(0, num_files=1)
@@ -112,7 +104,7 @@ class _Download:
         )
 
 
-def fetch_blob(client: HubClient, file: HubFile, blob: Path, check: Check) -> Iterator[int]:
+def fetch_blob(client: HubClient, file: HubFile, cache: HubCache, check: Check) -> Iterator[int]:
     """Fetch what a blob misses; yield the numbers of bytes, those of an earlier try first.
 
     Another process may fetch the same blob: the first one does it, the others wait.
@@ -120,17 +112,14 @@ def fetch_blob(client: HubClient, file: HubFile, blob: Path, check: Check) -> It
     Raises:
         DamagedInputError: the bytes do not have the digest that the Hub gives.
     """
-    part = blob.with_name(f"{blob.name}.tokenmill.incomplete")
-    with open(part, "a+b") as stream:
-        while not _locked(stream):
-            pause(LOCKED_SECONDS, check)
-        if blob.is_file():
-            part.unlink(missing_ok=True)
+    blob, part = cache.blob(file), cache.part(file)
+    with _own_part(part, file, check) as stream:
+        if has_size(blob, file.num_bytes):
+            part.unlink()
             yield file.num_bytes
             return
         digest = _digest_of(file)
-        stream.seek(0)
-        while piece := stream.read(CHUNK_BYTES):
+        while piece := stream.read(READ_BYTES):
             digest.update(piece)
             yield len(piece)
         for piece in client.chunks(file, stream.tell(), file.num_bytes):
@@ -150,12 +139,37 @@ def fetch_blob(client: HubClient, file: HubFile, blob: Path, check: Check) -> It
         part.replace(blob)
 
 
+@contextmanager
+def _own_part(part: Path, file: HubFile, check: Check) -> Iterator[BinaryIO]:
+    """The part of a file that has come, at its first byte, for this process alone."""
+    announced = False
+    while True:
+        with open(part, "a+b") as stream:
+            while not _locked(stream):
+                if not announced:
+                    LOGGER.warning("%s: is being fetched already; waiting for that", file.origin)
+                    announced = True
+                pause(LOCKED_SECONDS, check)
+            if _is_at(part, stream):
+                stream.seek(0)
+                yield stream
+                return
+
+
 def _locked(stream: BinaryIO) -> bool:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(path: Path, stream: BinaryIO) -> bool:
+    """Whether an open file still has its name: whoever held its lock may have renamed it."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _digest_of(file: HubFile) -> Any:
@@ -167,10 +181,11 @@ def _digest_of(file: HubFile) -> Any:
 
 
 def _require_room(cache: HubCache, missing: Sequence[HubFile]) -> None:
+    blobs = {cache.blob(file): file for file in missing}
     with cache_errors(cache.folder):
         cache.folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(cache.folder).free
-    needed = sum(file.num_bytes for file in missing)
+        needed = sum(file.num_bytes - cache.held_bytes(file) for file in blobs.values())
     if needed > free:
         raise StorageError(
             "no room for the download",

@@ -3,81 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from tokenmill.errors import StorageError
+from tokenmill.errors import InputChangedError, StorageError
+from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.cache import HubCache
-from tokenmill.read.hub.client import HubClient, HubFile
-from tokenmill.read.hub.download import DownloadListener, download
+from tokenmill.read.hub.client import HubClient
+from tokenmill.read.hub.download import download
+from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.names import HubName, is_commit, parse_hub_name
 from tokenmill.read.hub.refusals import offline, require_library
 from tokenmill.read.hub.selection import choose_files
 
 
-@dataclass(frozen=True, slots=True)
-class HubAccess:
-    """How files of the Hub are to be read."""
-
-    mode: Literal["download", "stream", "sample"] = "download"
-    """Kept in the cache first; read where they are; read where they are if not in the cache."""
-    cache_dir: str | None = None
-    """None: the folder of the library `huggingface_hub`."""
-    listener: DownloadListener = lambda progress: None
-
-
-@dataclass(frozen=True, slots=True)
-class HubInput:
-    """A file of the Hub, and where it is kept if it is."""
-
-    file: HubFile
-    path: Path | None
-
-
-def find_hub_inputs(names: Sequence[str], access: HubAccess) -> dict[str, list[HubInput]]:
-    """The files of each name, downloaded if they are to be.
+def find_files(names: Sequence[str], access: HubAccess) -> dict[str, list[HubFile]]:
+    """The files of each name; nothing of them is fetched.
 
     Raises:
-        TokenmillError: one does not exist, may not be read, or cannot be fetched.
+        TokenmillError: one does not exist, or may not be read.
     """
     require_library()
     cache = HubCache(access.cache_dir)
     commits: dict[tuple[str, str], str] = {}
-    found = {name: _find_files(cache, parse_hub_name(name), commits) for name in names}
-    inputs = iter(locate([file for files in found.values() for file in files], access))
-    return {name: list(islice(inputs, len(files))) for name, files in found.items()}
+    return {name: _find_files(cache, parse_hub_name(name), commits, access) for name in names}
 
 
-def locate(files: Sequence[HubFile], access: HubAccess) -> list[HubInput]:
-    """The places of files, downloaded if they are to be.
+def locate(files: Sequence[HubFile], access: HubAccess) -> list[Path | None]:
+    """Where files are kept, downloaded if they are to be; None for those that are not kept.
 
     Raises:
         TokenmillError: one may not be read, or cannot be fetched.
     """
+    require_library()
     cache = HubCache(access.cache_dir)
+    if access.mode == "stream":
+        return [None] * len(files)
     if access.mode == "download":
-        download(cache, files, access.listener)
-    elif access.mode == "stream":
-        return [HubInput(file, None) for file in files]
-    found = [HubInput(file, cache.find(file)) for file in files]
-    lost = [each.file.origin for each in found if each.path is None]
-    if lost and access.mode == "download":
-        raise StorageError("a downloaded file has vanished from the cache", where=lost[0])
-    return found
+        try:
+            download(cache, files, access.listener)
+        except InputChangedError:
+            for place in {(file.repo, file.commit) for file in files}:
+                cache.forget_listings(*place)  # it may be they that are wrong
+            raise
+    paths = [cache.find(file) for file in files]
+    if access.mode == "download" and None in paths:
+        raise StorageError(
+            "a downloaded file has vanished from the cache",
+            where=files[paths.index(None)].origin,
+            hint="let nothing empty the cache during a build, and run the same command again",
+        )
+    return paths
 
 
 def _find_files(
-    cache: HubCache, name: HubName, commits: dict[tuple[str, str], str]
+    cache: HubCache, name: HubName, commits: dict[tuple[str, str], str], access: HubAccess
 ) -> list[HubFile]:
-    """The files of a name. What is known of a commit is never asked for again."""
+    """The files of a name. What a download knows of a commit is never asked for again."""
+    from huggingface_hub import constants
+
     key = (name.repo, name.revision)
     if key not in commits:
         pinned = is_commit(name.revision)
         commits[key] = name.revision if pinned else _commit_of(cache, name)
     pinned_name = replace(name, revision=commits[key])
-    files = cache.listing(pinned_name)
+    # A download forgets a listing that proves wrong. Who only reads asks anew.
+    trusted = access.mode == "download" or constants.HF_HUB_OFFLINE
+    files = cache.listing(pinned_name) if trusted else None
     if files is None:
         files = choose_files(HubClient(), name, commits[key])
         cache.store_listing(pinned_name, files)

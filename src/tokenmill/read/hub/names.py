@@ -16,6 +16,8 @@ DEFAULT_REVISION = "main"
 _SPECIAL_REVISION = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_PART = re.compile(r"\w(?:[\w.-]*\w)?")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
+"""Control characters, backslashes, and what UTF-8 cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class HubName:
         revision = self.revision
         if not _SPECIAL_REVISION.fullmatch(revision):
             revision = quote(revision, safe="")
-        at = "" if self.revision == DEFAULT_REVISION else f"@{revision}"
+        is_plain = self.revision == DEFAULT_REVISION and ("/" in self.repo or not self.path)
+        at = "" if is_plain else f"@{revision}"
         return f"{PREFIX}datasets/{self.repo}{at}" + (f"/{self.path}" if self.path else "")
 
 
@@ -77,7 +80,8 @@ def parse_hub_name(name: str) -> HubName:
 
 def _parse_alias(name: str) -> HubName:
     short, at, revision = name.removeprefix(PREFIX).partition("@")
-    if short in ALIASES and bool(at) == bool(revision):
+    written = "/" not in revision or _SPECIAL_REVISION.fullmatch(revision)
+    if short in ALIASES and (not at or (written and is_safe_path(unquote(revision)))):
         alias = ALIASES[short]
         return HubName(alias.repo, unquote(revision) or DEFAULT_REVISION, alias.path)
     close = difflib.get_close_matches(short, ALIASES, n=1)
@@ -85,7 +89,8 @@ def _parse_alias(name: str) -> HubName:
     raise UserError(
         "an input is no data set on the Hub",
         where=name,
-        why=f"it is neither hf://datasets/OWNER/NAME nor one of {', '.join(ALIASES)}",
+        why="the form is hf://datasets/OWNER/NAME, or hf://ALIAS[@REVISION] with one of "
+        f"{', '.join(ALIASES)}",
         hint=f"{hint}models, spaces and buckets are no inputs",
     )
 
@@ -93,4 +98,4 @@ def _parse_alias(name: str) -> HubName:
 def is_safe_path(path: str) -> bool:
     """Whether a path stays in the folder that it is meant for, and can be a file's name."""
     stays = not {"", ".", ".."} & set(path.split("/"))
-    return stays and "\\" not in path and path.isprintable()
+    return stays and not _UNSAFE.search(path)

@@ -36,17 +36,17 @@ class Patience:
         """Some data has come: the next failure is the first one."""
         self._num_failures = 0
 
-    def wait(self, why: str, asked_seconds: float | None = None) -> None:
-        """Announce a failure, and pause as long as the server asks for, or longer each time.
+    def wait(self, why: str, asked_seconds: float = 0.0) -> None:
+        """Announce a failure, and pause longer each time, or as long as the server asks for.
 
         Raises:
             StorageError: there were too many failures, or the server asks for too much.
         """
         self._num_failures += 1
-        seconds = FIRST_PAUSE_SECONDS * 2 ** (self._num_failures - 1)
-        seconds = min(seconds, MAX_PAUSE_SECONDS) if asked_seconds is None else asked_seconds
+        own_seconds = FIRST_PAUSE_SECONDS * 2 ** (self._num_failures - 1)
+        seconds = max(min(own_seconds, MAX_PAUSE_SECONDS), asked_seconds)
         if self._num_failures > self._max_failures or seconds > MAX_ASKED_SECONDS:
-            asks = f"; it asks to wait {seconds:.0f} s" if asked_seconds else ""
+            asks = f"; it asks to wait {asked_seconds:.0f} s" if asked_seconds > 0 else ""
             raise StorageError(
                 "the Hub does not answer",
                 where=self._where,

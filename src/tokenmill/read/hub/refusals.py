@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 from tokenmill.errors import StorageError, UserError
-from tokenmill.read.hub.names import parse_hub_name
+from tokenmill.read.hub.names import is_commit, parse_hub_name
 
 BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token
@@ -26,11 +26,14 @@ def require_library() -> None:
 
 def offline(where: str) -> UserError:
     """The error for a request that HF_HUB_OFFLINE forbids."""
+    pinned = is_commit(parse_hub_name(where).revision)
     return UserError(
         "an input is not in the cache, and the Hub may not be asked",
         where=where,
         why="HF_HUB_OFFLINE is set",
-        hint="unset it, or name a commit that is in the cache, as in @0123...cdef",
+        hint="unset it, or name another cache with --cache-dir"
+        if pinned
+        else "unset it, or name a commit that is in the cache, as in @0123...cdef",
     )
 
 
@@ -55,6 +58,7 @@ def refusal(response: Any, where: str) -> UserError | StorageError:
         return MissingEntryError("an input does not exist", where=where, why=why, hint=hint)
     if status in (401, 403):
         message = response.headers.get("X-Error-Message", "")[:200]
+        message = "".join(filter(str.isprintable, message))  # it may go to a terminal
         return UserError(
             "an input does not exist, or may not be read",
             where=where,

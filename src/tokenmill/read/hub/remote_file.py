@@ -4,31 +4,58 @@ from __future__ import annotations
 
 import bisect
 import io
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-from tokenmill.read.hub.client import HubClient, HubFile, recorded_file
+from tokenmill.read.compression import damaged
+from tokenmill.read.hub.client import HubClient
+from tokenmill.read.hub.file import HubFile, recorded_file
 from tokenmill.read.hub.patience import Check
-
-BLOCK_BYTES = 8 << 20
-"""What is read ahead. One request takes some 0.1 s, in which a fast line gives as much."""
 
 SMALL_BLOCK_BYTES = 1 << 20
 """What is fetched for a read of less, as long as nothing is announced."""
 MAX_BLOCKS_AHEAD = 3
 """Of a column. One request after another would leave the line idle while the server thinks."""
-MAX_COMING = 16
-"""Blocks of all columns that may wait in memory."""
+MAX_AHEAD_BYTES = 64 << 20
+"""What all files of the process together may have in memory ahead of their readers."""
 
 Range = tuple[int, int]
 """Bytes [start, stop)."""
 
 
+class _Room:
+    """Bytes that may be read ahead by all files of the process together."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> bool:
+        """Whether there is room for so many bytes more; if so, it is taken."""
+        with self._lock:
+            has_room = self._taken + num_bytes <= MAX_AHEAD_BYTES
+            self._taken += num_bytes if has_room else 0
+            return has_room
+
+    def give_back(self, num_bytes: int) -> None:
+        """So many bytes no longer wait."""
+        with self._lock:
+            self._taken -= num_bytes
+
+
+_ROOM = _Room()
+
+
+class _ClosedError(Exception):
+    """Unwinds a thread that reads ahead."""
+
+
 def open_remote(origin: str, num_bytes: int, etag: str, check: Check) -> RemoteFile:
     """The file that a record names; it is found to have changed when it is read."""
-    return RemoteFile(HubClient(check), recorded_file(origin, num_bytes, etag))
+    return RemoteFile(recorded_file(origin, num_bytes, etag), check)
 
 
 class RemoteFile(io.RawIOBase):
@@ -39,9 +66,10 @@ class RemoteFile(io.RawIOBase):
         StorageError: the Hub does not answer for a long time.
     """
 
-    def __init__(self, client: HubClient, file: HubFile) -> None:
-        self._client = client
+    def __init__(self, file: HubFile, check: Check = lambda: None) -> None:
         self._file = file
+        self._check = check
+        self._closing = threading.Event()
         self._position = 0
         self._recent = (0, b"")
         """Bytes that were fetched and not yet read, and the place of the first."""
@@ -51,27 +79,35 @@ class RemoteFile(io.RawIOBase):
         self._ends: list[int] = []
         self._block_bytes = 0
         self._num_ahead = 0
-        self._coming: dict[int, Future[bytes]] = {}
+        self._coming: dict[int, tuple[int, Future[bytes]]] = {}
+        """By their places: the sizes of blocks that are read ahead, and their bytes."""
         self._threads = ThreadPoolExecutor(MAX_BLOCKS_AHEAD, "read-ahead")
+        self._client = HubClient(self._check_open)
 
     def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
         """Announce the ranges that will be read of each column, in order, in blocks.
 
         From now on, the next blocks of a column are fetched while the caller works on the last
         one, and nothing that was not announced or asked for.
+
+        Raises:
+            DamagedInputError: a range is not in the file.
         """
         for ranges in columns:
             for (start, stop), following in pairwise([*ranges, (0, 0)]):
+                if not 0 <= start <= stop <= self._file.num_bytes:
+                    why = f"it names the bytes from {start} to {stop} of {self._file.num_bytes}"
+                    raise damaged(self._file.origin, why)
                 self._starts[stop], self._following[stop] = start, following
         self._ends = sorted(self._starts)
         self._block_bytes = block_bytes
 
     def readable(self) -> bool:
-        """It is."""
+        """True, in place of the False of `RawIOBase`."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """True, in place of the False of `RawIOBase`."""
         return True
 
     def tell(self) -> int:
@@ -104,14 +140,25 @@ class RemoteFile(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Begin no further request."""
+        """Begin no further request, and end those that wait for the server."""
+        self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        while self._coming:
+            _ROOM.give_back(self._coming.popitem()[1][0])
         super().close()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise _ClosedError
+        self._check()
 
     def _piece(self, start: int, stop: int) -> bytes:
         """Bytes from `start` on, at most to `stop`."""
-        if (coming := self._coming.pop(start, None)) is not None:
+        if start in self._coming:
+            num_bytes, coming = self._coming[start]
             self._recent = (start, coming.result())
+            del self._coming[start]
+            _ROOM.give_back(num_bytes)
         first, data = self._recent
         if not first <= start < first + len(data):
             end = stop if self._starts else max(stop, start + SMALL_BLOCK_BYTES)
@@ -134,8 +181,9 @@ class RemoteFile(io.RawIOBase):
             if start >= stop:
                 return
             position = min(stop, start + self._block_bytes)
-            if start not in self._coming and len(self._coming) < MAX_COMING:
-                self._coming[start] = self._threads.submit(self._fetch, start, position)
+            if start not in self._coming and _ROOM.take(position - start):
+                coming = self._threads.submit(self._fetch, start, position)
+                self._coming[start] = (position - start, coming)
 
     def _range_after(self, position: int) -> Range:
         """What is left of the range that holds `position`, else the next one of its column."""

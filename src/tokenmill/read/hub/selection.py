@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from tokenmill.errors import UserError
-from tokenmill.read.hub.client import HubClient, HubFile
+from tokenmill.read.hub.client import HubClient
+from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.names import HubName
 from tokenmill.read.hub.refusals import MissingEntryError
 
+RULES = 2
+"""The number of the rules below. Raise it when they choose other files: choices are stored."""
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".txt")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 MAX_SHOWN = 20
 
 _MAGIC = re.compile(r"[*?\[]")
-_NUMBERING = re.compile(r"[-_.]?\d[\d_.-]*(?:-of-\d+)?(?:-[0-9a-f]{16})?$")
+_NUMBERING = re.compile(
+    r"(?:^[\d_.-]*\d{4,}|[-_.]?\d{4,}|[-_.]?\d+-of-\d+)(?:-[0-9a-f]{16})?\.parquet$"
+)
+"""What the names of the parts of one split differ in. Shorter numbers may be versions."""
 
 
 def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]:
@@ -31,12 +39,10 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
         UserError: there is no such file, or it is not clear which ones are meant.
     """
     if not name.path:
-        files = _of_kind(client.files_in(name, commit, "", recursive=True), ".parquet")
-        return _only_group(name, files)
+        return _only_group(name, client.files_in(name, commit, "", recursive=True))
     if _MAGIC.search(name.path):
         found = client.files_in(name, commit, _fixed_folder(name.path), recursive=True)
-        pattern = name.path.split("/")
-        return _some(name, [file for file in found if _matches(file.path.split("/"), pattern)])
+        return _some(name, taken_by(name.path, found))
     try:
         files = client.files_in(name, commit, name.path, recursive=True)
     except MissingEntryError:
@@ -61,65 +67,99 @@ def kind_of(path: str) -> str:
     return next((suffix for suffix in SUFFIXES if path.endswith(suffix)), "")
 
 
-def _of_kind(files: Sequence[HubFile], kind: str) -> list[HubFile]:
-    return [file for file in files if kind_of(file.path) == kind]
+def suffix_of(path: str) -> str:
+    """The whole suffix, with that of a compression: ".json.gz" of "en/c4-train.00000.json.gz"."""
+    kind = kind_of(path)
+    return path[path.rindex(kind) :] if kind else PurePosixPath(path).suffix
+
+
+def taken_by(path: str, files: Sequence[HubFile]) -> list[HubFile]:
+    """The files of a whole listing that a glob takes, else those of a folder, or the one file."""
+    if _MAGIC.search(path):
+        pattern = path.split("/")
+        return [file for file in files if _matches(file.path.split("/"), pattern)]
+    below = [file for file in files if file.path.startswith(f"{path}/") and kind_of(file.path)]
+    return below or [file for file in files if file.path == path]
 
 
 def _of_one_kind(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
     """The files of a folder whose suffixes are known; two kinds may hold the same documents."""
-    kinds = sorted({kind_of(file.path) for file in files} - {""})
+    kinds: dict[str, list[HubFile]] = {}
+    for file in files:
+        kinds.setdefault(kind_of(file.path), []).append(file)
+    kinds.pop("", None)
     if len(kinds) > 1:
-        choices = [replace(name, path=f"{name.path}/**/*{kind}") for kind in kinds]
-        raise _unclear(name, f"the folder holds {' and '.join(kinds)} files", choices)
+        groups = [kinds[kind] for kind in sorted(kinds)]
+        raise _unclear(name, f"the folder holds {' and '.join(sorted(kinds))} files", groups, files)
     if not kinds:
         why = f"it holds no file that ends in {', '.join(SUFFIXES)}"
         raise UserError("a folder holds no records", where=str(name), why=why)
-    return _of_kind(files, kinds[0])
+    return next(iter(kinds.values()))
 
 
 def _only_group(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
-    """All files, where their folders and names tell of one configuration and one split."""
-    if not files:
+    """All Parquet files, where folders and names tell of one configuration and one split."""
+    groups: dict[tuple[str, str], list[HubFile]] = {}
+    for file in files:
+        if kind_of(file.path) == ".parquet":
+            folder, _, last = file.path.rpartition("/")
+            groups.setdefault((folder, _NUMBERING.sub("", last)), []).append(file)
+    if not groups:
         raise UserError(
             "the data set has no Parquet files",
             where=str(name),
             hint=f"name a folder, file or glob in it, as in {name}/PATH; or take the Hub's own "
             f"conversion: {replace(name, revision='refs/convert/parquet')}",
         )
-    groups: dict[tuple[str, str], list[str]] = {}
-    for file in files:
-        folder, _, last = file.path.rpartition("/")
-        stem = _NUMBERING.sub("", last.removesuffix(".parquet"))
-        groups.setdefault((folder, stem), []).append(file.path)
     if len(groups) > 1:
-        folders = [folder for folder, _ in groups]
-        choices = [
-            replace(name, path=_path_of(folder, paths, folders))
-            for (folder, _), paths in groups.items()
-        ]
-        raise _unclear(name, f"it has {len(groups)} configurations or splits", choices)
-    return list(files)
+        why = f"it has {len(groups)} configurations or splits"
+        raise _unclear(name, why, list(groups.values()), files)
+    return next(iter(groups.values()))
 
 
-def _path_of(folder: str, paths: Sequence[str], folders: Sequence[str]) -> str:
-    """What names these files and no others: their folder, the one file, or a glob."""
-    if folder and sum(f"{other}/".startswith(f"{folder}/") for other in folders) == 1:
-        return folder
-    if len(paths) == 1:
-        return paths[0]
-    common = os.path.commonprefix(paths)  # noqa: RUF071 - of characters, not of folders
-    return common.rstrip("0123456789") + "*.parquet"
-
-
-def _unclear(name: HubName, why: str, choices: Sequence[HubName]) -> UserError:
-    shown = [str(choice) for choice in choices[:MAX_SHOWN]]
-    more = [f"... and {len(choices) - MAX_SHOWN} more"] * (len(choices) > MAX_SHOWN)
+def _unclear(
+    name: HubName, why: str, groups: Sequence[Sequence[HubFile]], files: Sequence[HubFile]
+) -> UserError:
+    """The error that shows what the user may have meant: names that take one group each."""
+    choices = [
+        [str(replace(name, path=path)) for path in _paths_of(group, files)]
+        for group in groups[:MAX_SHOWN]
+    ]
+    shown = [" ".join(choice) for choice in choices]
+    more = [f"... and {len(groups) - MAX_SHOWN} more"] * (len(groups) > MAX_SHOWN)
+    first = " ".join(f"'{one}'" for one in choices[0])
     return UserError(
         "it is not clear which files of the data set are meant",
         where=str(name),
         why="\n       ".join([f"{why}:", *shown, *more]),
-        hint=f"name one or several of them: tokenmill build '{shown[0]}' ...",
+        hint=f"name one or several of them, or a folder or glob: tokenmill build {first} ...",
     )
+
+
+def _paths_of(group: Sequence[HubFile], files: Sequence[HubFile]) -> list[str]:
+    """Paths and globs that take these files of a whole listing, each once, and no others."""
+    wanted = [file.path for file in group]
+    for paths in _proposals(wanted) if len(wanted) > 1 else _proposals(wanted)[:1]:
+        taken = [file.path for path in paths for file in taken_by(path, files)]
+        if sorted(taken) == sorted(wanted):
+            return paths
+    return [glob.escape(path) for path in wanted]
+
+
+def _proposals(paths: Sequence[str]) -> list[list[str]]:
+    """What may name these files and no others, the shortest first."""
+    folder = os.path.commonpath([path.rpartition("/")[0] for path in paths])
+    below = f"{glob.escape(folder)}/**" if folder else "**"
+    common = os.path.commonprefix(paths)  # noqa: RUF071 - of characters, not of folders
+    start = glob.escape(common.rstrip("0123456789"))
+    suffixes = sorted(set(map(suffix_of, paths)))
+    return [
+        [folder],
+        [f"{start}*{suffix}" for suffix in suffixes],
+        [f"{start}[0-9]*{suffix}" for suffix in suffixes],
+        [f"{below}/*{suffix}" for suffix in suffixes],
+        sorted({re.sub(r"\d", "[0-9]", glob.escape(path)) for path in paths}),
+    ]
 
 
 def _fixed_folder(pattern: str) -> str:

@@ -10,11 +10,10 @@ import xxhash
 
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
 from tokenmill.encode.references.sentencepiece import load_processor
-from tokenmill.encode.selection import load_engine
+from tokenmill.encode.selection import load_any_reference, load_engine
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.records import TokenBatch, UInt32Array
-from tokenmill.report.tokenizer_bench.arrangements import Arrangement
-from tokenmill.report.tokenizer_source import load_any_reference
+from tokenmill.report.tokenizers.bench.arrangements import Arrangement
 
 ENGINE_CACHE_BYTES = 500_000_000
 """About what a build with two workers gives each."""
@@ -99,4 +98,5 @@ def _open_sentencepiece(file: TokenizerFile, single: bool, threads: int) -> Enco
 
 def _open_python(file: TokenizerFile, single: bool, threads: int) -> Encode:  # noqa: ARG001
     """A Python object: one call for each text, in one thread, whatever is asked for."""
-    return load_any_reference(file).encode
+    reference, _ = load_any_reference(file)
+    return reference.encode

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.selection import load_reference
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
-from tokenmill.errors import UserError
 from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -31,16 +28,3 @@ def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
     if not isinstance(tokenizer, (str, Path)) or not (Path(tokenizer) / MANIFEST_NAME).is_file():
         return None
     return Dataset(tokenizer)
-
-
-def load_any_reference(file: TokenizerFile) -> Reference:
-    """The reference that reads special tokens in texts as text, if the tokenizer can.
-
-    Some Python objects cannot; such a one reads them as control tokens.
-    """
-    try:
-        return load_reference(file, control_tokens=False)
-    except UserError:
-        if file.kind != "python":
-            raise
-        return load_reference(file, control_tokens=True)

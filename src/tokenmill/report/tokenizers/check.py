@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.identity.fingerprint import Fingerprint, fingerprint_of
+from tokenmill.encode.selection import load_any_reference
+from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
-from tokenmill.report.tokenizer_difference import compare_tokenizers
-from tokenmill.report.tokenizer_source import open_tokenizer
+from tokenmill.report.tokenizers.difference import compare_tokenizers
+from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
 
@@ -17,8 +19,9 @@ from tokenmill.store.dataset import Dataset
 def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encoding: str = "") -> str:
     """The fingerprint of `tokenizer`, if it gives texts the ids that are in the dataset.
 
-    Of an object that names its end-of-document and padding tokens (`eos_token_id`,
-    `pad_token_id`), these must be the dataset's, where the dataset has them.
+    What it puts before a text must be the dataset's, too. Of an object that names its
+    end-of-document and padding tokens (`eos_token_id`, `pad_token_id`), these must be the
+    dataset's, where the dataset has them.
 
     Raises:
         UserError: it is another tokenizer, or names other tokens; the message says what differs.
@@ -26,7 +29,7 @@ def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encodin
     """
     file = open_tokenizer(tokenizer, encoding)
     found = fingerprint_of(file)
-    differences = list(_differences(dataset, found))
+    differences = [*_differences(dataset, found), *_other_prefix(dataset, tokenizer, file)]
     if not isinstance(tokenizer, (str, Path)):
         differences += _other_ids(dataset, tokenizer)
     if differences:
@@ -46,6 +49,18 @@ def _differences(dataset: Dataset, found: Fingerprint) -> Iterator[str]:
     # Another fingerprint, or none: older datasets do not name it.
     stored = fingerprint_of(stored_tokenizer(dataset))
     yield from map(str, compare_tokenizers(stored, found))
+
+
+def _other_prefix(dataset: Dataset, tokenizer: object, file: TokenizerFile) -> Iterator[str]:
+    """What stands before a text; of another dataset, what it was built with."""
+    if other := dataset_of(tokenizer):
+        theirs = other.manifest.tokenizer.prefix_ids
+    else:
+        reference, _ = load_any_reference(file)
+        theirs = list(reference.prefix)
+    ours = dataset.manifest.tokenizer.prefix_ids
+    if ours != theirs:
+        yield f"ids before a text: {ours} in the dataset, {theirs} by the tokenizer"
 
 
 def _other_ids(dataset: Dataset, tokenizer: Any) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Difference:
 
 
 def compare_tokenizers(ours: Fingerprint, theirs: Fingerprint) -> list[Difference]:
-    """The components that differ; none where both give every text the same ids.
+    """The components that differ: none where the fingerprints are equal.
 
     Tokenizers of two kinds differ as a whole.
     """

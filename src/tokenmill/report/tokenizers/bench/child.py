@@ -1,6 +1,6 @@
 """One arrangement, measured in a process of its own, so that memory and threads are its own.
 
-Started as `python -m tokenmill.report.tokenizer_bench.child FOLDER`. The folder holds `task.json`;
+Started as `python -m tokenmill.report.tokenizers.bench.child FOLDER`. The folder holds `task.json`;
 `result.json` is written there.
 """
 
@@ -19,15 +19,15 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from tokenmill.report.tokenizer_bench.arrangements import Arrangement
-from tokenmill.report.tokenizer_bench.encoders import (
+from tokenmill.report.tokenizers.bench.arrangements import Arrangement
+from tokenmill.report.tokenizers.bench.encoders import (
     Encode,
     Encoded,
     digests_of,
     num_tokens,
     open_encoder,
 )
-from tokenmill.report.tokenizer_source import open_tokenizer
+from tokenmill.report.tokenizers.source import open_tokenizer
 
 NUM_PASSES = 3
 ENOUGH_SECONDS = 2.0

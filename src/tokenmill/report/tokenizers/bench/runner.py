@@ -18,14 +18,15 @@ import numpy as np
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import InternalError
 from tokenmill.records import Advance
-from tokenmill.report.tokenizer_bench.arrangements import (
+from tokenmill.report.tokenizers.bench.arrangements import (
     Arrangement,
     arrangements_for,
     batch_sizes_left_out,
 )
-from tokenmill.report.tokenizer_bench.child import Measurement, Task
-from tokenmill.report.tokenizer_bench.documents import Documents, take_documents
-from tokenmill.report.tokenizer_source import open_tokenizer
+from tokenmill.report.tokenizers.bench.child import Measurement, Task
+from tokenmill.report.tokenizers.bench.documents import Documents, take_documents
+from tokenmill.report.tokenizers.source import open_tokenizer
+from tokenmill.run.cores import usable_cores
 from tokenmill.run.worker import WORKER_ENVIRONMENT
 
 THREADS = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
@@ -92,7 +93,7 @@ def bench_tokenizer(
     """
     file = open_tokenizer(options.tokenizer, options.encoding)
     documents = take_documents(options.num_documents, options.inputs, options.text_field)
-    num_cores = _num_cores()
+    num_cores = usable_cores()
     planned = list(arrangements_for(file, len(documents.texts), num_cores))
     results: list[Measurement | str] = []
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as name:
@@ -125,24 +126,27 @@ def _measured(options: BenchOptions, arrangement: Arrangement, folder: Path) -> 
     (folder / "task.json").write_bytes(msgspec.json.encode(task))
     result = folder / "result.json"
     result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tokenmill.report.tokenizer_bench.child", str(folder)]
+    # -P: no module is looked for in the folder where the command happens to be run.
+    command = [sys.executable, "-P", "-m", "tokenmill.report.tokenizers.bench.child", str(folder)]
+    path = os.pathsep.join(sys.path)
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, **_environment(arrangement)},
+        env={**os.environ, **_environment(arrangement), "PYTHONPATH": path},
         start_new_session=True,  # its workers end with it, however it ends
     )
     try:
         _, said = child.communicate()
     finally:
         _end(child)
-    if child.returncode:
+    if child.returncode or not result.is_file():
         lines = said.decode("utf-8", "replace").strip().splitlines()
-        return (
-            f"failed with exit code {child.returncode}: {lines[-1] if lines else 'it said nothing'}"
-        )
+        last = lines[-1] if lines else "it said nothing"
+        if child.returncode:
+            return f"failed with exit code {child.returncode}: {last}"
+        return f"failed: it ended without a result: {last}"
     return msgspec.json.decode(result.read_bytes(), type=Measurement)
 
 
@@ -211,9 +215,3 @@ def _notes(documents: Documents) -> list[str]:
     if sizes := batch_sizes_left_out(len(documents.texts)):
         notes.append(f"left out: batches of {', '.join(map(str, sizes))}, more than the documents")
     return notes
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -10,10 +10,10 @@ from typing import Any
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.identity.fingerprint import fingerprint_of
-from tokenmill.encode.selection import rank_engines
+from tokenmill.encode.selection import load_any_reference, rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
-from tokenmill.report.tokenizer_source import dataset_of, load_any_reference, open_tokenizer
+from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 
@@ -60,7 +60,7 @@ def describe_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> To
         UserError: it cannot be used.
     """
     file = open_tokenizer(tokenizer, encoding)
-    reference = load_any_reference(file)
+    reference, _ = load_any_reference(file)
     found = fingerprint_of(file)
     candidates = rank_engines(file, control_tokens=False)
     vocabulary = found.components["vocabulary"]

@@ -1,0 +1,118 @@
+"""Forked processes that call methods of one object, each on a part of a batch."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import EngineError
+
+T = TypeVar("T")
+
+PARTS_PER_PROCESS = 4
+"""Small parts even out what processes have to do."""
+
+
+class Workers:
+    """The only owner of an object's worker processes: each process has its own, or none.
+
+    A forked copy of a pool answers nobody, so pools are kept by the process that made them.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[int, WorkerPool] = {}
+
+    @property
+    def pool(self) -> WorkerPool | None:
+        """The workers of this process, where there are any."""
+        return self._pools.get(os.getpid())
+
+    @contextmanager
+    def during_run(self, owner: object, num_proc: int) -> Iterator[None]:
+        """Workers with the owner as it is now, until the run ends; none for one process."""
+        self.end()
+        self.begin(owner, num_proc)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self, owner: object, num_proc: int) -> None:
+        """Workers until `end`, unless there are some; none in a daemon, which may have none."""
+        if num_proc > 1 and self.pool is None and not multiprocessing.current_process().daemon:
+            self._pools[os.getpid()] = WorkerPool(owner, num_proc)
+
+    def end(self) -> None:
+        """End the workers of this process."""
+        if pool := self._pools.pop(os.getpid(), None):
+            pool.close()
+
+    def __reduce__(self) -> tuple[type[Workers], tuple[()]]:
+        return Workers, ()
+
+
+class WorkerPool:
+    """The processes.
+
+    Forked, because an object of the user's often cannot be pickled, and its module not be imported.
+    """
+
+    def __init__(self, owner: object, num_proc: int) -> None:
+        self._num_parts = num_proc * PARTS_PER_PROCESS
+        self._executor = ProcessPoolExecutor(
+            num_proc, multiprocessing.get_context("fork"), _install, (owner,)
+        )
+        with warnings.catch_warnings():
+            # Python 3.12 warns of any thread. Ours start later; those of libraries are not used.
+            warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+            self._executor.submit(os.getpid).result()
+
+    def map(self, function: Callable[[Any, list[str]], T], texts: list[str]) -> list[T]:
+        """What `function(owner, part)` returns for the parts of `texts`, in their order.
+
+        Raises:
+            EngineError: a process died.
+        """
+        parts = _parts(texts, self._num_parts)
+        try:
+            return list(self._executor.map(_call, [function] * len(parts), parts))
+        except BrokenProcessPool as error:
+            raise EngineError(
+                "a worker process died",
+                why="most often for want of memory",
+                hint="lower num_proc or batch_size",
+            ) from error
+
+    def close(self) -> None:
+        """End the processes."""
+        self._executor.shutdown(cancel_futures=True)
+
+
+_owner: Any = None
+
+
+def _install(owner: object) -> None:
+    global _owner
+    _owner = owner
+
+
+def _call(function: Callable[[Any, list[str]], T], texts: list[str]) -> T:
+    return function(_owner, texts)
+
+
+def _parts(texts: list[str], count: int) -> list[list[str]]:
+    """Runs of texts with about as many characters each; one empty run where there are no texts."""
+    ends = offsets_from_lengths([len(text) for text in texts])
+    wanted = np.linspace(0, ends[-1], count + 1)[1:-1]
+    cuts = [0, *np.searchsorted(ends, wanted).tolist(), len(texts)]
+    return [texts[a:b] for a, b in itertools.pairwise(cuts) if a < b] or [[]]

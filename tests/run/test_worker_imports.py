@@ -1,0 +1,45 @@
+"""Workers import what the calling program imports, and nothing from the current folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import TEXTS, write_jsonl
+
+SCRIPT = """
+import sys
+import tokenmill
+from own_letters import Letters
+
+tokenmill.build(sys.argv[1], Letters(), sys.argv[2], workers=2)
+"""
+MODULE = """
+class Letters:
+    vocab_size, eos_token, eos_token_id = 257, "<end>", 256
+
+    def encode(self, text):
+        return list(text.encode())
+"""
+
+
+def test_workers_find_the_modules_of_a_script_and_none_of_the_current_folder(
+    tmp_path: Path,
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    program, current = tmp_path / "program", tmp_path / "current"
+    program.mkdir()
+    current.mkdir()
+    (program / "script.py").write_text(SCRIPT)
+    (program / "own_letters.py").write_text(MODULE)
+    for name in ("psutil", "msgspec", "xxhash"):
+        (current / f"{name}.py").write_text("open('imported', 'w')")
+    subprocess.run(
+        [sys.executable, program / "script.py", source, tmp_path / "out"],
+        cwd=current,
+        check=True,
+        capture_output=True,
+    )
+    assert (tmp_path / "out" / "manifest.json").is_file()
+    assert not (current / "imported").exists()
