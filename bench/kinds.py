@@ -215,7 +215,6 @@ def first_texts(corpus: list[Path]) -> list[str]:
 
 def encode_all(options: argparse.Namespace) -> None:
     """In a process of its own: encode everything twice; store a digest of each document's ids."""
-    import psutil
     import xxhash
 
     from tokenmill.encode.encoder import Encoder
@@ -243,8 +242,7 @@ def encode_all(options: argparse.Namespace) -> None:
         seconds.append(spent)
     np.save(options.digests, np.array(digests, np.uint64))
     num_bytes = sum(len(text.encode()) for texts in batches for text in texts)
-    peak = psutil.Process().memory_info().rss
-    print(json.dumps({"bytes": num_bytes, "seconds": seconds, "resident": peak}))
+    print(json.dumps({"bytes": num_bytes, "seconds": seconds}))
 
 
 def measured(tokenizer: Path, engine: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -287,7 +285,6 @@ def rows(name: str, tokenizer: Path, options: argparse.Namespace) -> Iterator[li
             exact,
             *(f"{speed:.1f}" for speed in (found["speeds"] * 2)[:2]),
             f"{found['speeds'][0] / slow:.1f} x",
-            f"{found['resident'] / 1e6:.0f}",
         ]
 
 
@@ -307,15 +304,7 @@ def main() -> None:
     found = {path.name: path for path in options.tokenizers}
     found |= train_all(options.corpus, options.work)
     lines = [row for name, path in found.items() for row in rows(name, path, options)]
-    header = [
-        "tokenizer",
-        "engine",
-        "documents",
-        "MB/s cold",
-        "MB/s warm",
-        "cold, ratio",
-        "MB resident",
-    ]
+    header = ["tokenizer", "engine", "documents", "MB/s cold", "MB/s warm", "cold, ratio"]
     print(measure.machine())
     print(measure.versions(["tokenizers", "fastokens", "gigatoken", "sentencepiece", "tiktoken"]))
     table = measure.table(header, lines)

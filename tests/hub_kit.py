@@ -61,6 +61,10 @@ class FakeHub:
     sent_bytes: int = 0
     needs_token: bool = False
     hostile_listing: list[dict[str, Any]] = field(default_factory=list)
+    empty_pages: int = 0
+    """Before the first entries of each listing."""
+    endless: bool = False
+    """Every page of a listing names a next one."""
     etags: dict[str, str] = field(default_factory=dict)
     """Digests that the server claims from now on, by path."""
     latency_seconds: float = 0.0
@@ -176,13 +180,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not entries:
             return self._error(404, **{"X-Error-Code": "EntryNotFound"})
         entries += self.hub.hostile_listing
-        start = int(query.get("cursor", ["0"])[0])
+        start = int(query.get("cursor", [str(-PAGE_ENTRIES * self.hub.empty_pages)])[0])
         stop = start + PAGE_ENTRIES
         headers = {}
-        if stop < len(entries):
+        if stop < len(entries) or self.hub.endless:
             address = f"https://elsewhere.invalid/?recursive={query['recursive'][0]}&cursor={stop}"
             headers["Link"] = f'<{address}>; rel="next"'
-        return self._send_json(entries[start:stop], **headers)
+        return self._send_json(entries[max(start, 0) : max(stop, 0)], **headers)
 
     def _send_file(self, repo: str, sha: str, path: str) -> None:
         data = self.hub.repos[repo][sha].get(path)

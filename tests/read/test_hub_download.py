@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
-from tokenmill.read.hub import cache, download, patience
+from tokenmill.read.hub import cache, client, download, patience
 from tokenmill.read.hub.access import DownloadProgress, HubAccess
 from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.inputs import find_files, locate
@@ -115,10 +119,24 @@ def test_a_busy_server_is_waited_for_as_it_asks(
         Fault("/resolve/", 429, {"Retry-After": "11"}),
     ]
     assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
-    assert pauses == [7, 1, 42, 11]
+    assert pauses == [7, 1, 42, 11]  # 7: instead of 1; 42: instead of 2
     where = "hf://datasets/o/n/data/a.parquet"
     assert caplog.messages[0] == f"{where}: status 429; trying again in 7 s"
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_a_server_may_ask_for_no_pause_or_name_a_time(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    in_a_minute = formatdate(time.time() + 60, usegmt=True)
+    hub.faults = [
+        *(Fault("/resolve/", 429, {"Retry-After": "0"}) for _ in range(2)),
+        Fault("/resolve/", 429, {"Retry-After": in_a_minute}),
+        Fault("/resolve/", 429, {"Retry-After": "soon"}),
+    ]
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert [*pauses[:2], pauses[3]] == [1, 2, 8]  # "0" is not at once
+    assert 30 < pauses[2] <= 60
 
 
 def test_a_server_that_asks_for_an_hour_is_not_waited_for(
@@ -151,6 +169,15 @@ def test_a_body_that_breaks_off_goes_on_where_it_stopped(
     stop = 30_000 if "cut_after" in fault else size - 50_000
     assert ranges == [f"bytes=0-{size - 1}", f"bytes={stop}-{size - 1}"]
     assert hub.sent_bytes < size + 10_000
+
+
+def test_a_line_that_always_breaks_off_gets_on(
+    hub: FakeHub, tmp_path: Path, pauses: list[float]
+) -> None:
+    hub.faults = [Fault("/store/", cut_after=5_000, times=1000)]
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert pauses == [1] * (len(LARGE) // 5_000)
+    assert hub.sent_bytes < len(LARGE) + 10_000
 
 
 def test_a_server_that_ignores_ranges_is_read_past_what_is_there(
@@ -189,6 +216,22 @@ def test_bytes_with_another_digest_are_thrown_away(
     assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
 
 
+def test_a_file_that_was_cut_off_in_the_cache_is_fetched_anew(hub: FakeHub, tmp_path: Path) -> None:
+    fetch(tmp_path)
+    (tmp_path / "datasets--o--n/blobs" / etag_of("a.parquet", LARGE)).write_bytes(LARGE[:100])
+    assert fetch(tmp_path) == FILES
+    assert hub.asked("/store/") == 3
+
+
+def test_a_file_that_vanishes_says_what_to_do(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.HubCache, "find", lambda self, file: None)
+    with pytest.raises(StorageError, match="has vanished from the cache") as raised:
+        fetch(tmp_path)
+    assert raised.value.hint.endswith("and run the same command again")
+
+
 def test_small_files_are_known_by_their_digest_in_git(hub: FakeHub, tmp_path: Path) -> None:
     hub.commit("o/small", {"a.jsonl": b'{"text": "a"}\n'})
     name = "hf://datasets/o/small/a.jsonl"
@@ -201,6 +244,89 @@ def test_a_file_that_is_not_what_was_listed_is_refused(hub: FakeHub, tmp_path: P
     hub.etags["data/a.parquet"] = "0" * 64
     with pytest.raises(InputChangedError, match="not what it was listed as"):
         fetch(tmp_path)
+
+
+@pytest.mark.parametrize("num_pages", [1, 3])
+def test_pages_without_entries_do_not_end_a_listing(
+    hub: FakeHub, tmp_path: Path, num_pages: int
+) -> None:
+    hub.empty_pages = num_pages
+    assert fetch(tmp_path) == FILES
+
+
+def test_a_listing_without_end_is_refused(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_PAGES", 5)
+    hub.endless = True
+    with pytest.raises(DataError, match="or has 5 pages"):
+        fetch(tmp_path)
+    assert hub.asked("/tree/") == 5
+
+
+def listing_path(folder: Path) -> Path:
+    (path,) = folder.glob("datasets--o--n/listings/*.json")
+    return path
+
+
+def test_a_listing_that_was_wrong_is_asked_for_again(hub: FakeHub, tmp_path: Path) -> None:
+    fetch(tmp_path / "good")
+    stored = json.loads(listing_path(tmp_path / "good").read_bytes())
+    stored[0]["etag"] = "1" * 64
+    fetch(tmp_path / "bad")
+    shutil.rmtree(tmp_path / "bad/datasets--o--n/snapshots")
+    listing_path(tmp_path / "bad").write_text(json.dumps(stored))
+    with pytest.raises(InputChangedError, match="not what it was listed as") as raised:
+        fetch(tmp_path / "bad")
+    assert raised.value.hint.startswith("run the same command again")
+    assert fetch(tmp_path / "bad") == FILES
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files: files[0].update(path="../../../../x"),
+        lambda files: files[0].update(etag="../x"),
+        lambda files: files[0].update(repo="o/other"),
+        lambda files: files[0].update(commit="0" * 40),
+        lambda files: files.clear(),
+        lambda files: files.append(3),
+    ],
+)
+def test_a_stored_listing_that_cannot_be_right_is_not_used(
+    hub: FakeHub, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    fetch(tmp_path)
+    files = json.loads(listing_path(tmp_path).read_bytes())
+    change(files)
+    listing_path(tmp_path).write_text(json.dumps(files))
+    assert fetch(tmp_path) == FILES
+    assert not list(tmp_path.rglob("x"))
+    assert hub.asked("/tree/") == 2
+
+
+def test_a_listing_by_other_rules_is_not_used(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(tmp_path)
+    monkeypatch.setattr(cache, "RULES", cache.RULES + 1)
+    fetch(tmp_path)
+    assert hub.asked("/tree/") == 2
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"../../x", b""])
+def test_a_remembered_commit_that_is_none_is_not_used(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    fetch(tmp_path)
+    (tmp_path / "datasets--o--n/refs/main").write_bytes(content)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="not in the cache") as raised:
+        fetch(tmp_path)
+    assert "name a commit that is in the cache" in raised.value.hint
+    with pytest.raises(UserError, match="not in the cache") as raised:
+        fetch(tmp_path, f"hf://datasets/o/n@{'0' * 40}")
+    assert raised.value.hint == "unset it, or name another cache with --cache-dir"
 
 
 @pytest.mark.parametrize("path", ["../../x", "/etc/x", "a/../../x", "a\\x", "a//b", "a/\n", ""])
@@ -245,6 +371,13 @@ def test_what_may_not_be_read_says_so(hub: FakeHub, tmp_path: Path, status: int)
     assert "hf auth login" in raised.value.hint
 
 
+def test_what_a_server_says_cannot_write_to_a_terminal(hub: FakeHub, tmp_path: Path) -> None:
+    hub.faults = [Fault("/revision/", 403, {"X-Error-Message": "\x1b[31mno\x07"})]
+    with pytest.raises(UserError) as raised:
+        fetch(tmp_path)
+    assert raised.value.why == "status 403: [31mno"
+
+
 def test_a_download_that_cannot_fit_is_not_begun(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +386,21 @@ def test_a_download_that_cannot_fit_is_not_begun(
     with pytest.raises(StorageError, match="100 are free"):
         fetch(tmp_path)
     assert hub.asked("/resolve/") == 0
+
+
+def test_what_has_come_before_needs_no_room(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = tmp_path / "datasets--o--n/blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / f"{etag_of('a.parquet', LARGE)}.tokenmill.incomplete"
+    part.write_bytes(LARGE[:-50])
+    small = FILES["data/b.parquet"]
+    (blobs / etag_of("b.parquet", small)).write_bytes(small)
+    usage = shutil.disk_usage(tmp_path)._replace(free=50)
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda path: usage)
+    assert fetch(tmp_path) == FILES
+    assert hub.asked("/store/") == 1
 
 
 def test_without_the_library_the_extra_is_named(
@@ -293,3 +441,24 @@ def test_files_that_two_names_share_are_fetched_once(hub: FakeHub, tmp_path: Pat
                    etag_of("a.parquet", LARGE))  # fmt: skip
     download.download(cache.HubCache(str(tmp_path)), [file, file], lambda progress: None)
     assert hub.asked("/store/") == 1
+
+
+def test_a_part_that_another_process_takes_away_is_begun_anew(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(download, "LOCKED_SECONDS", 0.01)
+    blobs = tmp_path / "datasets--o--n/blobs"
+    part = blobs / f"{etag_of('a.parquet', LARGE)}.tokenmill.incomplete"
+    part.parent.mkdir(parents=True)
+    with open(part, "wb") as other, ThreadPoolExecutor(1) as threads:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"damage")
+        other.flush()
+        fetched = threads.submit(fetch, tmp_path, f"{NAME}/a.parquet")
+        while not caplog.messages:
+            time.sleep(0.01)
+        part.unlink()  # as who has found the damage does
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert fetched.result() == {"data/a.parquet": LARGE}
+    assert caplog.messages[0].endswith("is being fetched already; waiting for that")
+    assert [path.name for path in part.parent.iterdir()] == [etag_of("a.parquet", LARGE)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import threading
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
-from tokenmill.errors import InputChangedError, StorageError
+from tokenmill.errors import DamagedInputError, InputChangedError, StorageError, UserError
 from tokenmill.read import feed
 from tokenmill.read.columnar import schema_of
 from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub import patience
+from tokenmill.read.hub import patience, remote_file
 from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.remote_file import RemoteFile
@@ -28,6 +31,7 @@ NOISE = random.Random(0)
 TEXTS = [NOISE.randbytes(100).hex() for _ in range(4000)]
 JUNK = [NOISE.randbytes(1000).hex() for _ in range(4000)]
 NAME = "hf://datasets/o/n/a.parquet"
+PAUSE = patience.pause
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +150,14 @@ def test_a_wait_ends_when_nothing_is_to_come_any_more(hub: FakeHub, tmp_path: Pa
         list(feed_stream(Stream(0, 1), source, Fields(), tmp_path, lambda key: True, check))
 
 
-def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: bytes) -> None:
+def remote(hub: FakeHub, data: bytes) -> HubFile:
     sha = hub.revisions["o/n"]["main"]
-    remote = HubFile("o/n", sha, "a.parquet", len(data), etag_of("a.parquet", data))
+    return HubFile("o/n", sha, "a.parquet", len(data), etag_of("a.parquet", data))
+
+
+def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: bytes) -> None:
     moves = random.Random(1)
-    with RemoteFile(remote) as file:
+    with RemoteFile(remote(hub, data)) as file:
         file.read_ahead([[(0, 3000), (9000, 9500)], [(3000, 9000), (9500, 9600)]], 2000)
         for _ in range(50):
             start, size = moves.randrange(12_000), moves.randrange(5000)
@@ -160,3 +167,70 @@ def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: 
         file.seek(-10, 2)
         assert file.read() == data[-10:]
         assert file.read(5) == b""
+
+
+def test_what_waits_in_memory_is_bounded_over_all_files(
+    hub: FakeHub, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_file, "MAX_AHEAD_BYTES", 5000)
+    room = remote_file._ROOM
+    with RemoteFile(remote(hub, data)) as one, RemoteFile(remote(hub, data)) as other:
+        for file in (one, other):
+            file.read_ahead([[(0, 100_000)]], 2000)
+        for start in range(0, 100_000, 2000):
+            for file in (one, other):
+                assert file.read(2000) == data[start : start + 2000]
+                assert room._taken <= 5000
+        one.seek(0)
+        one.read(2000)
+        assert room._taken > 0
+    assert room._taken == 0
+
+
+def test_a_closed_file_leaves_no_thread_that_waits_for_the_server(
+    hub: FakeHub, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "pause", PAUSE)
+    with RemoteFile(remote(hub, data)) as file:
+        file.read_ahead([[(0, 100_000)]], 2000)
+        file.read(2000)
+        file._coming[2000][1].result()  # read ahead
+        hub.faults = [Fault("/resolve/", 503, {"Retry-After": "600"}, times=1000)]
+        file.read(2000)
+        while hub.faults[0].times == 1000:
+            time.sleep(0.01)
+        waiting = [each for each in threading.enumerate() if each.name.startswith("read-ahead")]
+        assert waiting
+    for thread in waiting:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("wrong", [(0, 10**9), (-5, 10), (20, 10)])
+def test_a_footer_that_names_bytes_outside_the_file_is_damage(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("tokenmill.read.columnar.column_ranges", lambda *_: [[wrong]])
+    with pytest.raises(DamagedInputError, match=f"from {wrong[0]} to {wrong[1]}"):
+        spooled(source_of(tmp_path), tmp_path, Fields(), 1 << 20)
+    assert hub.asked("/store/") == 1  # the footer
+
+
+def test_only_parquet_is_streamed_and_nothing_else_is_touched(hub: FakeHub, tmp_path: Path) -> None:
+    hub.commit("o/lines", {f"{number}.jsonl.gz": b"" for number in range(5)})
+    names = [NAME, "hf://datasets/o/lines/*"]
+    with pytest.raises(UserError, match="an input cannot be streamed"):
+        find_sources(names, hub=HubAccess("stream", str(tmp_path)))
+    assert hub.asked("/resolve/") == 0
+
+
+def test_distant_files_are_taken_to_be_like_the_first_with_their_suffix(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    lines = b'{"text": "a"}\n'
+    packed = {f"{number}.json.gz": gzip.compress(lines) for number in range(5)}
+    hub.commit("o/many", {**packed, "0.json": lines, "1.json": lines})
+    sources = find_sources(["hf://datasets/o/many/*"], hub=HubAccess("sample", str(tmp_path)))
+    found = [(source.format, source.compression) for source in sources]
+    assert found == [("jsonl", "none"), ("jsonl", "gzip")] * 2 + [("jsonl", "gzip")] * 3
+    assert hub.asked("/resolve/") == 2

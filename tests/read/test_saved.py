@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tokenmill
@@ -117,3 +119,33 @@ def test_a_missing_file_and_an_index_are_refused(saved: Path) -> None:
     (saved / "state.json").write_text(json.dumps(state))
     with pytest.raises(UserError, match="flatten_indices"):
         saved_files(saved)
+
+
+def test_a_saved_data_set_without_splits_is_refused(tmp_path: Path) -> None:
+    datasets.DatasetDict().save_to_disk(tmp_path / "none")
+    with pytest.raises(UserError, match="has no splits"):
+        saved_files(tmp_path / "none")
+
+
+def test_a_saved_data_set_without_rows_is_refused(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"text": []}).save_to_disk(tmp_path / "empty")
+    with pytest.raises(UserError, match="is empty"):
+        saved_files(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["*", "state.json", "dataset_info.json"])
+def test_what_describes_a_saved_data_set_holds_no_records(saved: Path, name: str) -> None:
+    with pytest.raises(UserError, match="describes a saved data set") as raised:
+        find_sources([str(saved / name)])
+    assert raised.value.hint == f"name the folder: {saved}"
+
+
+@pytest.mark.parametrize("write", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_an_estimate_counts_the_text_of_arrow_files(
+    tmp_path: Path, tokenizer_path: Path, write: Callable[..., Any]
+) -> None:
+    table = pa.table({"text": TEXTS * 100, "junk": ["x" * 100] * 3000})
+    with write(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    found = tokenmill.estimate([tmp_path / "a.arrow"], tokenizer_path)
+    assert abs(found.documents / 3000 - 1) < 0.05

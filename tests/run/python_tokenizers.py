@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -84,6 +85,26 @@ class HoardingBytes(ByteTokenizer):
             self.hoard.append(b"x" * self.num_bytes)
             if self.once:
                 self.once.touch()
+        return super().encode(text)
+
+
+class ForkingBytes(ByteTokenizer):
+    """In every process but that which made it, starts another one that lives for ten minutes.
+
+    A file in the folder `pids` bears the number of the first, and holds that of the second.
+    """
+
+    def __init__(self, pids: Path) -> None:
+        self.pids = pids
+        self.known = {os.getpid()}
+
+    def encode(self, text: str) -> list[int]:
+        if os.getpid() not in self.known:
+            self.known.add(os.getpid())
+            if not (child := os.fork()):
+                time.sleep(600)
+                os._exit(0)
+            (self.pids / str(os.getpid())).write_text(str(child))
         return super().encode(text)
 
 

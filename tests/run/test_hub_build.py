@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,10 +20,19 @@ from huggingface_hub import constants
 import tokenmill
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli.display import JsonDisplay, PlainDisplay
-from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.errors import (
+    DataError,
+    InputChangedError,
+    OutputConflictError,
+    UserError,
+    VerificationError,
+)
 from tokenmill.read import feed, units
 from tokenmill.read.hub.access import DownloadProgress
 from tokenmill.read.hub.file import recorded_file
+from tokenmill.run import preparation
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.manifest import RUN_NAME, Run
 
 NAME = "hf://datasets/o/n"
 FILES = {
@@ -108,6 +120,27 @@ def test_another_cache_on_another_day_gives_the_same_bytes(
     assert again.snapshot is None
 
 
+def test_a_complete_dataset_needs_no_download(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    options = {"workers": 1, "cache_dir": str(tmp_path / "cache")}
+    tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
+    shutil.rmtree(tmp_path / "cache")
+    hub.requests.clear()
+    again = tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
+    assert again.snapshot is None
+    assert hub.asked("/resolve/") == 0
+
+
+def test_a_build_asks_once_for_the_commit_and_for_each_file(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    tokenmill.build([NAME], tokenizer_path, tmp_path / "out", workers=1,
+                    cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    assert hub.asked("/revision/") == 1
+    assert hub.asked("/resolve/") == len(FILES)
+
+
 def test_a_branch_that_has_moved_is_refused_with_both_commits(
     hub: FakeHub, tmp_path: Path, tokenizer_path: Path
 ) -> None:
@@ -117,13 +150,20 @@ def test_a_branch_that_has_moved_is_refused_with_both_commits(
     with pytest.raises(DataError):
         tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
     new = hub.commit("o/n", FILES)
-    with pytest.raises(InputChangedError) as raised:
-        tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
-    assert f"commits.o/n: was '{old}', is '{new}'" in raised.value.why
-    assert raised.value.hint.startswith(f"name the old commit, as in {NAME}@{old}; or ")
+    hub.requests.clear()
+    for name, pinned in ((NAME, f"{NAME}@{old}"), (f"{NAME}/data", f"{NAME}@{old}/data")):
+        with pytest.raises(InputChangedError) as raised:
+            tokenmill.build([name], tokenizer_path, tmp_path / "out", **options)
+        assert f"commits.o/n: was '{old}', is '{new}'" in raised.value.why
+        assert raised.value.hint.startswith(f"name the old commit, as in {pinned}; or ")
+    assert hub.asked("/resolve/") == 0
     options["max_bad"] = 0.9
     resumed = tokenmill.build([f"{NAME}@{old}"], tokenizer_path, tmp_path / "out", **options)
     assert resumed.dataset.manifest.totals.documents == 1
+    hub.requests.clear()
+    with pytest.raises(OutputConflictError, match="holds another dataset"):
+        tokenmill.build([NAME], tokenizer_path, tmp_path / "out", **options)
+    assert hub.asked("/resolve/") == 0
 
 
 def test_a_killed_streamed_build_resumes_to_the_same_bytes(
@@ -212,12 +252,68 @@ def test_what_cannot_be_streamed_is_refused(
 
 @pytest.mark.parametrize("change", [{"text_field": "content"}, {"eos": "nothing"}])
 def test_what_cannot_be_carried_out_is_refused_before_a_download(
-    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, change: dict[str, str]
+    hub: FakeHub,
+    tmp_path: Path,
+    tokenizer_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str],
 ) -> None:
+    monkeypatch.setattr(preparation, "SMALL_DOWNLOAD_BYTES", 0)
     with pytest.raises(UserError):
         tokenmill.build([NAME], tokenizer_path, tmp_path / "out",
                         cache_dir=str(tmp_path / "cache"), **change)  # fmt: skip
     assert not list(tmp_path.rglob("blobs"))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what", "num_requests"),
+    [
+        ([NAME, "typo.jsonl"], "an input does not exist", 0),
+        ([NAME, "text.txt", "lines.jsonl"], "the inputs mix plain text", 0),
+        ([NAME, f"{NAME}/data/*"], "an input is named twice", 3),
+    ],
+)
+def test_names_are_refused_before_a_download(
+    hub: FakeHub,
+    tmp_path: Path,
+    tokenizer_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    inputs: list[str],
+    what: str,
+    num_requests: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a")
+    (tmp_path / "lines.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(UserError, match=what):
+        tokenmill.build(inputs, tokenizer_path, "out", cache_dir="cache")
+    assert len(hub.requests) == num_requests
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_estimate_of_many_compressed_files_asks_for_some_of_them(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    lines = b"".join(b'{"text": "%d"}\n' % number for number in range(50))
+    hub.commit("o/many", {f"{number:05}.json.gz": gzip.compress(lines) for number in range(100)})
+    found = tokenmill.estimate(["hf://datasets/o/many/*"], tokenizer_path,
+                               cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    assert (found.files, found.documents) == (100, 5000)
+    asked = {request.split()[0] for request in hub.requests if "/resolve/" in request}
+    assert len(asked) < 32
+
+
+@pytest.mark.parametrize("change", [lambda run: run.inputs.pop(), lambda run: run.identity.clear()])
+def test_a_run_that_names_other_inputs_than_the_manifest_is_refused(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, change: Callable[[Run], object]
+) -> None:
+    tokenmill.build([NAME], tokenizer_path, tmp_path / "out", workers=1,
+                    cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    run = read_sealed(tmp_path / "out" / RUN_NAME, Run)
+    change(run)
+    write_sealed(tmp_path / "out" / RUN_NAME, run)
+    with pytest.raises(VerificationError, match=r"run\.json names"):
+        tokenmill.verify(tmp_path / "out", against_sources=True)
 
 
 def test_local_files_and_the_hub_may_be_mixed(
@@ -232,7 +328,9 @@ def test_local_files_and_the_hub_may_be_mixed(
 
 def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     moment = DownloadProgress(1_500_000, 3_000_000, 1, 2)
-    JsonDisplay().download(moment)
+    display = JsonDisplay()
+    display.download(moment)
+    display.download(replace(moment, done_bytes=1_600_000))  # too early for another line
     plain = PlainDisplay()
     plain.download(moment)  # too early for a line
     plain._shown -= 60

@@ -164,7 +164,7 @@ class RemoteFile(io.RawIOBase):
             end = stop if self._starts else max(stop, start + SMALL_BLOCK_BYTES)
             first, data = start, self._fetch(start, min(end, self._file.num_bytes))
             self._recent = (first, data)
-        if stop >= first + len(data):
+        if stop >= first + len(data) and (self._starts or len(data) > SMALL_BLOCK_BYTES):
             self._recent = (0, b"")
         return data[start - first : stop - first]
 
