@@ -19,7 +19,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub.access import DownloadListener, HubAccess
 from tokenmill.read.hub.names import parse_hub_name
-from tokenmill.read.preview import PREVIEW_BYTES, check_fields
+from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, PREVIEW_BYTES, check_fields
 from tokenmill.read.sources import Source, fetch_sources, list_sources
 from tokenmill.read.units import (
     Extent,
@@ -145,18 +145,17 @@ def hub_access(recipe: Recipe, listener: DownloadListener) -> HubAccess:
 
 
 def _look_at_first(sources: Sequence[Source], recipe: Recipe, hub: HubAccess) -> None:
-    """Raise a UserError where a text is not in the first file of a data set on the Hub: that is
-    seen from a part of the file, before a long download.
+    """Raise a UserError where a text is not in the first file of a folder on the Hub: that is seen
+    from a part of the file, before a long download.
     """
     distant = [source for source in sources if source.streamed]
     if sum(source.num_bytes for source in distant) <= SMALL_DOWNLOAD_BYTES:
         return
-    by_name = {parse_hub_name(source.origin).repo: source for source in reversed(distant)}
+    by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}
+    firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
     with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
-        first = fetch_sources(
-            list(by_name.values()), recipe.read.format, replace(hub, mode="sample")
-        )
-        check_fields(first, Fields(recipe.read.text_field))
+        firsts = fetch_sources(firsts, recipe.read.format, replace(hub, mode="sample"))
+        check_fields(firsts, Fields(recipe.read.text_field))
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
