@@ -35,7 +35,6 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
     "FASTOKENS_BPE_THREADS": "1",
 }
-ENGINES = ("fastokens", "gigatoken", "memo", "reference")
 CACHE_BYTES = 250_000_000
 
 UNKNOWN = "<unk>"

@@ -18,6 +18,13 @@ def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
     return offsets
 
 
+def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
+    """Batches one after another, as one."""
+    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+    ids = np.concatenate([np.empty(0, np.uint32), *(part.ids for part in parts)])
+    return TokenBatch(ids, offsets_from_lengths(lengths))
+
+
 def enclose_documents(
     tokens: TokenBatch, prefix: Sequence[int], eos_id: int, dtype: np.dtype
 ) -> tuple[npt.NDArray[np.integer], Int64Array]:

@@ -44,7 +44,7 @@ def resolve_boundary_tokens(
     Raises:
         UserError: no end-of-document token can be named, or several could be.
     """
-    pad_name = pad or _configured(file, "pad_token")
+    pad_name = pad or configured_token(file, "pad_token")
     pad_id = _known_id(reference, pad_name, "--pad") if pad_name else None
     eos_id, reason = _eos(reference, file, eos)
     return BoundaryTokens(reference.prefix, eos_id, reason, pad_id)
@@ -53,10 +53,10 @@ def resolve_boundary_tokens(
 def _eos(reference: Reference, file: TokenizerFile, eos: str | None) -> tuple[int, str]:
     if eos is not None:
         return _known_id(reference, eos, "--eos"), "--eos"
-    if name := _configured(file, "eos_token"):
+    if name := configured_token(file, "eos_token"):
         return _known_id(reference, name, "tokenizer_config.json"), "the tokenizer's config"
     specials = reference.special_tokens
-    found = [name for name in END_OF_DOCUMENT_TOKENS if name in specials]
+    found = known_ends(reference)
     if len(found) == 1:
         return specials[found[0]], "the only known end-of-document token among its special tokens"
     candidates = ", ".join(found or sorted(specials)[:12]) or "none: it has no special tokens"
@@ -66,6 +66,11 @@ def _eos(reference: Reference, file: TokenizerFile, eos: str | None) -> tuple[in
         why=f"candidates: {candidates}",
         hint="choose one with --eos TOKEN",
     )
+
+
+def known_ends(reference: Reference) -> list[str]:
+    """The special tokens that are known to end documents."""
+    return [name for name in END_OF_DOCUMENT_TOKENS if name in reference.special_tokens]
 
 
 def _known_id(reference: Reference, token: str, where: str) -> int:
@@ -82,7 +87,8 @@ def _known_id(reference: Reference, token: str, where: str) -> int:
     return found
 
 
-def _configured(file: TokenizerFile, key: str) -> str | None:
+def configured_token(file: TokenizerFile, key: str) -> str | None:
+    """What the configuration beside a tokenizer says of `pad_token` and the like."""
     value = file.config.get(key)
     if isinstance(value, dict):
         value = value.get("content")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.encode.engine import Engine
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.engine import Engine, Reference
 from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 
@@ -86,6 +87,17 @@ def adversarial_texts(special_tokens: Iterable[str]) -> list[str]:
 def check_engine(engine: Engine, exam: Exam) -> None:
     """Raise an EngineError that shows the first text on which the engine differs."""
     compare_tokens(engine.name, exam.texts, engine.encode(exam.texts), exam.expected)
+
+
+def audit(
+    name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Reference
+) -> None:
+    """Raise an EngineError where the reference gives one of the texts other ids."""
+    found = TokenBatch(
+        np.concatenate([np.empty(0, np.uint32), *(np.array(own, np.uint32) for own in ids)]),
+        offsets_from_lengths([len(own) for own in ids]),
+    )
+    compare_tokens(name, texts, found, reference.encode(texts))
 
 
 def compare_tokens(

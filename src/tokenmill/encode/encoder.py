@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from tokenmill.boundaries import join_batches
 from tokenmill.encode.calibration import REPORT
 from tokenmill.encode.engine import Engine
 from tokenmill.errors import EngineError
@@ -39,12 +38,7 @@ class Encoder:
             parts.append(self._call(texts[i : i + 1]))
             start = i + 1
         parts += [self._call(texts[start:])] if start < len(texts) else []
-        ends = np.cumsum([len(part.ids) for part in parts])
-        shifted = [
-            part.offsets[1:] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)
-        ]
-        offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
-        return TokenBatch(np.concatenate([part.ids for part in parts]), offsets)
+        return join_batches(parts)
 
     def _call(self, texts: Sequence[str]) -> TokenBatch:
         try:

@@ -32,6 +32,12 @@ OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection
 ENGINES = (*OBJECTIONS, MEMO, REFERENCE)
 
 
+class _Splitting(msgspec.Struct):
+    """The part of a tokenizer.json that splits texts; the vocabulary is passed over."""
+
+    pre_tokenizer: Json | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Engines that may encode a tokenizer, best first, and why the others may not."""
@@ -157,16 +163,16 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
         reference = load_reference(file, control_tokens)
         return MemoEngine(reference, data, control_tokens, cache_bytes)
     engine: Engine
-    tokenizer = msgspec.json.decode(data)
     if name == "fastokens":
         from tokenmill.encode.engines.fastokens import FastokensEngine
 
-        engine, routes = FastokensEngine(data, control_tokens), fastokens_routes(tokenizer)
+        engine = FastokensEngine(data, control_tokens)
+        routes = fastokens_routes(msgspec.to_builtins(msgspec.json.decode(data, type=_Splitting)))
     else:
         from tokenmill.encode.engines.gigatoken import GigatokenEngine
 
         engine = GigatokenEngine(data, control_tokens, cache_bytes)
-        routes = gigatoken_routes(tokenizer)
+        routes = gigatoken_routes(msgspec.json.decode(data))
     if not routes:
         return engine
     return RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
+from tokenmill.encode.boundary_policy import configured_token, known_ends
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
@@ -80,17 +80,15 @@ class Conventions:
         given = getattr(self._tokenizer, f"{role}_token_id", None)
         if isinstance(given, int):
             return given
-        name = self._file.config.get(f"{role}_token")
-        name = name.get("content") if isinstance(name, dict) else name
-        if not isinstance(name, str) or not name:
+        name = configured_token(self._file, f"{role}_token")
+        if name is None:
             return None
         found = self._reference.special_tokens.get(name)
         return self._reference.token_id(name) if found is None else found
 
     def _known_end(self) -> int | None:
-        specials = self._reference.special_tokens
-        names = [name for name in END_OF_DOCUMENT_TOKENS if name in specials]
-        return specials[names[0]] if len(names) == 1 else None
+        names = known_ends(self._reference)
+        return self._reference.special_tokens[names[0]] if len(names) == 1 else None
 
     def _hint(self) -> str:
         if isinstance(self._tokenizer, (str, Path)):

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.calibration import compare_tokens
+from tokenmill.encode.calibration import audit
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import load_any_reference
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.hf.engines import EngineChoice
 from tokenmill.hf.log import logger
-from tokenmill.records import DocumentBatch, TokenBatch, UInt32Array
-from tokenmill.run.sampling import chosen, document_hashes
-from tokenmill.run.unit import AUDIT_SHARE, MAX_AUDIT_CHARACTERS
+from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.sampling import audit_sample, document_hashes
 
 AUDIT_CHARACTERS = 1 << 20
 """Texts held back for the audit; it is made as soon as there are more."""
@@ -93,13 +91,6 @@ class ExactEncoder:
         return ExactEncoder, (self._file, self._wanted)
 
 
-def joined(parts: Sequence[TokenBatch]) -> TokenBatch:
-    """Batches one after another, as one."""
-    lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])
-    ids = np.concatenate([np.zeros(0, np.uint32), *(part.ids for part in parts)])
-    return TokenBatch(ids, offsets_from_lengths(lengths))
-
-
 class Audit:
     """Documents that a hash has chosen, encoded once more by the reference."""
 
@@ -107,7 +98,7 @@ class Audit:
         self._engine_name = engine_name
         self._reference = reference
         self._texts: list[str] = []
-        self._ids: list[UInt32Array] = []
+        self._ids: list[list[int]] = []
         self._characters = 0
         self._position = 0
 
@@ -117,22 +108,15 @@ class Audit:
         self._position += len(texts)
         batch = DocumentBatch(0, list(texts), positions, np.zeros_like(positions))
         hashes = document_hashes("", batch)
-        sample = np.flatnonzero(chosen(hashes, AUDIT_SHARE)).tolist()
-        short = [i for i, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
-        sample += sorted(short, key=lambda i: hashes[i])[:1]
-        for i in set(sample):
-            if len(texts[i]) <= MAX_AUDIT_CHARACTERS:
-                self._texts.append(texts[i])
-                self._ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].copy())
-                self._characters += len(texts[i])
+        for i in audit_sample(texts, hashes, SHORT_CHARACTERS):
+            self._texts.append(texts[i])
+            self._ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist())
+            self._characters += len(texts[i])
         if self._characters > AUDIT_CHARACTERS:
             self.make()
 
     def make(self) -> None:
         """Compare, and begin anew."""
         if self._texts:
-            offsets = np.cumsum([0, *map(len, self._ids)])
-            found = TokenBatch(np.concatenate(self._ids), offsets)
-            expected = self._reference.encode(self._texts)
-            compare_tokens(self._engine_name, self._texts, found, expected)
+            audit(self._engine_name, self._texts, self._ids, self._reference)
         self._texts, self._ids, self._characters = [], [], 0

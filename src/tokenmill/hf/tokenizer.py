@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.boundaries import join_batches
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.hf.config import CausalLMConfig, make_config
 from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
-from tokenmill.hf.encoding import ExactEncoder, joined
+from tokenmill.hf.encoding import ExactEncoder
 from tokenmill.hf.engines import AUTO
 from tokenmill.hf.log import logger, logging_at
 from tokenmill.hf.parallelism import Parallelism, thread_environment
@@ -244,7 +245,7 @@ class CausalLMTokenizer:
         if pool is None:
             tokens = self._encoder.encode(texts)
         else:
-            tokens = joined(pool.map(_encode_part, texts))
+            tokens = join_batches(pool.map(_encode_part, texts))
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
         return tokens

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.calibration import Exam, compare_tokens
+from tokenmill.encode.calibration import Exam, audit
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
-from tokenmill.records import TokenBatch
 from tokenmill.run.messages import Done
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.receipts import Receipt, write_receipt
@@ -53,12 +49,8 @@ class Session:
             EngineError: the reference disagrees on a document.
         """
         if done.audit_texts:
-            lengths = [len(ids) for ids in done.audit_ids]
-            ids = np.array([i for ids in done.audit_ids for i in ids], np.uint32)
-            found = TokenBatch(ids, offsets_from_lengths(lengths))
-            expected = self.reference.encode(done.audit_texts)
             name = self.reference.name if self.setup.engine == REFERENCE else self.setup.engine
-            compare_tokens(name, done.audit_texts, found, expected)
+            audit(name, done.audit_texts, done.audit_ids, self.reference)
         self.calibrated()
         write_receipt(self.workspace.receipts, done.receipt)
         self.receipts[done.receipt.key] = done.receipt

@@ -30,13 +30,11 @@ from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.recipe import Recipe
-from tokenmill.run.sampling import UInt64Array, chosen, document_hashes
+from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
-AUDIT_SHARE = 1e-4
-MAX_AUDIT_CHARACTERS = 100_000
 SHORT_CHARACTERS = 8_192
 
 
@@ -344,15 +342,12 @@ class _Attempt:
         setup = self.runner.setup
         if setup.engine == REFERENCE and setup.tokenizer_kind != "python":
             return  # it is what everything else is held against; a Python object may have moods
-        sample = np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist()
-        if self.tally.bytes == 0:  # at least one short document of every unit
-            short = [i for i, text in enumerate(batch.texts) if len(text) <= SHORT_CHARACTERS]
-            sample += sorted(short, key=lambda i: hashes[i])[:1]
-        for index in sorted(set(sample)):
-            if len(batch.texts[index]) <= MAX_AUDIT_CHARACTERS:
-                self.audit_texts.append(batch.texts[index])
-                start, stop = tokens.offsets[index : index + 2]
-                self.audit_ids.append(tokens.ids[start:stop].tolist())
+        # At least one short document of every unit.
+        short_characters = SHORT_CHARACTERS if self.tally.bytes == 0 else None
+        for index in audit_sample(batch.texts, hashes, short_characters):
+            self.audit_texts.append(batch.texts[index])
+            start, stop = tokens.offsets[index : index + 2]
+            self.audit_ids.append(tokens.ids[start:stop].tolist())
 
     def _write(self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array) -> None:
         setup, runner = self.runner.setup, self.runner
