@@ -205,6 +205,22 @@ def test_two_documents_with_one_id_are_both_kept(tokenizer_path: Path, tmp_path:
     assert package.open(out).shards[0].documents().column("id").to_pylist() == ["same", "same"]
 
 
+def test_a_resume_with_another_version_of_a_library_is_refused(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = started(corpus, tokenizer_path, out)
+    process.kill()
+    process.communicate()
+    path = out / "work" / "build.json"
+    state = json.loads(path.read_bytes())
+    state["versions"]["pyarrow"] = "0.0.1"
+    path.write_text(json.dumps(state))
+    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    assert result.returncode == 8
+    assert "versions.pyarrow: was '0.0.1'" in result.stderr
+
+
 @pytest.mark.soak
 def test_ten_million_empty_documents_take_no_memory(tokenizer_path: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "data.jsonl", tmp_path / "out"
