@@ -9,7 +9,9 @@
     │   └── DamagedInputError      3   a file's bytes are not what its format promises
     ├── VerificationError          5   a dataset on disk is not what its manifest says
     ├── StorageError               6   disk full, read-only, vanished files
-    ├── EngineError                7   an encoding engine crashed, panicked or gave wrong ids
+    └── EngineError                7   an encoding engine crashed, panicked or gave wrong ids
+
+    KeyboardInterrupt
     └── Interrupted              130   stopped by a signal (143 for SIGTERM); the run can be resumed
 
 User mistakes (2, 4, 8), damaged data (3, 5) and our own bugs (1) are different classes on purpose.
@@ -82,8 +84,11 @@ class EngineError(TokenmillError):
     exit_code = 7
 
 
-class Interrupted(TokenmillError):
-    """A signal stopped the run between two commits. Nothing that was committed is lost."""
+class Interrupted(KeyboardInterrupt):
+    """A signal stopped the run between two commits. Nothing that was committed is lost.
+
+    Not a TokenmillError: handlers of errors, ours and those of libraries, let it pass.
+    """
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by signal {signal_number}")

@@ -7,6 +7,10 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from tokenmill.cli.signals import signals_as_errors
+from tokenmill.errors import Interrupted, StorageError, TokenmillError
+from tokenmill.streams import lasting_streams
+
 COMMANDS = {
     "build": "a corpus in, a verified token dataset out; the same command resumes",
     "pack": "documents into training sequences: a plan, with the gap to optimal",
@@ -22,12 +26,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; the only place that catches and reports errors."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _parser(arguments[0] if arguments else "")
-    options = parser.parse_args(arguments)
-    if not options.command:
-        parser.print_help()
-        return 2
-    return _run(options)
+    with lasting_streams():
+        return _run(arguments)
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
@@ -63,28 +63,40 @@ class _Version(str):
         return f"tokenmill {version('tokenmill')}"
 
 
-def _run(options: argparse.Namespace) -> int:
-    from tokenmill.cli.signals import signals_as_errors
-    from tokenmill.errors import Interrupted, TokenmillError
-
+def _run(arguments: Sequence[str]) -> int:
+    command = arguments[0] if arguments else ""
+    debug = False
     try:
         with signals_as_errors():
-            return int(options.run(options))
-    except BrokenPipeError:
-        return 0  # whoever read our output has gone
+            parser = _parser(command)
+            options = parser.parse_args(arguments)
+            if not options.command:
+                parser.print_help()
+                return 2
+            debug = options.debug
+            code = int(options.run(options))
+            sys.stdout.flush()
+            return code
     except Interrupted as error:
-        kept = "finished units are kept" if options.command == "build" else "nothing was changed"
-        _report(f"tokenmill: {error.what}; {kept}")
-        if options.command == "build":
+        kept = "finished units are kept" if command == "build" else "nothing was changed"
+        _report(f"tokenmill: {error}; {kept}")
+        if command == "build":
             _report("resume with the same command:\n  " + _command_line())
         return error.exit_code
     except TokenmillError as error:
-        if options.debug:
+        if debug:
             raise
         _report(f"tokenmill: {error}")
         return error.exit_code
+    except OSError as error:
+        if debug:
+            raise
+        from tokenmill.store.files import storage_error
+
+        _report(f"tokenmill: {storage_error(error, 'read or write a file')}")
+        return StorageError.exit_code
     except Exception as error:
-        if options.debug:
+        if debug:
             raise
         _report(
             f"tokenmill: a bug: {type(error).__name__}: {error}\n"
@@ -100,9 +112,6 @@ def _command_line() -> str:
 
 
 def _report(text: str) -> None:
-    import contextlib
-
     from tokenmill.cli.terminal import safe_text
 
-    with contextlib.suppress(BrokenPipeError):
-        print(safe_text(text), file=sys.stderr, flush=True)
+    print(safe_text(text), file=sys.stderr, flush=True)

@@ -14,16 +14,33 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def signals_as_errors() -> Iterator[None]:
-    """Raise Interrupted at the first signal; a second one ends the process at once."""
+    """Raise Interrupted at the first signal; a second one ends the process at once.
+
+    A library may turn Interrupted into an error of its own, as C extensions do while they are
+    imported. Any error after a signal is therefore raised as Interrupted.
+    """
+    received: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
-        for each in STOPPING:
+        received.append(number)
+        for each in before:
             signal.signal(each, signal.SIG_DFL)
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in STOPPING}
+    # nohup ignores SIGHUP, and so do we after it.
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = [n for n in STOPPING if not (n == signal.SIGHUP and ignored)]
+    before = {number: signal.getsignal(number) for number in numbers}
     try:
+        for number in numbers:
+            signal.signal(number, stop)
         yield
+    except Interrupted:
+        raise
+    except BaseException as error:
+        if received:
+            raise Interrupted(received[0]) from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -10,7 +10,6 @@ some rows, two output files where the format is `pt`, and some tens of bytes a s
 from __future__ import annotations
 
 import os
-import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import fsync_path, storage_errors, temporary_folder
+from tokenmill.store.files import fsync_path, remove_folder, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -125,9 +124,10 @@ def export(
             )
             _distribute(reader, each, spool, advance)
             files += _write(each, spool, temporary, options.format, advance)
-        shutil.rmtree(temporary / "spool", ignore_errors=True)
+        remove_folder(temporary / "spool")
         manifest = _describe(reader, options, temporary, files)
         os.replace(temporary, out)
+        fsync_path(out.parent)
     return manifest
 
 

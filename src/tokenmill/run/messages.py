@@ -13,6 +13,7 @@ from tokenmill.read.documents import Spool
 from tokenmill.read.units import Unit
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.unit import Limit, Tally
+from tokenmill.store.files import storage_error
 
 
 class RunUnit(msgspec.Struct, tag="run", kw_only=True):
@@ -97,6 +98,8 @@ Message = Started | Calibrated | Progress | Encoded | Exceeded | Done | Failed
 
 def failure(key: str, error: BaseException, source: int | None) -> Failed:
     """The message for an error of any kind."""
+    if isinstance(error, OSError) and not isinstance(error, TokenmillError):
+        error = storage_error(error, "read or write a file")
     if isinstance(error, TokenmillError):
         parts = (error.what, error.where, error.why, error.hint)
         kinds = (kind.__name__ for kind in type(error).__mro__)

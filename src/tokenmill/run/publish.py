@@ -5,6 +5,7 @@ The list of moves is stored before the first, so that a crash between two moves 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -144,7 +145,8 @@ def _number_shards(
         _move(workspace.shards / unit_name, workspace.out / entry.name, entry)
     for name in sorted(set(PART_FOLDERS.values())):
         if (workspace.out / name).is_dir():
-            fsync_path(workspace.out / name)
+            with storage_errors("flush a folder", workspace.out / name):
+                fsync_path(workspace.out / name)
     return shards, rejected
 
 
@@ -195,8 +197,12 @@ def _describe_sources(
 
 
 def sweep(workspace: Workspace) -> None:
-    """Remove the work folder of a complete dataset, all but the lock that is still held."""
+    """Remove the work folder of a complete dataset, all but the lock that is still held.
+
+    What cannot be removed stays: the dataset is complete without it.
+    """
     for folder in (workspace.attempts, workspace.shards, workspace.receipts):
         shutil.rmtree(folder, ignore_errors=True)
     for path in workspace.work.glob("*.json"):
-        path.unlink()
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from tokenmill.run.messages import (
     Started,
 )
 from tokenmill.run.unit import FinishedUnit, Setup, Tally, UnitRunner
+from tokenmill.streams import lasting_streams
 
 REPORT_SECONDS = 0.1
 
@@ -148,13 +150,15 @@ class Worker:
 
 def main() -> None:
     """Run a worker on this process's standard input and output."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as others do, it ends the process, not the unit
     commands = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())  # a library that reads must get no command
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
     os.register_at_fork(after_in_child=lambda: _let_go(commands, out))
-    Worker(commands, out).run()
+    with lasting_streams():
+        Worker(commands, out).run()
 
 
 def _let_go(*pipes: BinaryIO) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import fcntl
+import logging
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,15 @@ import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.read.hub.names import is_hub_name, parse_hub_name
-from tokenmill.store.files import storage_errors, write_atomically
+from tokenmill.store.files import (
+    lock_if_free,
+    remove_folder,
+    storage_errors,
+    write_atomically,
+)
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+
+LOGGER = logging.getLogger(__name__)
 
 MANIFEST_START = b'{\n  "format": "tokenmill",\n'
 HALF_WRITTEN = re.compile(r"(manifest|run)\.json\.\d+\.tmp")
@@ -89,9 +96,9 @@ class Workspace:
                 (self.out / name).unlink(missing_ok=True)
             for name in DATASET_FOLDERS:
                 if name != "work":
-                    shutil.rmtree(self.out / name, ignore_errors=True)
+                    remove_folder(self.out / name)
             for path in (self.attempts, self.shards, self.receipts):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             for path in self.work.glob("*.json"):
                 path.unlink()
 
@@ -119,9 +126,15 @@ def _is_dataset(out: Path) -> bool:
 
 
 def _is_build(out: Path, names: set[str]) -> bool:
-    """A build that has not finished holds nothing but what a dataset may hold."""
+    """A build that has not finished holds nothing but what a dataset may hold.
+
+    Its first step makes the empty folder `work`, the second the lock in it.
+    """
+    work = out / "work"
+    if names == {"work"} and work.is_dir() and not any(work.iterdir()):
+        return True
     strangers = names - {*DATASET_FOLDERS, RUN_NAME}
-    return (out / "work" / "lock").is_file() and all(map(HALF_WRITTEN.fullmatch, strangers))
+    return (work / "lock").is_file() and all(map(HALF_WRITTEN.fullmatch, strangers))
 
 
 @contextmanager
@@ -130,32 +143,40 @@ def locked(workspace: Workspace) -> Iterator[None]:
 
     Raises:
         OutputConflictError: another build holds it.
+        StorageError: the folder cannot be made, or cannot be locked.
     """
     with storage_errors("create the output folder", workspace.out):
         workspace.work.mkdir(parents=True, exist_ok=True)
-        file = open(workspace.lock, "a+")  # noqa: SIM115 - held until the end
+        file = open(workspace.lock, "a+b", buffering=0)  # noqa: SIM115 - held until the end
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            current = os.path.samestat(os.fstat(file.fileno()), workspace.lock.stat())
-        except (BlockingIOError, FileNotFoundError):
-            current = False  # held by another build, or just removed by one that has finished
-        if not current:
-            file.seek(0)
-            raise OutputConflictError(
-                "another build is writing this folder",
-                where=str(workspace.out),
-                why=file.read(200) or "its lock is held",
-                hint="wait for it, stop it, or choose another folder",
-            )
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with storage_errors("lock the output folder", workspace.lock):
+            _take_lock(file, workspace)
         yield
         if workspace.is_complete:
-            with contextlib.suppress(OSError):  # kept where a user has put something there
+            try:
                 workspace.lock.unlink()
                 workspace.work.rmdir()
+            except OSError as error:
+                text = "the dataset is complete, but %s could not be removed: %s"
+                LOGGER.warning(text, workspace.work, error.strerror)
+
+
+def _take_lock(file: FileIO, workspace: Workspace) -> None:
+    try:
+        free = lock_if_free(file.fileno())
+        current = free and os.path.samestat(os.fstat(file.fileno()), workspace.lock.stat())
+    except FileNotFoundError:
+        current = False  # just removed by a build that has finished
+    if not current:
+        file.seek(0)
+        raise OutputConflictError(
+            "another build is writing this folder",
+            where=str(workspace.out),
+            why=(file.read(200) or b"").decode(errors="replace") or "its lock is held",
+            hint="wait for it, stop it, or choose another folder",
+        )
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 
 
 def agree_on_start(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import glob
@@ -24,18 +25,30 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        hints = {
-            errno.ENOSPC: "free some space and run the same command again",
-            errno.EROFS: "choose an output folder on a file system that can be written",
-            errno.EACCES: "check the owner and the permissions of the folder",
-            errno.EDQUOT: "free some quota and run the same command again",
-        }
-        raise StorageError(
-            f"cannot {doing}",
-            where=str(path),
-            why=error.strerror or str(error),
-            hint=hints.get(error.errno or 0, "run the same command again"),
-        ) from error
+        raise storage_error(error, doing, path) from error
+
+
+def storage_error(error: OSError, doing: str, path: Path | None = None) -> StorageError:
+    """What the file system said, with what to do about it; `path` defaults to the error's own."""
+    no_locks = (
+        "locks do not work here, as on some network mounts: start the mount's lock service, "
+        "or choose a folder on a local file system"
+    )
+    hints = {
+        errno.ENOSPC: "free some space and run the same command again",
+        errno.EROFS: "choose an output folder on a file system that can be written",
+        errno.EACCES: "check the owner and the permissions of the folder",
+        errno.EDQUOT: "free some quota and run the same command again",
+        errno.ENOLCK: no_locks,
+        errno.EOPNOTSUPP: no_locks,
+        errno.ENOSYS: no_locks,
+    }
+    return StorageError(
+        f"cannot {doing}",
+        where=str(path or error.filename or ""),
+        why=error.strerror or str(error),
+        hint=hints.get(error.errno or 0, "run the same command again"),
+    )
 
 
 def fsync_path(path: Path) -> None:
@@ -69,37 +82,74 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside `path`, for what is to become it; removed unless it was renamed.
 
     It is locked while its process lives. Those that nobody holds any more are removed first.
+
+    Raises:
+        OSError: the folder cannot be made, or cannot be locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with _locked_folder(left) as free:
+        with contextlib.suppress(OSError), _locked_folder(left) as free:
             if free:
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(left)
     folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    folder.mkdir()
-    with _locked_folder(folder):
-        try:
+    try:
+        folder.mkdir()
+        with _locked_folder(folder):
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock; False where another process does, or there is no such folder."""
+    """Hold a folder's lock; False if another process does, or there is no such folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        yield False
-    else:
-        yield True
+        yield lock_if_free(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock_if_free(descriptor: int) -> bool:
+    """Lock a file until it is closed; False if another process holds its lock.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def exchange(old: Path, new: Path) -> bool:
+    """Swap what two names stand for, in one step; False if the system cannot do that."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    at_cwd, exchanging = -100, 2
+    names = os.fsencode(old), os.fsencode(new)
+    if renameat2(at_cwd, names[0], at_cwd, names[1], exchanging) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(code, os.strerror(code), str(new))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all that is in it, if there is one; a link to a folder stays.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
 
 
 def path_inside(folder: Path, name: str) -> Path:

@@ -38,7 +38,13 @@ from tokenmill.store.canonical import (
 )
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import fsync_path, path_inside, storage_errors, temporary_folder
+from tokenmill.store.files import (
+    exchange,
+    fsync_path,
+    path_inside,
+    storage_errors,
+    temporary_folder,
+)
 from tokenmill.store.manifest import FileEntry
 
 PLAN_NAME = "plan.json"
@@ -144,13 +150,20 @@ class PlanWriter:
             )
             write_sealed(self._temporary / PLAN_NAME, plan)
             check_plan_folder(self.folder, overwrite=overwrite)
-            if self.folder.exists():
-                os.replace(self.folder, _replaced(self.folder))
-            try:
-                os.replace(self._temporary, self.folder)
-            finally:
-                _restore(self.folder)
+            self._take_name()
             fsync_path(self.folder.parent)
+
+    def _take_name(self) -> None:
+        """Become the plan; one that has the name already is removed with the temporary folder."""
+        is_taken = self.folder.exists()
+        if is_taken and exchange(self._temporary, self.folder):
+            return
+        if is_taken:  # a kill between the two renames hides the plan until the next one is made
+            os.replace(self.folder, _replaced(self.folder))
+        try:
+            os.replace(self._temporary, self.folder)
+        finally:
+            _restore(self.folder)
 
 
 class Plan:

@@ -1,0 +1,86 @@
+"""Standard output and standard error that never stop the work when their reader goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from tokenmill.errors import StorageError
+
+
+@contextmanager
+def lasting_streams() -> Iterator[None]:
+    """Print through streams that fall silent after their first failure.
+
+    A descriptor that was closed at the start is opened on the null device: otherwise the next file
+    of a dataset would get its number, and with it whatever a library prints.
+
+    Raises:
+        StorageError: standard output is a file, and the file system refused a write to it.
+    """
+    for descriptor in range(3):
+        _open_if_closed(descriptor)
+    before = sys.stdout, sys.stderr
+    if sys.stdout is sys.__stdout__:  # else the caller listens in its own way
+        sys.stdout = _stream(1, sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _stream(2, sys.stderr)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _open_if_closed(descriptor: int) -> None:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        # The lowest free number is this one. Workers inherit it.
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _stream(descriptor: int, replaced: TextIO | None) -> TextIO:
+    if isinstance(replaced, io.TextIOWrapper):
+        replaced.flush()
+        settings = {"encoding": replaced.encoding, "errors": replaced.errors}
+        buffering = (replaced.line_buffering, replaced.write_through)
+    else:  # it was closed
+        settings, buffering = {"encoding": "utf-8", "errors": "backslashreplace"}, (False, False)
+    raw = io.BufferedWriter(_Descriptor(descriptor))
+    line_buffering, write_through = buffering
+    return io.TextIOWrapper(
+        raw, **settings, line_buffering=line_buffering, write_through=write_through
+    )
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor whose first failure is its last: later writes go to the null device."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self._is_result = descriptor == 1 and not os.isatty(descriptor)
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; without a reader, do as if they were written."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            if self._is_result and not isinstance(error, BrokenPipeError | ConnectionResetError):
+                raise StorageError(
+                    "cannot write the output",
+                    where="standard output",
+                    why=error.strerror or str(error),
+                    hint="free some space, or write the output elsewhere",
+                ) from error
+            return len(data)

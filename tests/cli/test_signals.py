@@ -1,0 +1,157 @@
+"""A signal ends a command with 128 and its number, whatever it was doing; the next run resumes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from corpora import command, contents, write_corpus
+
+import tokenmill
+from tokenmill.cli.signals import signals_as_errors
+from tokenmill.errors import Interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+SLEEPER = """
+import pathlib, time
+pathlib.Path({marker!r}).touch()
+time.sleep(60)
+"""
+
+
+def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    """A command that heeds all signals, wherever the tests were started from."""
+
+    def heed() -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+    return subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        preexec_fn=heed,
+    )
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_tokenizer_loads_ends_with_its_number(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "data", num_files=1, per_file=3)
+    marker = tmp_path / "loading"
+    (tmp_path / "sleeper.py").write_text(SLEEPER.format(marker=str(marker)))
+    options = ["--tokenizer", "python:sleeper:Tokenizer", "--out", tmp_path / "out"]
+    process = start("build", tmp_path / "data", *options, PYTHONPATH=python_path(tmp_path))
+    while not marker.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number, errors
+    assert f"stopped by signal {number:d}" in errors
+
+
+def python_path(folder: Path) -> str:
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_what_a_library_makes_of_a_signal_is_still_that_signal() -> None:
+    def load() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except BaseException as error:
+            raise ImportError("numpy._core.multiarray failed to import") from error
+
+    with pytest.raises(Interrupted) as caught, signals_as_errors():
+        load()
+    assert caught.value.exit_code == 143
+
+
+def test_a_handler_of_errors_lets_a_signal_pass() -> None:
+    def load() -> None:
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        except Exception as error:
+            raise ValueError("cannot load") from error
+
+    with pytest.raises(Interrupted), signals_as_errors():
+        load()
+
+
+def test_a_hang_up_that_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_as_errors():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def stop_at(
+    seconds: float, number: signal.Signals, arguments: list[object]
+) -> subprocess.Popen[str]:
+    """Send a signal after some time to a command, and check how it ended."""
+    process = start(*arguments)
+    try:
+        _, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    # Before Python runs our code, and after it has run it, a signal ends the process by itself.
+    assert process.returncode in (0, 128 + number, -number), errors
+    assert "a bug" not in errors
+    assert "Exception ignored" not in errors
+    return process
+
+
+def stop_everywhere(
+    step_seconds: float, number: signal.Signals, tokenizer: Path, folder: Path
+) -> int:
+    """Stop builds, packs and exports at later and later moments; returns how many were stopped."""
+    write_corpus(folder / "data", num_files=2, per_file=300)
+    inputs = ["build", folder / "data", "--tokenizer", tokenizer]
+    tokenmill.build(folder / "data", tokenizer, folder / "clean", workers=1)
+    tokenmill.make_plan(folder / "clean", folder=folder / "plan", sequence_length=64)
+    expected = contents(folder / "clean")
+    commands: list[list[object]] = [
+        [*inputs, "--workers", 1, "--out", folder / "made"],
+        [*inputs, "--workers", 2, "--out", folder / "made"],
+        ["pack", folder / "clean", "--sequence-length", 64, "--plan-out", folder / "made"],
+        ["export", folder / "clean", "--plan", folder / "plan", "--out", folder / "made"],
+    ]
+    stopped = 0
+    for arguments in commands:
+        seconds, code = step_seconds, -1
+        while code != 0:
+            code = stop_at(seconds, number, arguments).returncode
+            stopped += code != 0
+            seconds += step_seconds
+            if code == 0 or arguments[0] == "build":
+                again = start(*arguments)
+                _, errors = again.communicate(timeout=120)
+                assert again.returncode == (4 if code == 0 and arguments[0] == "export" else 0), (
+                    errors
+                )
+            if arguments[0] == "build":
+                assert contents(folder / "made") == expected
+            shutil.rmtree(folder / "made", ignore_errors=True)
+    return stopped
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_at_any_moment_ends_with_its_number_and_the_next_run_makes_the_same_bytes(
+    number: signal.Signals, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    assert stop_everywhere(0.02, number, tokenizer_path, tmp_path) > 50

@@ -1,0 +1,50 @@
+"""Runs command lines, each in a forked process of its own, so that imports are paid for once.
+
+Orders come in on standard input, one JSON object a line: arguments, environment, and the file for
+standard error. Exit codes go out; they are negative for a process that a signal ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+from tokenmill.cli import main
+from tokenmill.read import feed, units
+
+units.MIN_UNIT_BYTES = 16 << 10
+feed.PIECE_BYTES = 2 << 10
+
+OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "run.packing",
+        "export.rows", "read.columnar")  # fmt: skip
+THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
+
+
+def run(order: dict[str, object]) -> int:
+    """Run one command line to its end."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.environ.update(order["environment"])  # type: ignore[call-overload]
+    errors = os.open(str(order["errors"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(errors, 1)
+    os.dup2(errors, 2)
+    sys.exit(main(order["arguments"]))  # type: ignore[arg-type]
+
+
+def warm_up() -> None:
+    """Load what commands load, without starting a thread: a fork would lose it."""
+    for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
+        importlib.import_module(name)
+    from tokenmill.pack.options import PackOptions
+    from tokenmill.run.packing import _warm_up
+
+    _warm_up(PackOptions(sequence_length=64))
+
+
+if __name__ == "__main__":
+    warm_up()
+    for line in sys.stdin:
+        print(run(json.loads(line)), flush=True)
