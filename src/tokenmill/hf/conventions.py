@@ -86,7 +86,9 @@ class Conventions:
             return None
         eos_id, reason = found
         if self._appends(eos_id):
-            logger.info("the tokenizer itself ends texts with its end-of-document token, %d", eos_id)
+            logger.info(
+                "the tokenizer itself ends texts with its end-of-document token, %d", eos_id
+            )
             return None
         logger.info("each document ends with the end-of-document token, %d (%s)", eos_id, reason)
         return eos_id
@@ -157,7 +159,6 @@ class Conventions:
         if hasattr(self._tokenizer, "pad_token"):
             return "set tokenizer.pad_token"
         return "give the tokenizer an attribute pad_token_id"
-
 
     def _eos_hint(self) -> str:
         if isinstance(self._tokenizer, (str, Path)):
