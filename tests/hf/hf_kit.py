@@ -24,11 +24,12 @@ TEXTS = [
 
 
 def options(context_length: int, overlap: int = 0, **others: Any) -> dict[str, Any]:
-    """A configuration that shows no progress."""
+    """A configuration that shows no progress, and appends no end-of-document token."""
     return {
         "context_length": context_length,
         "overlap": overlap,
         "show_progress": False,
+        "append_eos": False,
         **others,
     }
 

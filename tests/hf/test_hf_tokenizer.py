@@ -82,6 +82,7 @@ def test_a_yaml_file_says_all_that_is_needed(tmp_path: Path) -> None:
     bare_tokenizer(1).save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<|endoftext|>"}')
     lines = ["tokenizer:", f"  tokenizer_name: {tmp_path}", "  context_length: 8", "  overlap: 2"]
+    lines.append("  append_eos: false")
     (tmp_path / "config.yaml").write_text("\n".join(lines))
     result = CausalLMTokenizer(tmp_path / "config.yaml").tokenize(dataset_of(TEXTS))
     assert contents(result) == recipe(fast_tokenizer(1), TEXTS, 8, 2)

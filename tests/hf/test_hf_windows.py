@@ -17,7 +17,7 @@ from tokenmill.errors import UserError
 from tokenmill.hf.windows import Rows, WindowRule
 from tokenmill.records import TokenBatch
 
-PAD, BOS, EOS = 0, 1, 2
+PAD, BOS, EOS, END = 0, 1, 2, 3
 
 
 def batch_of(*lengths: int) -> TokenBatch:
@@ -43,7 +43,8 @@ def rows_by_tokenizers(tokens: TokenBatch, rule: WindowRule) -> dict[str, list[l
     for start, stop in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True):
         if start == stop:
             continue
-        first = tokenizer.encode(" ".join(map(str, tokens.ids[start:stop].tolist())))
+        ids = tokens.ids[start:stop].tolist() + ([] if rule.eos_id is None else [rule.eos_id])
+        first = tokenizer.encode(" ".join(map(str, ids)))
         for encoding in (first, *first.overflowing):
             found["input_ids"].append(encoding.ids)
             found["attention_mask"].append(encoding.attention_mask)
@@ -63,6 +64,7 @@ def rules(draw: Any) -> WindowRule:
         suffix,
         pads_left=draw(st.booleans()),
         truncates_left=draw(st.booleans()),
+        eos_id=draw(st.sampled_from([None, END, PAD])),
     )
 
 
@@ -107,6 +109,20 @@ def test_a_real_end_of_document_token_keeps_its_label_where_padding_has_the_same
     rows = WindowRule(4, 0, EOS).rows(tokens)
     assert rows.input_ids.tolist() == [[7, EOS, EOS, EOS]]
     assert rows.labels.tolist() == [[7, EOS, -100, -100]]
+
+
+def test_the_end_of_a_document_is_in_the_window_that_holds_its_last_token() -> None:
+    rule = WindowRule(4, 2, PAD, eos_id=END)
+    assert rule.rows(batch_of(4)).input_ids.tolist() == [[10, 11, 12, 13], [12, 13, 3, 0]]
+    assert rule.rows(batch_of(3, 0, 1)).input_ids.tolist() == [[10, 11, 12, 3], [13, 3, 0, 0]]
+    from_the_end = WindowRule(4, 2, PAD, truncates_left=True, eos_id=END)
+    assert from_the_end.rows(batch_of(4)).input_ids.tolist() == [[11, 12, 13, 3], [10, 11, 12, 0]]
+
+
+def test_the_number_of_windows_counts_the_end_of_document_token() -> None:
+    lengths = np.array([0, 3, 4])
+    assert WindowRule(4, 0, PAD).num_windows(lengths).tolist() == [0, 1, 1]
+    assert WindowRule(4, 0, PAD, eos_id=END).num_windows(lengths).tolist() == [0, 1, 2]
 
 
 def test_documents_without_tokens_give_no_rows() -> None:

@@ -91,6 +91,10 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
     elif typing.get_origin(kind) is list:
         metavar = "VALUE=WEIGHT" if name == "weight" else "NAME"
         group.add_argument(flag, action="append", metavar=metavar, help=description)
+    elif typing.get_origin(kind) is tuple:
+        group.add_argument(
+            flag, type=lambda value: value.split(","), metavar="NAME,NAME", help=description
+        )
     elif kind is bool:
         group.add_argument(flag, action="store_const", const=True, help=description)
     elif kind is int and name != "memory":

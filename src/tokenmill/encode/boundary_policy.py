@@ -46,11 +46,18 @@ def resolve_boundary_tokens(
     """
     pad_name = pad or configured_token(file, "pad_token")
     pad_id = _known_id(reference, pad_name, "--pad") if pad_name else None
-    eos_id, reason = _eos(reference, file, eos)
+    eos_id, reason = resolve_eos(reference, file, eos)
     return BoundaryTokens(reference.prefix, eos_id, reason, pad_id)
 
 
-def _eos(reference: Reference, file: TokenizerFile, eos: str | None) -> tuple[int, str]:
+def resolve_eos(
+    reference: Reference, file: TokenizerFile, eos: str | None = None
+) -> tuple[int, str]:
+    """The id of the end-of-document token, and who named it.
+
+    Raises:
+        UserError: no token can be named, or several could be.
+    """
     if eos is not None:
         return _known_id(reference, eos, "--eos"), "--eos"
     if name := configured_token(file, "eos_token"):

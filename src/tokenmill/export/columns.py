@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,9 @@ from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
 from tokenmill.load.rows.reader import IGNORE_INDEX, Rows
 
 Format = Literal["npy", "pt", "parquet", "datasets"]
+Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
+DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
+"""No `attention_mask`: beside one, models of transformers do not look at `position_ids`."""
 Columns = dict[str, npt.NDArray[Any]]
 
 _INT32 = {
@@ -30,17 +34,23 @@ DTYPES: dict[str, dict[str, str]] = {
 }
 
 
-def columns_of(rows: Rows, format_name: str) -> Columns:
-    """Arrays of shape (num_rows, row_length) in the dtypes of a format."""
-    dtypes = DTYPES[format_name]
-    columns = {name: np.empty(rows.ids.shape, dtype) for name, dtype in dtypes.items()}
+def dtypes_of(format_name: str, names: Sequence[Column]) -> dict[str, str]:
+    """The dtype of each column in a format."""
+    return {name: DTYPES[format_name][name] for name in names}
+
+
+def columns_of(rows: Rows, dtypes: dict[str, str]) -> Columns:
+    """Arrays of shape (num_rows, row_length) in these dtypes."""
+    columns = {
+        name: np.empty(rows.ids.shape, dtypes.get(name, dtype)) for name, dtype in _INT32.items()
+    }
     _expand((rows.ids, rows.labels, rows.flags), tuple(columns.values()))
-    return columns
+    return {name: columns[name] for name in dtypes}
 
 
-def token_bytes(format_name: str) -> int:
+def token_bytes(dtypes: dict[str, str]) -> int:
     """Bytes of one token in all columns."""
-    return sum(np.dtype(dtype).itemsize for dtype in DTYPES[format_name].values())
+    return sum(np.dtype(dtype).itemsize for dtype in dtypes.values())
 
 
 @compiled

@@ -9,6 +9,7 @@ some rows, two output files where the format is `pt`, and some tens of bytes a s
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,14 @@ import xxhash
 from msgspec import Meta
 
 from tokenmill.errors import OutputConflictError
-from tokenmill.export.columns import DTYPES, Format, columns_of, token_bytes
+from tokenmill.export.columns import (
+    DEFAULT_COLUMNS,
+    Column,
+    Format,
+    columns_of,
+    dtypes_of,
+    token_bytes,
+)
 from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
@@ -34,6 +42,7 @@ from tokenmill.store.files import fsync_path, remove_folder, storage_errors, tem
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
+LOGGER = logging.getLogger(__name__)
 EXPORT_NAME = "export.json"
 FILE_BYTES = 512 << 20
 """Most bytes of one output file's columns in memory."""
@@ -47,6 +56,10 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     format: Annotated[
         Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
     ] = "parquet"
+    columns: Annotated[
+        tuple[Column, ...],
+        Meta(min_length=1, description="input_ids, labels, position_ids, attention_mask"),
+    ] = DEFAULT_COLUMNS
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
         int, Meta(ge=1, description="rows of a file; fewer where they would take over 512 MiB")
@@ -60,6 +73,11 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(description="rows by growing length, depth or a document column, in bands"),
     ] = None
     bands: Annotated[int, Meta(ge=1, description="bands of order-by, shuffled inside")] = 100
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each column."""
+        return dtypes_of(self.format, self.columns)
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +127,7 @@ def export(
     """
     options = options or ExportOptions()
     reader = RowReader(dataset, plan, options.labels)
+    _warn_of_mask(reader, options)
     if out.exists() or out.is_symlink():
         raise OutputConflictError(
             "the output exists", where=str(out), hint="choose another folder, or remove this one"
@@ -123,12 +142,22 @@ def export(
                 aligned=options.labels == "aligned",
             )
             _distribute(reader, each, spool, advance)
-            files += _write(each, spool, temporary, options.format, advance)
+            files += _write(each, spool, temporary, options, advance)
         remove_folder(temporary / "spool")
         manifest = _describe(reader, options, temporary, files)
         os.replace(temporary, out)
         fsync_path(out.parent)
     return manifest
+
+
+def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
+    """Warn if rows of several documents get an `attention_mask`."""
+    if "attention_mask" in options.columns and reader.most_segments > 2:  # one may be padding
+        LOGGER.warning(
+            "rows get an attention_mask, and hold several documents: a model of transformers that "
+            "is given both ignores position_ids, and documents attend to each other. Remove the "
+            "column before training: remove_columns('attention_mask')"
+        )
 
 
 def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
@@ -147,7 +176,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
                 1,
                 min(
                     options.sequences_per_file,
-                    FILE_BYTES // (length * token_bytes(options.format)),
+                    FILE_BYTES // (length * token_bytes(options.dtypes)),
                 ),
             ),
         )
@@ -175,16 +204,16 @@ def _distribute(reader: RowReader, series: _Series, spool: Spool, advance: Advan
 
 
 def _write(
-    series: _Series, spool: Spool, out: Path, format_name: str, advance: Advance
+    series: _Series, spool: Spool, out: Path, options: ExportOptions, advance: Advance
 ) -> list[FileEntry]:
     """Make every output file of its spool, some at once."""
 
     def write_file(first: int) -> list[FileEntry]:
         number = first // series.rows_per_file
         num_rows = min(series.rows_per_file, len(series.order) - first)
-        writer = WRITERS[format_name](out / f"rows-{series.row_length}-{number:05d}", num_rows)
+        writer = WRITERS[options.format](out / f"rows-{series.row_length}-{number:05d}", num_rows)
         for rows in spool.take(number, series.rows_at_once):
-            writer.append(columns_of(rows, format_name))
+            writer.append(columns_of(rows, options.dtypes))
         return [_flushed(path) for path in writer.finish()]
 
     files: list[FileEntry] = []
@@ -212,7 +241,7 @@ def _describe(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=plan_id,
         options=options,
-        dtypes=DTYPES[options.format],
+        dtypes=options.dtypes,
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
         files=files,

@@ -1,6 +1,7 @@
 """`datasets` in and out: rows for causal language models from a `Dataset` and a tokenizer."""
 
+from tokenmill.hf.collating import PackedRowsCollator, collator
 from tokenmill.hf.config import CausalLMConfig
 from tokenmill.hf.tokenizer import CausalLMTokenizer
 
-__all__ = ["CausalLMConfig", "CausalLMTokenizer"]
+__all__ = ["CausalLMConfig", "CausalLMTokenizer", "PackedRowsCollator", "collator"]

@@ -29,6 +29,8 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Name or path; may be left out where a tokenizer is passed."""
     overlap: Annotated[int, Meta(ge=0)] = 0
     """Tokens that a window of a document shares with the one before."""
+    append_eos: Literal["auto"] | bool = "auto"
+    """End each document with the end-of-document token; auto: if the tokenizer has one."""
     batch_size: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     """Documents encoded at a time; None: 6000, or fewer where these would be large."""
     num_proc: Annotated[int, Meta(ge=1, le=32)] | None = None

@@ -1,17 +1,24 @@
-"""What a tokenizer says of padding and truncation: an object, its configuration, or its file."""
+"""What a tokenizer says of padding, truncation and the end of a document.
+
+It may be an object, its configuration, or its file.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from tokenmill.encode.boundary_policy import configured_token, known_ends
+from tokenmill.encode.boundary_policy import configured_token, known_ends, resolve_eos
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
+
+EOS_PROBES = ("a", "The")
+"""If `encode` ends both with the end-of-document token, it appends that to every text."""
 
 
 class _Settings(msgspec.Struct):
@@ -62,6 +69,60 @@ class Conventions:
         )
         return found
 
+    def appended_eos(self, append: bool | Literal["auto"]) -> int | None:
+        """The id to append to each document, or None; logs the decision.
+
+        None if the tokenizer appends its end-of-document token itself, or if `append` is false, or
+        "auto" and no such token is known.
+
+        Raises:
+            UserError: several tokens could end documents; or `append` is true and none is known.
+        """
+        if append is False:
+            logger.info("append_eos=false: no end-of-document token is appended")
+            return None
+        found = self._end_of_document(append)
+        if found is None:
+            return None
+        eos_id, reason = found
+        if self._appends(eos_id):
+            logger.info(
+                "the tokenizer itself ends texts with its end-of-document token, %d", eos_id
+            )
+            return None
+        logger.info("each document ends with the end-of-document token, %d (%s)", eos_id, reason)
+        return eos_id
+
+    def _end_of_document(self, append: bool | str) -> tuple[int, str] | None:
+        """The id and who named it, as `tokenmill build` decides it, or what an object says."""
+        given = getattr(self._tokenizer, "eos_token_id", None)
+        if isinstance(given, int):
+            return given, "tokenizer.eos_token_id"
+        is_known = configured_token(self._file, "eos_token") or known_ends(self._reference)
+        if is_known or append is True:
+            try:
+                return resolve_eos(self._reference, self._file)
+            except UserError as error:
+                hint = f"{self._eos_hint()}, or set append_eos: false"
+                raise UserError(error.what, where=error.where, why=error.why, hint=hint) from error
+        logger.warning(
+            "rows hold no end-of-document token, because the tokenizer names none: a model does "
+            "not learn where documents end. To append one, %s; append_eos: false if this is meant",
+            self._eos_hint(),
+        )
+        return None
+
+    def _appends(self, eos_id: int) -> bool:
+        """Whether the tokenizer ends texts with the token: in its post-processor, or `encode`."""
+        if eos_id in self._reference.suffix:
+            return True
+        if self._file.kind != "python":
+            return False
+        assert isinstance(self._reference, PythonReference)
+        tokens = self._reference.examine(EOS_PROBES).expected
+        last = tokens.ids[tokens.offsets[1:][tokens.lengths > 0] - 1]
+        return len(last) > 0 and bool((last == eos_id).all())
+
     @property
     def pads_left(self) -> bool:
         """Whether padding stands before the tokens."""
@@ -98,6 +159,13 @@ class Conventions:
         if hasattr(self._tokenizer, "pad_token"):
             return "set tokenizer.pad_token"
         return "give the tokenizer an attribute pad_token_id"
+
+    def _eos_hint(self) -> str:
+        if isinstance(self._tokenizer, (str, Path)):
+            return 'name an "eos_token" in tokenizer_config.json'
+        if hasattr(self._tokenizer, "enable_padding"):
+            return "pass PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=...)"
+        return "set tokenizer.eos_token or tokenizer.eos_token_id"
 
 
 def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:

@@ -16,7 +16,7 @@ from tokenmill.hf.writing import row_features
 if TYPE_CHECKING:
     from datasets import Dataset
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised whenever the same dataset and configuration would give other rows."""
 
 

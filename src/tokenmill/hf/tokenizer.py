@@ -108,6 +108,7 @@ class CausalLMTokenizer:
                 reference.suffix,
                 conventions.pads_left,
                 conventions.truncates_left,
+                conventions.appended_eos(self.config.append_eos),
             )
 
     def tokenize(

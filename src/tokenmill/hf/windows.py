@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
@@ -62,6 +62,8 @@ class WindowRule:
     suffix: tuple[int, ...] = ()
     pads_left: bool = False
     truncates_left: bool = False
+    eos_id: int | None = None
+    """Appended to the ids of each document, so it is in the window that holds their end."""
 
     def __post_init__(self) -> None:
         if self.overlap >= self.content_length:
@@ -79,7 +81,12 @@ class WindowRule:
         return self.context_length - len(self.prefix) - len(self.suffix)
 
     def num_windows(self, lengths: Int64Array) -> Int64Array:
-        """Shape of `lengths`: windows of documents of these lengths; none of an empty one."""
+        """Shape of `lengths`: windows of documents of these lengths; none of an empty one.
+
+        `lengths` do not count the `eos_id` that is appended.
+        """
+        if self.eos_id is not None:
+            lengths = np.where(lengths > 0, lengths + 1, 0)
         step = self.content_length - self.overlap
         further = -(-np.maximum(lengths - self.content_length, 0) // step)
         return np.where(lengths > 0, 1 + further, 0)
@@ -87,6 +94,9 @@ class WindowRule:
     def cut(self, tokens: TokenBatch) -> Windows:
         """The windows of all documents, document by document."""
         counts = self.num_windows(tokens.lengths)
+        if self.eos_id is not None:
+            tokens = _with_eos(tokens, self.eos_id)
+            counts = counts[counts > 0]
         documents = np.repeat(np.arange(len(counts)), counts)
         numbers = np.arange(len(documents)) - np.repeat(offsets_from_lengths(counts)[:-1], counts)
         moved = numbers * (self.content_length - self.overlap)
@@ -105,6 +115,14 @@ class WindowRule:
         rows = Rows.empty(len(windows), self.context_length)
         windows.fill(rows, 0)
         return rows
+
+
+def _with_eos(tokens: TokenBatch, eos_id: int) -> TokenBatch:
+    """The documents that have tokens, each with `eos_id` at its end."""
+    starts = tokens.offsets[:-1][tokens.lengths > 0]
+    documents = TokenBatch(tokens.ids, np.append(starts, tokens.offsets[-1]))
+    ids, lengths = enclose_documents(documents, (), eos_id, np.dtype(np.uint32))
+    return TokenBatch(ids.astype(np.uint32, copy=False), offsets_from_lengths(lengths))
 
 
 class Windows:

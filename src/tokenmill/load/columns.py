@@ -28,7 +28,15 @@ from tokenmill.records import Int32Array, Int64Array
 
 Batch = dict[str, Any]
 
-DEFAULT_COLUMNS = ("input_ids", "labels", "position_ids", "cu_seqlens", "max_seqlen")
+FOR_TRANSFORMERS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache")
+"""With these and `position_ids`, `model(**batch)` keeps documents apart in models of transformers.
+
+With a cache, which is their default, they do not look at `position_ids`; FlashAttention does not
+in batches of several rows.
+"""
+DEFAULT_COLUMNS = (
+    "input_ids", "labels", "position_ids", "cu_seqlens", "max_seqlen", *FOR_TRANSFORMERS
+)  # fmt: skip
 
 
 class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,6 +191,11 @@ def _num_targets(content: BatchContent) -> int:
     return int(np.count_nonzero(_labels(content) >= 0))
 
 
+def _use_cache(content: BatchContent) -> bool:  # noqa: ARG001 - as all columns
+    """False: a cache is for generating text."""
+    return False
+
+
 def _segmentation(content: BatchContent) -> object:
     """Where segments lie; masks are made from it."""
     return content.rows.segmentation
@@ -205,4 +218,5 @@ COLUMNS: dict[str, Any] = {
     "cu_seq_lens_k": _cu_seqlens,
     "max_length_q": _max_seqlen,
     "max_length_k": _max_seqlen,
+    "use_cache": _use_cache,
 }

@@ -45,6 +45,8 @@ def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
             part[name] = _edges(value, rows.start // (rows.stop - rows.start), places)
         elif isinstance(value, Segmentation):
             part[name] = value.part(rows.start, rows.stop)
+        elif name == "use_cache":
+            part[name] = value
         elif name not in (*LONGEST, "num_targets"):
             part[name] = value[rows]
     edges = [part[name] for name in EDGES if name in part]

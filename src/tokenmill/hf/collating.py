@@ -1,0 +1,126 @@
+"""A data collator for exported rows: Trainer and SFTTrainer keep the documents of a row apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenmill.errors import UserError
+from tokenmill.load.columns import FOR_TRANSFORMERS, Batch
+from tokenmill.load.masks.varlen import of_position_ids
+
+FILLING = {"input_ids": 0, "labels": -100, "position_ids": 0}
+"""Columns of a batch, and what fills up rows that are shorter than others."""
+FIRST_VERSION = "4.53.2"
+"""Of transformers: the first that makes masks from `position_ids`."""
+LEAK = 1e-4
+"""Rounding of mixtures of experts is 1e-7, and the least leak that was found is 4e-4."""
+
+
+def collator(model: Any = None) -> PackedRowsCollator:
+    """What to pass as `data_collator` to Trainer or SFTTrainer, with rows of `tokenmill export`.
+
+    It takes the place of `DataCollatorWithFlattening`, which makes one document of each row.
+
+    Args:
+        model: the model to be trained. If it is given, a few tokens are run through it to see
+            whether it keeps documents apart.
+
+    Raises:
+        UserError: the installed transformers, or the model, would let documents attend to each
+            other.
+    """
+    _refuse_old_transformers()
+    made = PackedRowsCollator()
+    if model is not None:
+        _refuse_leaking(model, made)
+    return made
+
+
+class PackedRowsCollator:
+    """Rows to a batch of tensors whose documents transformers keeps apart.
+
+    Shapes are (num_rows, row_length). `position_ids` begin again with each document and with
+    padding. There is no `attention_mask` and no cache, so masks follow from `position_ids`.
+    FlashAttention gets the boundaries in `cu_seq_lens_q` and so on.
+    """
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        """A batch of rows with `input_ids`, aligned `labels` and `position_ids`.
+
+        Raises:
+            UserError: documents of the rows would attend to each other.
+        """
+        from tokenmill.load.loader import as_tensors
+
+        _refuse_columns(rows[0])
+        lengths = [len(row["input_ids"]) for row in rows]
+        shape = len(rows), max(lengths)
+        batch = {name: np.full(shape, filling, np.int64) for name, filling in FILLING.items()}
+        for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            for name, values in batch.items():
+                values[i, :length] = row[name]
+            batch["position_ids"][i, length:] = np.arange(shape[1] - length)
+        segmentation = of_position_ids(batch["position_ids"])
+        edges, longest = segmentation.edges, segmentation.max_length
+        others = dict(zip(FOR_TRANSFORMERS, (edges, edges, longest, longest, False), strict=True))
+        return as_tensors({**batch, **others})
+
+
+def _refuse_old_transformers() -> None:
+    """Raise a UserError if the installed transformers does not look at `position_ids`."""
+    try:
+        from transformers.masking_utils import find_packed_sequence_indices  # noqa: F401
+    except ImportError as error:
+        import transformers
+
+        raise UserError(
+            f"transformers {transformers.__version__} does not keep documents of a row apart",
+            why=f"masks follow position_ids since version {FIRST_VERSION}",
+            hint="pip install 'transformers>=5.0'",
+        ) from error
+
+
+def _refuse_columns(row: Mapping[str, Any]) -> None:
+    """Raise a UserError if documents of such rows would attend to each other."""
+    if missing := [name for name in FILLING if name not in row]:
+        raise UserError(
+            f"rows have no {' and no '.join(missing)}",
+            where=f"columns: {', '.join(row)}",
+            why="without position_ids, documents of a row attend to each other",
+            hint="export these columns. SFTTrainer removes position_ids: set "
+            "remove_unused_columns=False and dataset_kwargs={'skip_prepare_dataset': True}. Rows "
+            "of one document each, as CausalLMTokenizer makes them, need another collator",
+        )
+    if "attention_mask" in row:
+        raise UserError(
+            "rows have an attention_mask",
+            where=f"columns: {', '.join(row)}",
+            why="beside one, transformers ignores position_ids: documents attend to each other",
+            hint="remove it: rows.remove_columns('attention_mask'); padding needs none",
+        )
+
+
+def _refuse_leaking(model: Any, made: PackedRowsCollator) -> None:
+    """Raise a UserError if a document's logits depend on the document before it in the row."""
+    from tokenmill.load.leak import leak
+
+    documents = ([2, 3, 4, 5], [3, 2, 5, 4]), [4, 3, 2, 4]
+    batches = [
+        made([{"input_ids": ids, "labels": ids, "position_ids": [0, 1, 2, 3] * 2}] * 2)
+        for ids in ([*first, *documents[1]] for first in documents[0])
+    ]
+    found = leak(model, *batches, first=4)
+    if found > LEAK:
+        config = model.config
+        raise UserError(
+            f"{type(model).__name__} does not keep documents of a row apart",
+            where=f"attention: {getattr(config, '_attn_implementation', 'unknown')}",
+            why="another first document changes the logits of the second one by "
+            f"{found:.1%} of what it changes its own",
+            hint="take a model whose attention follows position_ids (Llama, Qwen, Mistral, GPT-2), "
+            "or rows of one document each (tokenmill pack --packing next-fit --max-segments 1) and "
+            "collator() without a model",
+        )
