@@ -20,6 +20,8 @@ def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
 
 def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
     """Batches one after another, as one."""
+    if len(parts) == 1:
+        return parts[0]
     lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
     ids = np.concatenate([np.empty(0, np.uint32), *(part.ids for part in parts)])
     return TokenBatch(ids, offsets_from_lengths(lengths))

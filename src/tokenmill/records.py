@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -98,6 +98,14 @@ class TokenBatch:
     def head(self, count: int) -> TokenBatch:
         """The first `count` documents."""
         return TokenBatch(self.ids[: self.offsets[count]], self.offsets[: count + 1])
+
+    def split(self, counts: Sequence[int]) -> Iterator[TokenBatch]:
+        """Yield the next `count` documents for each of `counts`."""
+        first = 0
+        for count in counts:
+            offsets = self.offsets[first : first + count + 1]
+            yield TokenBatch(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
+            first += count
 
     def without_empty(self) -> TokenBatch:
         """The documents that have tokens."""

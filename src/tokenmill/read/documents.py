@@ -75,7 +75,10 @@ class Reader:
         with _open(source, spool) as stream:
             if start:
                 stream.seek(max(start - len(separator), 0))
-            for offset, block in iter_blocks(stream, start, stop, separator, self._batch_bytes):
+            block_bytes = self._batch_bytes
+            if source.compression == "none":  # a small file needs no large buffer
+                block_bytes = min(block_bytes, source.num_bytes + 1)
+            for offset, block in iter_blocks(stream, start, stop, separator, block_bytes):
                 self.observe(source.index, block)
                 if source.format == "jsonl":
                     yield self._jsonl.parse(block, first + offset, source.index)

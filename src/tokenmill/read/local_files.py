@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenmill.errors import UserError
@@ -55,7 +55,7 @@ def _refuse_folder(error: OSError) -> None:
     raise UserError("a folder cannot be read", where=where, why=str(error)) from error
 
 
-def refuse_unspeakable(paths: Sequence[Path]) -> None:
+def refuse_unspeakable(paths: Iterable[Path]) -> None:
     """Raise a UserError for a name that is not UTF-8: manifests are, and name every source."""
     for path in paths:
         try:
@@ -65,6 +65,18 @@ def refuse_unspeakable(paths: Sequence[Path]) -> None:
             raise UserError(
                 "an input cannot be named", where=ascii(path), why=why, hint=hint
             ) from error
+
+
+def resolve_all(paths: Iterable[Path]) -> dict[Path, Path]:
+    """`Path.resolve` of every path; each folder is resolved once, however many files it holds."""
+    folders: dict[Path, Path] = {}
+    resolved = {}
+    for path in paths:
+        if path.parent not in folders:
+            folders[path.parent] = path.parent.resolve()
+        real = folders[path.parent] / path.name
+        resolved[path] = real.resolve() if real.is_symlink() else real
+    return resolved
 
 
 def regular_file(path: Path) -> os.stat_result:

@@ -13,7 +13,7 @@ from tokenmill.errors import InputChangedError, UserError
 from tokenmill.read.detection import detect
 from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.names import is_hub_name
-from tokenmill.read.local_files import expand, refuse_unspeakable, regular_file
+from tokenmill.read.local_files import expand, refuse_unspeakable, regular_file, resolve_all
 
 if TYPE_CHECKING:
     from tokenmill.read.hub.file import HubFile
@@ -174,17 +174,17 @@ def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> l
 def _local_sources(
     paths: Mapping[str, Sequence[Path]], file_format: str
 ) -> dict[str, list[Source]]:
-    every = [path.resolve() for found in paths.values() for path in found]
-    refuse_unspeakable(every)
-    common = Path(os.path.commonpath([path.parent for path in every]) if every else "")
+    real = resolve_all(path for found in paths.values() for path in found)
+    refuse_unspeakable(real.values())
+    common = Path(os.path.commonpath({path.parent for path in real.values()}) if real else "")
     return {
-        name: [_local_source(path, common, file_format) for path in found]
+        name: [_local_source(path, real[path], common, file_format) for path in found]
         for name, found in paths.items()
     }
 
 
-def _local_source(path: Path, common: Path, file_format: str) -> Source:
-    status, real = regular_file(path), path.resolve()
+def _local_source(path: Path, real: Path, common: Path, file_format: str) -> Source:
+    status = regular_file(path)
     source = Source(
         index=0,
         name=real.relative_to(common).as_posix(),

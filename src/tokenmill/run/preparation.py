@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -186,11 +187,12 @@ def _too_large(source: Source, fields: Fields) -> bool:
 
 
 def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
-    kept = [source for source in sources if not source.streamed]
-    inside = [source for source in kept if source.path.resolve().is_relative_to(out.resolve())]
-    if inside:
-        why = "a build never reads what it writes"
-        raise UserError("an input lies in the output folder", where=str(inside[0].path), why=why)
+    folder = os.path.join(out.resolve(), "")
+    for source in sources:
+        path = source.path.resolve() if source.origin else source.path  # others are resolved
+        if not source.streamed and str(path).startswith(folder):
+            why = "a build never reads what it writes"
+            raise UserError("an input lies in the output folder", where=str(source.path), why=why)
 
 
 def identity_of(resolution: Resolution) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from tokenmill.boundaries import enclose_documents
+from tokenmill.boundaries import enclose_documents, join_batches
 from tokenmill.encode.calibration import Exam, check_engine
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
@@ -31,11 +31,14 @@ from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
+from tokenmill.store.documents import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 SHORT_CHARACTERS = 8_192
+MAX_GROUPED_BATCHES = 4_096
+"""Batches encoded in one call: empty files have no bytes to count."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,10 @@ class Tally(msgspec.Struct, kw_only=True):
     documents: int = 0
     tokens: int = 0
     rejected: int = 0
+
+
+_Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
+"""Documents, their ids, and a hash of each."""
 
 
 @dataclass(slots=True)
@@ -140,8 +147,9 @@ class UnitRunner:
         """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest."""
         attempt = _Attempt(self, unit, limit)
         try:
-            for batch in attempt.timed("read", self._batches(unit, spool, excluded)):
-                attempt.add(batch)
+            batches = attempt.timed("read", self._batches(unit, spool, excluded))
+            for group in grouped(batches, self.setup.batch_bytes):
+                attempt.add(group)
                 report(attempt.tally)
                 if attempt.limited:
                     break
@@ -191,24 +199,23 @@ class _Attempt:
         self.writer = ShardWriter(Path(setup.attempts_dir), stem, self.runner.layout)
         self.runner.reader.observe = self._digest
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Encode, screen and write one batch of documents."""
+    def add(self, group: Sequence[DocumentBatch]) -> None:
+        """Encode, screen and write some batches of documents."""
         with self._timing("encode"):
-            tokens = self._encode(batch)
-        batch, tokens = self._within_limit(batch, tokens)
-        name = self.runner.setup.sources[batch.source].name
-        hashes = document_hashes(name, batch)
-        self._sample_for_audit(batch, tokens, hashes)
-        self._book(batch, tokens)
+            tokens = self._encode(group)
+        screened: list[_Screened] = []
+        for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
+            screened.append(self._screen(batch, part))
+            if self.limited:
+                break
         with self._timing("write"):
-            self._write(batch, tokens, hashes)
-        self.tally.source = batch.source
-        self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
+            self._write(screened)
 
-    def _encode(self, batch: DocumentBatch) -> TokenBatch:
+    def _encode(self, group: Sequence[DocumentBatch]) -> TokenBatch:
         try:
-            return self.runner.encoder.encode(batch.texts)
+            return self.runner.encoder.encode([text for batch in group for text in batch.texts])
         except TextError as error:
+            batch = next(batch for batch in group if error.text in batch.texts)
             name = self.runner.setup.sources[batch.source].name
             position = batch.positions[batch.texts.index(error.text)]
             raise EngineError(
@@ -262,6 +269,16 @@ class _Attempt:
 
     def _digest(self, source: int, data: bytes | memoryview) -> None:
         self.digests.setdefault(source, xxhash.xxh3_128()).update(data)
+
+    def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> _Screened:
+        """Apply the limit, sample for the audit, and count."""
+        batch, tokens = self._within_limit(batch, tokens)
+        hashes = document_hashes(self.runner.setup.sources[batch.source].name, batch)
+        self._sample_for_audit(batch, tokens, hashes)
+        self._book(batch, tokens)
+        self.tally.source = batch.source
+        self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
+        return batch, tokens, hashes
 
     def _within_limit(
         self, batch: DocumentBatch, tokens: TokenBatch
@@ -349,20 +366,44 @@ class _Attempt:
             start, stop = tokens.offsets[index : index + 2]
             self.audit_ids.append(tokens.ids[start:stop].tolist())
 
-    def _write(self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array) -> None:
+    def _write(self, screened: Sequence[_Screened]) -> None:
         setup, runner = self.runner.setup, self.runner
-        no_loss = None
-        if batch.no_loss is not None:
-            shift = len(setup.prefix)
-            no_loss = runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
-        self.writer.reject(batch.rejected)
-        written = tokens.lengths > 0
-        if not written.all():
-            kept = np.flatnonzero(written).tolist()
-            no_loss = None if no_loss is None else [no_loss[i] for i in kept]
-            batch, tokens, hashes = batch.select(written), tokens.without_empty(), hashes[written]
-        if not len(batch.texts):
-            return
+        batches, parts, hashes, no_loss = [], [], [], []
+        for batch, tokens, numbers in screened:
+            self.writer.reject(batch.rejected)
+            written = tokens.lengths > 0
+            if not written.all():
+                batch, tokens, numbers = (
+                    batch.select(written),
+                    tokens.without_empty(),
+                    numbers[written],
+                )
+            if batch.no_loss is not None:
+                shift = len(setup.prefix)
+                no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
+            batches.append(batch)
+            parts.append(tokens)
+            hashes.append(numbers)
+        tokens = join_batches(parts)
         ids, lengths = enclose_documents(tokens, setup.prefix, setup.eos_id, runner.layout.dtype)
-        in_validation = chosen(hashes, setup.recipe.read.validation)
-        self.writer.append(batch, ids, lengths, in_validation, no_loss)
+        if len(lengths):
+            in_validation = chosen(np.concatenate(hashes), setup.recipe.read.validation)
+            rows = DocumentRows.of(batches, in_validation, no_loss)
+            self.writer.append(rows, ids, lengths)
+
+
+def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:
+    """Collect batches until they hold about `num_bytes`.
+
+    Each small file is a batch of its own; together they share the cost of encoding and writing.
+    """
+    group: list[DocumentBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += sum(map(len, batch.texts))
+        if 2 * size >= num_bytes or len(group) == MAX_GROUPED_BATCHES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenmill.records import CharSpans, DocumentBatch
+from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_GROUP = 1 << 17
 """Fixed, so that the file's bytes do not depend on the sizes of batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRows:
+    """Rows of the documents table."""
+
+    sources: Int32Array
+    """Shape (n,): index of each document's source."""
+    positions: Int64Array
+    """Shape (n,)."""
+    ids: list[str | None]
+    in_validation: npt.NDArray[np.bool_]
+    """Shape (n,)."""
+    columns: dict[str, list[str | None]]
+    """The kept columns by name."""
+    no_loss: list[CharSpans]
+    """Token ranges of each document; empty if the table has no such column."""
+
+    @staticmethod
+    def of(
+        batches: Sequence[DocumentBatch],
+        in_validation: npt.NDArray[np.bool_],
+        no_loss: list[CharSpans],
+    ) -> DocumentRows:
+        """The rows of all documents in `batches`, which have the same columns."""
+        counts = [len(batch.texts) for batch in batches]
+        return DocumentRows(
+            sources=np.repeat(np.array([batch.source for batch in batches], np.int32), counts),
+            positions=np.concatenate([batch.positions for batch in batches]),
+            ids=[i for batch in batches for i in batch.ids or [None] * len(batch.texts)],
+            in_validation=in_validation,
+            columns={
+                name: [value for batch in batches for value in batch.columns[name]]
+                for name in batches[0].columns
+            },
+            no_loss=no_loss,
+        )
 
 
 class DocumentsWriter:
@@ -33,6 +72,7 @@ class DocumentsWriter:
         self._names = pa.array(source_names, pa.string())
         self._keep = keep
         self._pending: list[pa.Table] = []
+        self._num_pending = 0
         text = pa.dictionary(pa.int32(), pa.string())
         fields = [("source", text), ("position", pa.int64()), ("id", pa.string())]
         fields += [("subset", text), *((f"column.{name}", pa.string()) for name in keep)]
@@ -45,27 +85,24 @@ class DocumentsWriter:
 
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
-    def append(
-        self, batch: DocumentBatch, in_validation: np.ndarray, no_loss: list[CharSpans] | None
-    ) -> None:
-        """Add the rows of a batch; `in_validation` has shape (n,) and dtype bool."""
+    def append(self, rows: DocumentRows) -> None:
+        """Add rows."""
         import pyarrow as pa
 
-        count = len(batch.texts)
-        sources = pa.array(np.full(count, batch.source, np.int32))
-        subsets = pa.array(in_validation.astype(np.int32))
+        subsets = pa.array(rows.in_validation.astype(np.int32))
         columns = [
-            pa.DictionaryArray.from_arrays(sources, self._names),
-            pa.array(batch.positions),
-            pa.array(batch.ids or [None] * count, pa.string()),
+            pa.DictionaryArray.from_arrays(pa.array(rows.sources), self._names),
+            pa.array(rows.positions),
+            pa.array(rows.ids, pa.string()),
             pa.DictionaryArray.from_arrays(subsets, pa.array(["train", "validation"])),
-            *(pa.array(batch.columns[name], pa.string()) for name in self._keep),
+            *(pa.array(rows.columns[name], pa.string()) for name in self._keep),
         ]
         if self._has_no_loss:
-            rows = [[{"start": a, "stop": b} for a, b in spans] for spans in no_loss or []]
-            columns.append(pa.array(rows, self._schema.field("no_loss").type))
+            ranges = [[{"start": a, "stop": b} for a, b in spans] for spans in rows.no_loss]
+            columns.append(pa.array(ranges, self._schema.field("no_loss").type))
         self._pending.append(pa.table(columns, schema=self._schema))
-        if sum(table.num_rows for table in self._pending) >= ROWS_PER_GROUP:
+        self._num_pending += len(rows.ids)
+        if self._num_pending >= ROWS_PER_GROUP:
             self._write_groups(final=False)
 
     def close(self) -> None:
@@ -84,3 +121,4 @@ class DocumentsWriter:
             group = table.slice(row, min(ROWS_PER_GROUP, whole - row)).combine_chunks()
             self._writer.write_table(group, row_group_size=ROWS_PER_GROUP)
         self._pending = [table.slice(whole)] if whole < table.num_rows else []
+        self._num_pending = table.num_rows - whole

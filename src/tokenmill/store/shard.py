@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import DataError
-from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
+from tokenmill.records import Int64Array, Rejection
 from tokenmill.store.digests import DigestWriter, file_digest
-from tokenmill.store.documents import DocumentsWriter
+from tokenmill.store.documents import DocumentRows, DocumentsWriter
 from tokenmill.store.files import fsync_path, storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
@@ -53,27 +53,21 @@ class ShardWriter:
         self._lengths: list[Int64Array] = []
         self.num_documents = 0
 
-    def append(
-        self,
-        batch: DocumentBatch,
-        ids: npt.NDArray[np.integer],
-        lengths: Int64Array,
-        in_validation: npt.NDArray[np.bool_],
-        no_loss: list[CharSpans] | None,
-    ) -> None:
+    def append(self, rows: DocumentRows, ids: npt.NDArray[np.integer], lengths: Int64Array) -> None:
         """Add documents: their ids one after another, and the tokens of each."""
         if len(lengths) and int(lengths.max()) > MAX_DOCUMENT_TOKENS:
-            position = int(batch.positions[int(lengths.argmax())])
+            longest = int(lengths.argmax())
+            name = self._layout.source_names[rows.sources[longest]]
             raise DataError(
                 f"a document has more than {MAX_DOCUMENT_TOKENS} tokens",
-                where=f"{self._layout.source_names[batch.source]}, position {position}",
+                where=f"{name}, position {rows.positions[longest]}",
                 why="the index holds 32-bit lengths",
                 hint="split the document",
             )
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens.write(ids.data)
             self._lengths.append(lengths)
-            self._documents.append(batch, in_validation, no_loss)
+            self._documents.append(rows)
         self.num_documents += len(lengths)
 
     def reject(self, rejected: Sequence[Rejection]) -> None:
