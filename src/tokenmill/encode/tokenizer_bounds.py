@@ -79,7 +79,7 @@ def check_ids(ids: list[tuple[Any, int]], num_bytes: int, origin: str) -> None:
     for extreme in (min, max):
         token, token_id = extreme(ids, key=lambda pair: pair[1], default=("", 0))
         if not 0 <= token_id <= limit:
-            why = f"id {token_id} of {str(token)[:80]!r}; ids of a file of this size are 0 to {limit}"
+            why = f"id {token_id} of {str(token)[:80]!r}; a file of this size has 0 to {limit}"
             raise UserError(WHAT, where=origin, why=why)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tokenmill.encode.calibration import Exam, adversarial_texts
+from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
@@ -211,7 +212,7 @@ class _Build:
         if isinstance(reference, PythonReference):
             exam = reference.examine(texts)
         else:
-            exam = Exam(texts, reference.encode(texts))
+            exam = Exam(texts, Encoder(reference, reference.largest_id).encode(texts))
         self.num_calibrated = len(exam.texts)
         return exam
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tokenmill.encode.calibration import Exam, audit
+from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
@@ -50,7 +51,8 @@ class Session:
         """
         if done.audit_texts:
             name = self.reference.name if self.setup.engine == REFERENCE else self.setup.engine
-            audit(name, done.audit_texts, done.audit_ids, self.reference)
+            reference = Encoder(self.reference, self.setup.largest_id)
+            audit(name, done.audit_texts, done.audit_ids, reference)
         self.calibrated()
         write_receipt(self.workspace.receipts, done.receipt)
         self.receipts[done.receipt.key] = done.receipt

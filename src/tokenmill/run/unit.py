@@ -28,6 +28,7 @@ from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
@@ -36,6 +37,8 @@ from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 SHORT_CHARACTERS = 8_192
+LONG_BATCH = 2
+"""A batch of more than so many times the usual bytes is announced: it may take long."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +115,7 @@ class UnitRunner:
             setup.engine, _tokenizer_file(setup), control, setup.cache_bytes
         )
         self.encoder = Encoder(engine, setup.largest_id)
+        self.careful = CarefulEncoder(self.encoder, setup.sources, self._file_with_steps)
         self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(setup), control))
         self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
         self.special_strings = SpecialStrings(setup.special_tokens)
@@ -136,9 +140,14 @@ class UnitRunner:
         excluded: Sequence[int],
         limit: Limit,
         report: Callable[[Tally], None],
+        announce: Announce = lambda encoding: None,
+        careful: bool = False,
     ) -> FinishedUnit:
-        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest."""
-        attempt = _Attempt(self, unit, limit)
+        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest.
+
+        `careful` encodes each document alone. `announce` is told of each then, else of long ones.
+        """
+        attempt = _Attempt(self, unit, limit, announce, careful)
         try:
             for batch in attempt.timed("read", self._batches(unit, spool, excluded)):
                 attempt.add(batch)
@@ -149,6 +158,12 @@ class UnitRunner:
         except BaseException:
             attempt.writer.discard()
             raise
+
+    def _file_with_steps(self) -> TokenizerFile:
+        """The tokenizer's file; a Python object has no steps that could be run by themselves."""
+        if self.setup.tokenizer_kind == "python":
+            return TokenizerFile("python", b"")
+        return _tokenizer_file(self.setup)
 
     def _batches(
         self, unit: Unit, spool: Spool | None, excluded: Sequence[int]
@@ -176,6 +191,8 @@ class _Attempt:
     runner: UnitRunner
     unit: Unit
     limit: Limit
+    announce: Announce
+    careful: bool
     writer: ShardWriter = field(init=False)
     limited: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -206,7 +223,13 @@ class _Attempt:
         self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
 
     def _encode(self, batch: DocumentBatch) -> TokenBatch:
+        num_bytes = int(batch.record_bytes.sum())
         try:
+            if self.careful:
+                return self.runner.careful.encode(batch, self.announce)
+            if num_bytes > LONG_BATCH * self.runner.setup.batch_bytes:
+                first = int(batch.positions[0])
+                self.announce(Encoding(source=batch.source, position=first, num_bytes=num_bytes))
             return self.runner.encoder.encode(batch.texts)
         except TextError as error:
             name = self.runner.setup.sources[batch.source].name
@@ -217,6 +240,10 @@ class _Attempt:
                 why=f"{error.why}, for {error.where}",
                 hint=error.hint,
             ) from error
+        except EngineError:
+            if not self.careful:
+                self.runner.careful.encode(batch, self.announce)  # the error names the document
+            raise
 
     def finish(self, excluded: Sequence[int]) -> FinishedUnit:
         """Close the shard and draw up its receipt."""
