@@ -11,8 +11,8 @@ import msgspec
 
 from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engines.memo.locality import pre_tokenizers, with_library
 from tokenmill.encode.references.python_object import TextError
+from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import EngineError
 from tokenmill.read.sources import Source
@@ -29,7 +29,6 @@ class Encoding(msgspec.Struct, tag="encoding", kw_only=True):
     """As "normalizer", "pre-tokenizer" or "engine tokenizers"; "" for a batch."""
 
 
-Step = tuple[str, Callable[[str], object]]
 Announce = Callable[[Encoding], None]
 
 
@@ -77,17 +76,3 @@ class CarefulEncoder:
                 why=f"{encoding.step}: {why}",
                 hint="remove the document, or use another tokenizer",
             ) from error
-
-
-def steps_before_model(file: TokenizerFile) -> list[Step]:
-    """The steps of a tokenizer.json that texts go through before its model, each by itself."""
-    if file.kind != "huggingface":
-        return []
-    tokenizer = msgspec.json.decode(file.data)
-    library = with_library(tokenizer, pre_tokenizers(tokenizer))
-    found: list[Step] = []
-    if library.normalizer is not None:
-        found.append(("normalizer", library.normalizer.normalize_str))
-    if library.pre_tokenizer is not None:
-        found.append(("pre-tokenizer", library.pre_tokenizer.pre_tokenize_str))
-    return found

@@ -36,13 +36,15 @@ POLL_SECONDS = 0.1
 
 
 def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
-    """Run everything that `tasks` hands out; one worker runs in the calling process.
+    """Run everything that `tasks` hands out.
+
+    One worker runs in the calling process, unless it is to be watched.
 
     Raises:
         TokenmillError: a unit failed in a way that the others cannot outlive.
     """
     try:
-        if fleet.resources.num_workers == 1:
+        if fleet.resources.num_workers == 1 and not session.watched:
             _run_here(session, tasks)
         else:
             _Crew(session, tasks, fleet).run()
@@ -272,7 +274,7 @@ class _Crew:
                 _advise(sources[extent.source].path, extent.start, extent.stop)
 
     def _send_exam(self) -> None:
-        """Send the exam to each worker that reads its commands: one that loads or encodes blocks."""
+        """Send the exam to workers that read their commands; one that loads or encodes would block."""
         if not self._session.exam.done():
             return
         for process in self._processes:

@@ -37,6 +37,8 @@ class Session:
     calibrated: Callable[[], None]
     """Called before the first receipt."""
     on_receipt: Callable[[TaskQueue], None] = lambda queue: None
+    watched: bool = False
+    """Whether the tokenizer has steps that nothing is known of: it never runs in this process."""
     excluded: list[int] = field(default_factory=list)
     limit: Limit = field(default_factory=Limit)
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
