@@ -274,7 +274,7 @@ class _Crew:
                 _advise(sources[extent.source].path, extent.start, extent.stop)
 
     def _send_exam(self) -> None:
-        """Send the exam to workers that read their commands; one that loads or encodes would block."""
+        """Send the exam to workers that read commands; one that loads or encodes would block."""
         if not self._session.exam.done():
             return
         for process in self._processes:
