@@ -120,7 +120,7 @@ def word_level(**vocab: int) -> Json:
 
 def test_a_vocabulary_in_which_a_is_nothing_still_tells_what_surrounds_a_text() -> None:
     tokenizer = byte_level_json(
-        model={"vocab": {"z": 0}, "merges": []},
+        model={"vocab": {"z": 0, "<s>": 259, "</s>": 260}, "merges": []},
         pre_tokenizer=None,
         post_processor=template("<s>", "$A", "</s>"),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine import Engine
 from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 
@@ -89,9 +89,7 @@ def check_engine(engine: Engine, exam: Exam) -> None:
     compare_tokens(engine.name, exam.texts, engine.encode(exam.texts), exam.expected)
 
 
-def audit(
-    name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Reference
-) -> None:
+def audit(name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Engine) -> None:
     """Raise an EngineError where the reference gives one of the texts other ids."""
     found = TokenBatch(
         np.concatenate([np.empty(0, np.uint32), *(np.array(own, np.uint32) for own in ids)]),

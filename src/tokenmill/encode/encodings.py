@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tokenmill.encode.tokenizer_bounds import WHAT, check_ids
+from tokenmill.errors import UserError
+
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -98,10 +101,33 @@ def nearest_encoding(name: str) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def parse_ranks(data: bytes) -> dict[bytes, int]:
-    """Token bytes to rank, from a rank file: one "base64 rank" pair a line."""
-    pairs = (line.split() for line in data.splitlines() if line.strip())
-    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
+    """Token bytes to rank, from a rank file: one "base64 rank" pair a line.
+
+    Raises:
+        UserError: a line is not such a pair, a rank is out of bounds or not the only one of its
+            token, two tokens share one, or a byte has none.
+    """
+    pairs: list[tuple[bytes, int]] = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if fields := line.split():
+            try:
+                token, rank = fields
+                pairs.append((base64.b64decode(token, validate=True), int(rank)))
+            except ValueError as error:
+                why = f"line {number}, {line[:80]!r}: {error}"
+                raise UserError(WHAT, where=origin, why=why) from error
+    check_ids(pairs, len(data), origin)
+    ranks = dict(pairs)
+    bare = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    problems = {
+        "a token has two ranks": len(ranks) != len(pairs),
+        "two tokens have the same rank": len(set(ranks.values())) != len(ranks),
+        f"byte {bare[0] if bare else 0:#04x} has no rank": bool(bare),
+    }
+    for why in (problem for problem, found in problems.items() if found):
+        raise UserError(WHAT, where=origin, why=why)
+    return ranks
 
 
 def ranks_to_json(data: bytes, encoding: Encoding) -> bytes | None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.encodings import ENCODINGS, nearest_encoding
+from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
 from tokenmill.errors import UserError
 
 FILE_NAMES = {
@@ -117,6 +118,7 @@ def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = ""
     reason = "" if backend is None else objection_to_backend(tokenizer, backend)
     if backend is not None and not reason:
         data = file_of(backend)
+        check_tokenizer_json(data, origin)
         tokens = {f"{role}_token": getattr(tokenizer, f"{role}_token", None) for role in ROLES}
         config = {key: str(token) for key, token in tokens.items() if token}
         return TokenizerFile("huggingface", data, origin=origin, config=config)
@@ -156,7 +158,7 @@ def _file_in(folder: Path) -> Path | None:
 
 def _refuse_code(folder: Path) -> None:
     for name in CONFIG_NAMES:
-        if (folder / name).is_file() and b"auto_map" in (folder / name).read_bytes():
+        if (folder / name).is_file() and b"auto_map" in _read(folder / name):
             raise UserError(
                 "the tokenizer is Python code of its own, which is never run",
                 where=str(folder),
@@ -216,20 +218,26 @@ def _hub_failures() -> tuple[type[Exception], ...]:
 
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
-    _require_size(path.stat().st_size, str(path))
-    data = path.read_bytes()
+    data = _read(path)
     kind = kind or _kind(path, data)
+    if kind == "huggingface":
+        check_tokenizer_json(data, str(path))
     if kind == "tiktoken":
         encoding = _known_encoding(path, encoding, data)
     elif encoding:
         raise UserError("--encoding is for tiktoken rank files only", where=str(path))
     config_path = path.with_name(CONFIG_NAME)
-    config_data = config_path.read_bytes() if config_path.is_file() else b""
+    config_data = _read(config_path) if config_path.is_file() else b""
     config: dict[str, Any] = {}
     for file in (path.with_name("special_tokens_map.json"), config_path):
         if file.is_file():
-            config |= _json_object(file)
+            config |= _json_object(_read(file), file)
     return TokenizerFile(kind, data, encoding, config_data, origin, config)
+
+
+def _read(path: Path) -> bytes:
+    _require_size(path.stat().st_size, str(path))
+    return path.read_bytes()
 
 
 def _require_size(num_bytes: int, where: str) -> None:
@@ -241,7 +249,7 @@ def _require_size(num_bytes: int, where: str) -> None:
 def _kind(path: Path, data: bytes) -> str:
     first_line = data.split(b"\n", 1)[0].split()
     if data.lstrip()[:1] == b"{":
-        content = _json_object(path)
+        content = _json_object(data, path)
         if isinstance(content.get("model"), dict):
             return "huggingface"
         if path.name == FILE_NAMES["python"]:
@@ -256,9 +264,9 @@ def _kind(path: Path, data: bytes) -> str:
     raise UserError("the tokenizer's kind is unknown", where=str(path), why=why)
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def _json_object(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict)
+        return msgspec.json.decode(data, type=dict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError("the file is not a JSON object", where=str(path), why=str(error)) from error
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tokenmill.encode.calibration import Exam, adversarial_texts, check_engine
+from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.selection import REFERENCE, load_engine, rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile
@@ -46,7 +47,7 @@ class EngineChoice:
         if self._first is None:
             return reference
         texts = [*adversarial_texts(reference.special_tokens), *sample]
-        exam = Exam(texts, reference.encode(texts))
+        exam = Exam(texts, Encoder(reference, reference.largest_id).encode(texts))
         for name in self._names:
             if name == REFERENCE:
                 break

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import join_batches
+from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.hf.config import CausalLMConfig, make_config
@@ -95,7 +96,7 @@ class CausalLMTokenizer:
         self._has_warned = False
         self._workers = Workers()
         with logging_at(self.config.verbose_level):
-            self._file = load_tokenizer_file(given)
+            self._file = require_harmless(load_tokenizer_file(given))
             self._encoder = ExactEncoder(self._file, engine)
             named = self._file.tokenizer if self._file.kind == "python" else given
             reference = self._encoder.reference

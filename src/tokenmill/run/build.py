@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tokenmill.encode.calibration import Exam, adversarial_texts
+from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.references.python_tokenizer import PythonReference
+from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.read.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
@@ -211,7 +213,7 @@ class _Build:
         if isinstance(reference, PythonReference):
             exam = reference.examine(texts)
         else:
-            exam = Exam(texts, reference.encode(texts))
+            exam = Exam(texts, Encoder(reference, reference.largest_id).encode(texts))
         self.num_calibrated = len(exam.texts)
         return exam
 
@@ -267,6 +269,7 @@ class _Build:
             on_receipt=self._stop_at_limit,
             excluded=sorted(self.quarantined),
             limit=limit,
+            watched=bool(unknown_step(self.prepared.file)),
         )
 
     def _remember_engine(self, engine: str) -> None:

@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 from tokenmill.run import messages
+from tokenmill.run.careful import Encoding
 from tokenmill.run.messages import Done
 from tokenmill.run.resources import Resources
 from tokenmill.run.tasks import Task
@@ -31,15 +33,30 @@ class Process:
     """Its memory has grown beyond its share: it is given no more units."""
     rerun: Task | None = None
     """The unit that it has stopped for its memory, for the process that takes its place."""
+    heard: float = 0.0
+    """When it was last told or said something, as `time.monotonic` counts."""
+    encoding: Encoding | None = None
+    """The document that it encodes, if it has announced one."""
+    ready_bytes: int = 0
+    """Its memory when its engine was loaded."""
+    blame: str = ""
+    """What it has done, if the main process has ended it."""
 
     @property
     def busy(self) -> bool:
         """Whether it has a unit that has no receipt."""
         return self.running is not None or bool(self.committing) or bool(self.held)
 
+    @property
+    def reads_carefully(self) -> bool:
+        """Whether it announces each document and has announced none: then it reads or writes."""
+        careful = self.running is not None and self.running.crashes > 0
+        return careful and self.ready_bytes > 0 and self.encoding is None
+
     def send(self, command: object) -> None:
         """Write a command to its standard input."""
         assert self.popen.stdin is not None
+        self.heard = time.monotonic()
         try:
             self.popen.stdin.write(messages.encode(command))
             self.popen.stdin.flush()
@@ -69,11 +86,15 @@ class Fleet:
         """A worker that has not been told anything yet."""
         return self._waiting.pop() if self._waiting else self._spawn()
 
-    def dismiss(self, process: Process) -> int:
-        """End a worker and the processes that it has started; returns its exit code."""
+    def kill(self, process: Process) -> None:
+        """End a worker and the processes that it has started; its end arrives as an event."""
         if process.popen.returncode is None:  # else its number may be that of another process
             with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, of the dead
                 os.killpg(process.popen.pid, signal.SIGKILL)
+
+    def dismiss(self, process: Process) -> int:
+        """End a worker and the processes that it has started; returns its exit code."""
+        self.kill(process)
         code = process.popen.wait()
         for stream in (process.popen.stdin, process.popen.stdout):
             with contextlib.suppress(BrokenPipeError):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tokenmill.encode.calibration import Exam
 from tokenmill.encode.references.python_tokenizer import PythonReference
-from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.errors import EngineError, InternalError, TokenmillError
 from tokenmill.run import messages
+from tokenmill.run.careful import Encoding
 from tokenmill.run.fleet import Fleet, Process
 from tokenmill.run.growth import WITHIN_UNIT
 from tokenmill.run.messages import (
@@ -27,20 +28,23 @@ from tokenmill.run.messages import (
 )
 from tokenmill.run.session import CalibrationVetoError, Session
 from tokenmill.run.tasks import Task, TaskQueue
-from tokenmill.run.unit import FinishedUnit, UnitRunner
+from tokenmill.run.unit import FinishedUnit, Tally, UnitRunner
+from tokenmill.run.watchdog import Watchdog, resident_bytes
 
 MAX_CRASHES = 1
 POLL_SECONDS = 0.1
 
 
 def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
-    """Run everything that `tasks` hands out; one worker runs in the calling process.
+    """Run everything that `tasks` hands out.
+
+    One worker runs in the calling process, unless it is to be watched.
 
     Raises:
         TokenmillError: a unit failed in a way that the others cannot outlive.
     """
     try:
-        if fleet.resources.num_workers == 1:
+        if fleet.resources.num_workers == 1 and not session.watched:
             _run_here(session, tasks)
         else:
             _Crew(session, tasks, fleet).run()
@@ -92,8 +96,8 @@ def _veto(error: TokenmillError) -> CalibrationVetoError:
     return CalibrationVetoError(error.what, where=error.where, why=error.why, hint=error.hint)
 
 
-Event = tuple[Process, messages.Message | None] | None
-"""A message of a process, None for its end; or None alone: there may be new tasks."""
+Event = tuple[Process, messages.Message | InternalError | None] | None
+"""A message of a process, an error in its place, or None for its end; None alone: new tasks."""
 
 
 class _Crew:
@@ -105,6 +109,8 @@ class _Crew:
         self._fleet = fleet
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._processes: list[Process] = []
+        self._watchdog = Watchdog(session.setup)
+        self._exam_deaths = 0
         self._idle_since = 0.0
         """When the last worker had nothing left to do but to wait for the disk."""
 
@@ -119,6 +125,7 @@ class _Crew:
                 self._serve()
                 self._send_exam()
                 self._assign()
+                self._end_overdue()
                 self._session.board.refresh()
             if self._idle_since:
                 self._session.board.spend("flush_wait", time.monotonic() - self._idle_since)
@@ -141,13 +148,14 @@ class _Crew:
         return process
 
     def _listen(self, process: Process) -> None:
-        decode = messages.decoder(messages.Message).decode
         assert process.popen.stdout is not None
         try:
             for line in process.popen.stdout:
                 if not line.endswith(b"\n"):
                     break  # killed in the middle of a message
-                self._events.put((process, decode(line)))
+                self._events.put((process, messages.decode(line)))
+        except InternalError as error:
+            self._events.put((process, error))
         except ValueError:
             pass  # closed because the worker was dismissed
         finally:
@@ -161,16 +169,21 @@ class _Crew:
         if event is None:
             return
         process, message = event
+        if isinstance(message, InternalError):
+            raise message
         if message is None:
             self._ended(process)
         else:
             self._heard(process, message)
 
     def _heard(self, process: Process, message: messages.Message) -> None:
+        process.heard = time.monotonic()
+        process.encoding = message if isinstance(message, Encoding) else None
         match message:
             case Progress(tally=tally):
                 self._session.board.advance(process.popen.pid, tally)
             case Started(seconds=seconds):
+                process.ready_bytes = resident_bytes(process)
                 self._session.board.start_worker(process.popen.pid, seconds)
             case Encoded(full=full):
                 process.running = None
@@ -233,7 +246,7 @@ class _Crew:
     def _assign(self) -> None:
         self._recycle()
         for process in self._processes:
-            if process.full or process.running is not None:
+            if process.full or process.blame or process.running is not None:
                 continue
             if (task := self._tasks.take()) is not None:
                 self._run_unit(process, task)
@@ -248,6 +261,7 @@ class _Crew:
                 spool=task.spool,
                 excluded=self._session.excluded,
                 limit=self._session.limit,
+                careful=task.crashes > 0,
             )
         )
         self._read_ahead()
@@ -260,11 +274,11 @@ class _Crew:
                 _advise(sources[extent.source].path, extent.start, extent.stop)
 
     def _send_exam(self) -> None:
-        """Send the exam to every worker that reads its commands now: a busy one would block us."""
+        """Send the exam to workers that read commands; one that loads or encodes would block."""
         if not self._session.exam.done():
             return
         for process in self._processes:
-            if not process.examined and process.running is None:
+            if process.ready_bytes and not process.examined and process.running is None:
                 process.examined = True
                 self._calibrate(process)
 
@@ -278,28 +292,59 @@ class _Crew:
             )
         )
 
+    def _end_overdue(self) -> None:
+        """End workers that hang or take too much memory; each arrives as one that has died."""
+        for process, why in self._watchdog.overdue(self._processes):
+            process.blame = process.blame or why
+            self._fleet.kill(process)
+
     def _ended(self, process: Process) -> None:
-        """A worker has died: its units run again elsewhere, once."""
+        """A worker has died: its units run again elsewhere, once, document by document."""
         if process not in self._processes:
             return  # dismissed, because its memory had grown
         self._processes.remove(process)
         code = self._fleet.dismiss(process)
-        tally = self._session.board.forget_worker(process.popen.pid)
+        signals = "(negative: the signal; -9 is usually memory)"
+        why = process.blame or f"ended with exit code {code} {signals}"
+        tally = self._session.board.forget_worker(process.popen.pid) or Tally()
+        suspects = [process.running] if process.running else [*process.committing.values()]
+        if process.examined and not process.calibrated:
+            suspects = []
+            self._exam_ended(why)
         for task in process.committing.values():
-            task.crashes += 1
+            if any(task is suspect for suspect in suspects):
+                task.crashes += 1
             if task.crashes > MAX_CRASHES:
-                source = self._session.setup.sources[tally.source].name if tally else "its start"
-                raise EngineError(
-                    f"a worker died twice on unit {task.unit.key}",
-                    where=f"{source}, after position {tally.position if tally else 0}",
-                    why=f"exit code {code} (negative: the signal; -9 is usually memory)",
-                    hint="lower --workers or raise --memory; else try --engine reference and "
-                    "report the documents at that place",
-                )
+                raise self._failed_twice(task, process, tally, why)
             self._tasks.put_back(task)
         if process.rerun:
             self._tasks.put_back(process.rerun)
         self._start()
+
+    def _exam_ended(self, why: str) -> None:
+        """A worker has died over the calibration texts: the engine is vetoed the second time."""
+        self._exam_deaths += 1
+        if self._exam_deaths > MAX_CRASHES:
+            passed = any(process.calibrated for process in self._processes)
+            kind = EngineError if passed else CalibrationVetoError
+            engine = self._session.setup.engine
+            raise kind(f"{engine} failed twice on the calibration texts", why=f"a worker {why}")
+
+    def _failed_twice(self, task: Task, process: Process, tally: Tally, why: str) -> TokenmillError:
+        """What ends the build after a unit's second failure."""
+        sources, found = self._session.setup.sources, process.encoding
+        if found and found.step:
+            where = f"{sources[found.source].name}, position {found.position}"
+            why += f", in the {found.step}, over a document of {found.num_bytes:,} bytes"
+        else:
+            where = f"{sources[tally.source].name}, after position {tally.position}"
+        return EngineError(
+            f"a worker {'was ended' if process.blame else 'died'} twice on unit {task.unit.key}",
+            where=where,
+            why=f"the last one {why}",
+            hint="remove the document at that place or take another tokenizer; where memory is "
+            "short, lower --workers or raise --memory",
+        )
 
     def _stop(self) -> None:
         for process in self._processes:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from tokenmill import errors
-from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.errors import EngineError, InternalError, TokenmillError
 from tokenmill.read.documents import Spool
 from tokenmill.read.units import Unit
+from tokenmill.run.careful import Encoding
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.unit import Limit, Tally
 from tokenmill.store.files import storage_error
@@ -23,6 +24,8 @@ class RunUnit(msgspec.Struct, tag="run", kw_only=True):
     spool: Spool | None
     excluded: list[int]
     limit: Limit
+    careful: bool = False
+    """It has failed before: encode each document alone, and announce it."""
 
 
 class Calibrate(msgspec.Struct, tag="calibrate", kw_only=True):
@@ -93,7 +96,7 @@ class Failed(msgspec.Struct, tag="failed", kw_only=True):
 
 
 Command = RunUnit | Calibrate
-Message = Started | Calibrated | Progress | Encoded | Exceeded | Done | Failed
+Message = Started | Calibrated | Encoding | Progress | Encoded | Exceeded | Done | Failed
 
 
 def failure(key: str, error: BaseException, source: int | None) -> Failed:
@@ -113,6 +116,21 @@ def failure(key: str, error: BaseException, source: int | None) -> Failed:
         parts, name = ("an unexpected error", f"unit {key}", why, hint), "InternalError"
     what, where, why, hint = parts
     return Failed(key=key, error=name, what=what, where=where, why=why, hint=hint, source=source)
+
+
+def decode(line: bytes) -> Message:
+    """The message that a worker sent.
+
+    Raises:
+        InternalError: it is none.
+    """
+    try:
+        message: Message = _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        why = f"{error}, in {line[:200]!r}"
+        hint = "please report this"
+        raise InternalError("a worker sent what is no message", why=why, hint=hint) from error
+    return message
 
 
 def encode(message: object) -> bytes:
@@ -135,3 +153,6 @@ def _decode_path(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
     raise NotImplementedError(f"no {kind} from JSON")
+
+
+_DECODER = decoder(Message)

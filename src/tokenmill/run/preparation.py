@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.probe import probe, require_harmless
 from tokenmill.encode.selection import Candidates, load_reference, rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
-from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.errors import DataError, EngineError, InputChangedError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub.access import DownloadListener, HubAccess
@@ -89,7 +90,7 @@ def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
         UserError: something in the recipe cannot be carried out.
     """
     named = recipe.tokenizer if tokenizer is None else tokenizer
-    file = load_tokenizer_file(named, recipe.encode.encoding)
+    file = require_harmless(load_tokenizer_file(named, recipe.encode.encoding))
     control = recipe.encode.special_tokens == "control"
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
@@ -116,6 +117,10 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
     _refuse_output_inside(sources, Path(recipe.out))
     check_fields(sources, fields)
     resources = choose_resources(recipe.resources)
+    sample = sample_texts(sources, fields)
+    if why := probe(file, sample):
+        hint = "remove the document, or use another tokenizer"
+        raise EngineError("the tokenizer fails on a document", why=why, hint=hint)
     unit_bytes = choose_unit_bytes(sources, slow=file.kind == "python")
     return Preparation(
         recipe=recipe,
@@ -126,7 +131,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
         boundary=resolution.boundary,
         resources=resources,
         items=list(cut_units(sources, fields, unit_bytes)),
-        sample=sample_texts(sources, fields),
+        sample=sample,
         tokenizer_source=_source_for_workers(file, resources.num_workers),
     )
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from tokenmill.encode.calibration import Exam, audit
+from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
@@ -36,6 +37,8 @@ class Session:
     calibrated: Callable[[], None]
     """Called before the first receipt."""
     on_receipt: Callable[[TaskQueue], None] = lambda queue: None
+    watched: bool = False
+    """Whether the tokenizer has steps that nothing is known of: it never runs in this process."""
     excluded: list[int] = field(default_factory=list)
     limit: Limit = field(default_factory=Limit)
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
@@ -50,7 +53,8 @@ class Session:
         """
         if done.audit_texts:
             name = self.reference.name if self.setup.engine == REFERENCE else self.setup.engine
-            audit(name, done.audit_texts, done.audit_ids, self.reference)
+            reference = Encoder(self.reference, self.setup.largest_id)
+            audit(name, done.audit_texts, done.audit_ids, reference)
         self.calibrated()
         write_receipt(self.workspace.receipts, done.receipt)
         self.receipts[done.receipt.key] = done.receipt

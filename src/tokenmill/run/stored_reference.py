@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.selection import load_reference
 from tokenmill.encode.tokenizer_file import (
     TokenizerFile,
@@ -42,7 +43,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
     if file.sha256 != entry.sha256:
         what = "the stored tokenizer is not the one that encoded"
         raise VerificationError(what, where=str(folder))
-    return file
+    return require_harmless(file)
 
 
 def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:

@@ -28,6 +28,7 @@ from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
@@ -39,6 +40,8 @@ from tokenmill.store.shard import ShardLayout, ShardWriter
 SHORT_CHARACTERS = 8_192
 MAX_GROUPED_BATCHES = 4_096
 """Batches encoded in one call: empty files have no bytes to count."""
+LONG_BATCH = 2
+"""A batch of more than so many times the usual bytes is announced: it may take long."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +122,7 @@ class UnitRunner:
             setup.engine, _tokenizer_file(setup), control, setup.cache_bytes
         )
         self.encoder = Encoder(engine, setup.largest_id)
+        self.careful = CarefulEncoder(self.encoder, setup.sources, self._file_with_steps)
         self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(setup), control))
         self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
         self.special_strings = SpecialStrings(setup.special_tokens)
@@ -143,9 +147,14 @@ class UnitRunner:
         excluded: Sequence[int],
         limit: Limit,
         report: Callable[[Tally], None],
+        announce: Announce = lambda encoding: None,
+        careful: bool = False,
     ) -> FinishedUnit:
-        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest."""
-        attempt = _Attempt(self, unit, limit)
+        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest.
+
+        `careful` encodes each document alone. `announce` is told of each then, else of long ones.
+        """
+        attempt = _Attempt(self, unit, limit, announce, careful)
         try:
             batches = attempt.timed("read", self._batches(unit, spool, excluded))
             for group in grouped(batches, self.setup.batch_bytes):
@@ -157,6 +166,12 @@ class UnitRunner:
         except BaseException:
             attempt.writer.discard()
             raise
+
+    def _file_with_steps(self) -> TokenizerFile:
+        """The tokenizer's file; a Python object has no steps that could be run by themselves."""
+        if self.setup.tokenizer_kind == "python":
+            return TokenizerFile("python", b"")
+        return _tokenizer_file(self.setup)
 
     def _batches(
         self, unit: Unit, spool: Spool | None, excluded: Sequence[int]
@@ -184,6 +199,8 @@ class _Attempt:
     runner: UnitRunner
     unit: Unit
     limit: Limit
+    announce: Announce
+    careful: bool
     writer: ShardWriter = field(init=False)
     limited: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -212,7 +229,14 @@ class _Attempt:
             self._write(screened)
 
     def _encode(self, group: Sequence[DocumentBatch]) -> TokenBatch:
+        num_bytes = sum(int(batch.record_bytes.sum()) for batch in group)
         try:
+            if self.careful:
+                return self._encode_carefully(group)
+            if num_bytes > LONG_BATCH * self.runner.setup.batch_bytes:
+                first = next(batch for batch in group if len(batch.texts))
+                position = int(first.positions[0])
+                self.announce(Encoding(source=first.source, position=position, num_bytes=num_bytes))
             return self.runner.encoder.encode([text for batch in group for text in batch.texts])
         except TextError as error:
             batch = next(batch for batch in group if error.text in batch.texts)
@@ -224,6 +248,14 @@ class _Attempt:
                 why=f"{error.why}, for {error.where}",
                 hint=error.hint,
             ) from error
+        except EngineError:
+            if not self.careful:
+                self._encode_carefully(group)  # the error names the document
+            raise
+
+    def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
+        """Encode each document alone, after announcing it."""
+        return join_batches([self.runner.careful.encode(each, self.announce) for each in group])
 
     def finish(self, excluded: Sequence[int]) -> FinishedUnit:
         """Close the shard and draw up its receipt."""

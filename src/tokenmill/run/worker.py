@@ -95,11 +95,19 @@ class Worker:
         def report(tally: Tally) -> None:
             self._tally = tally
             growth.check(tally.bytes)
+            if command.careful:
+                self._reported = 0.0  # the announced document is done
             self._report(tally)
 
         try:
             finished = runner.run(
-                command.unit, command.spool, command.excluded, command.limit, report
+                command.unit,
+                command.spool,
+                command.excluded,
+                command.limit,
+                report,
+                self._send,
+                command.careful,
             )
         except GrownTooFar as error:
             self._send(

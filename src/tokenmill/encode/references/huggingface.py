@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.tokenizer_bounds import WHAT, load_failures
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
@@ -39,11 +40,8 @@ class HuggingFaceReference:
         import tokenizers
 
         self.version = importlib.metadata.version("tokenizers")
-        try:
+        with load_failures(file.origin):
             tokenizer = tokenizers.Tokenizer.from_str(file.data.decode())
-        except Exception as error:  # the library raises bare Exception
-            where = file.origin
-            raise UserError("cannot load the tokenizer", where=where, why=str(error)) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = not control_tokens
@@ -63,6 +61,10 @@ class HuggingFaceReference:
             unk = tokenizer.id_to_token(model.unk_id)
         self.unk_id = tokenizer.token_to_id(unk) if unk else None
         self.prefix, self.suffix = _surroundings(tokenizer, file.origin)
+        around = max((*self.prefix, *self.suffix), default=0)
+        if around > self.largest_id:
+            why = f"its post-processor adds id {around}; its largest is {self.largest_id}"
+            raise UserError(WHAT, where=file.origin, why=why)
         # It adds nothing to the texts below, but would cut the spaces off the offsets.
         tokenizer.post_processor = None
 
@@ -99,15 +101,15 @@ class HuggingFaceReference:
 def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What the post-processor puts before and after a text that has tokens."""
     for text in _probes(tokenizer):
-        try:
+        with load_failures(origin, f"the tokenizer cannot encode {text[:80]!r}"):
             bare = tokenizer.encode(text, add_special_tokens=False).ids
-        except Exception as error:  # the library raises bare Exception
-            what = f"the tokenizer cannot encode {text!r}"
-            raise UserError(what, where=origin, why=str(error)) from error
         if bare:
             whole = tokenizer.encode(text, add_special_tokens=True).ids
             starts = range(len(whole) - len(bare) + 1)
-            start = next(i for i in starts if whole[i : i + len(bare)] == bare)
+            start = next((i for i in starts if whole[i : i + len(bare)] == bare), None)
+            if start is None:
+                why = "its post-processor does not keep the tokens of a text"
+                raise UserError(WHAT, where=origin, why=why)
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()
 

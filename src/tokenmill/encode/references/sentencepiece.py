@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
@@ -26,10 +27,8 @@ def load_processor(file: TokenizerFile) -> Any:
         hint = "pip install 'tokenmill[sentencepiece]'"
         raise UserError("SentencePiece models need sentencepiece", hint=hint) from error
     processor = sentencepiece.SentencePieceProcessor()
-    try:
+    with load_failures(file.origin):
         processor.LoadFromSerializedProto(file.data)
-    except RuntimeError as error:
-        raise UserError("cannot load the tokenizer", where=file.origin, why=str(error)) from error
     return processor
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
@@ -27,21 +28,16 @@ class TiktokenReference:
             raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
         self.version = importlib.metadata.version("tiktoken")
         known = ENCODINGS[file.encoding]
-        try:
-            ranks = parse_ranks(file.data)
-            taken = set(ranks.values())
-            if len(taken) < len(ranks):
-                raise ValueError("two tokens have the same rank")
-            specials = {name: i for name, i in known.special_tokens.items() if i not in taken}
+        ranks = parse_ranks(file.data, file.origin)
+        taken = set(ranks.values())
+        specials = {name: i for name, i in known.special_tokens.items() if i not in taken}
+        with load_failures(file.origin):
             self._encoding = tiktoken.Encoding(
                 file.encoding,
                 pat_str=known.pattern,
                 mergeable_ranks=ranks,
                 special_tokens=specials,
             )
-        except ValueError as error:
-            why = str(error)
-            raise UserError("cannot load the tokenizer", where=file.origin, why=why) from error
         self._control_tokens = control_tokens
         self.special_tokens = specials
         self.largest_id = max([*ranks.values(), *specials.values()])

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
+from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
@@ -71,7 +72,7 @@ class TextStream:
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
         fields = Fields(text=options.text_field, separator=options.separator)
         self._documents = TextDocuments(inputs, fields, options.format)
-        file = load_tokenizer_file(tokenizer)
+        file = require_harmless(load_tokenizer_file(tokenizer))
         sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)
         boundary = resolve_boundary_tokens(sampler.reference, file, options.eos, options.pad)
         pad_id = boundary.eos_id if boundary.pad_id is None else boundary.pad_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
@@ -18,7 +19,9 @@ def open_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> Tokeni
         VerificationError: the dataset's tokenizer is not the one that encoded it.
     """
     dataset = dataset_of(tokenizer)
-    return stored_tokenizer(dataset) if dataset else load_tokenizer_file(tokenizer, encoding)
+    if dataset:
+        return stored_tokenizer(dataset)
+    return require_harmless(load_tokenizer_file(tokenizer, encoding))
 
 
 def dataset_of(tokenizer: str | Path | object) -> Dataset | None:

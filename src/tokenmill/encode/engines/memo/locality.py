@@ -29,7 +29,7 @@ JOINING = (
     "\U00011a85\U00011a86\U00011a87\U00011a88\U00011a89\U00011d46\U00011f02"
 )
 """What makes one grapheme with any character that follows, a space as well (GCB=Prepend)."""
-_JOINED_SPACES = {" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"}
+JOINED_SPACES = {" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"}
 _CHARACTER_WISE = {"Lowercase", "Nmt", "StripAccents", "BertNormalizer"}
 _CANONICAL = {"NFC", "NFD", "NFKC", "NFKD"}
 """They look at marks that follow a character, and a space or any other ASCII character is none."""
@@ -222,7 +222,7 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
 
 def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     becomes_space = content == " " or (content == "▁" and metaspace)
-    if pattern.get("Regex") in _JOINED_SPACES or pattern.get("String") == " ":
+    if pattern.get("Regex") in JOINED_SPACES or pattern.get("String") == " ":
         return "" if becomes_space else "a normalizer that replaces spaces"
     if "String" not in pattern:
         return "a normalizer with a regex"

@@ -1,0 +1,131 @@
+"""A tokenizer with unknown steps, tried in a process of its own before this one relies on it.
+
+Nothing can interrupt a call of a library. So a child loads the tokenizer and encodes the texts of
+the calibration, and is ended after a while or when it takes too much memory. Tokenizers whose steps
+are all known need no trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+import psutil
+
+from tokenmill.encode.calibration import MAX_SHOWN_CHARACTERS, adversarial_texts
+from tokenmill.encode.selection import load_reference
+from tokenmill.encode.steps import steps_before_model, unknown_step
+from tokenmill.encode.tokenizer_bounds import WHAT
+from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.errors import UserError
+
+PROBE_SECONDS = 60.0
+PROBE_BYTES = 2_000_000_000
+BYTES_A_BYTE = 50
+"""Memory for a byte of the file: the library takes 15 to load one (measured)."""
+LOOK_SECONDS = 0.02
+
+
+class _Request(msgspec.Struct):
+    """To the child."""
+
+    data: bytes
+    texts: list[str] | None
+
+
+def require_harmless(file: TokenizerFile) -> TokenizerFile:
+    """The same tokenizer, once it has been tried if one of its steps is unknown.
+
+    Raises:
+        UserError: loading it, or encoding a short text, does not end or takes too much memory.
+    """
+    if why := probe(file):
+        hint = "take the tokenizer from a source that you trust"
+        raise UserError(WHAT, where=file.origin, why=why, hint=hint)
+    return file
+
+
+def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
+    """How a tokenizer fails on texts, None for those of the calibration; "" if it does not.
+
+    An error of a library is no failure: it is an error in this process as well.
+    """
+    unknown = unknown_step(file)
+    if not unknown:
+        return ""
+    allowed = PROBE_BYTES + BYTES_A_BYTE * len(file.data)
+    request = _Request(file.data, None if texts is None else list(texts))
+    with tempfile.TemporaryFile() as commands, tempfile.TemporaryFile() as answers:
+        commands.write(msgspec.msgpack.encode(request))
+        commands.seek(0)
+        if failure := _watch(commands, answers, allowed):
+            answers.seek(0)
+            place = answers.read().decode().rpartition("\n")[0].rpartition("\n")[2]
+            return f"it has {unknown}, and a trial {failure}: {place or 'at its start'}"
+    return ""
+
+
+def _watch(commands: IO[bytes], answers: IO[bytes], allowed_bytes: int) -> str:
+    """Run a child to its end, or end it; how it failed, if it did."""
+    popen = subprocess.Popen(
+        # -P: no module is looked for in the folder where the command happens to be run.
+        [sys.executable, "-P", "-m", "tokenmill.encode.probe"],
+        stdin=commands,
+        stdout=answers,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    started = time.monotonic()
+    try:
+        while popen.poll() is None:
+            if time.monotonic() - started > PROBE_SECONDS:
+                return f"did not end within {PROBE_SECONDS:g} s"
+            if _resident_bytes(popen.pid) > allowed_bytes:
+                return f"took more than {allowed_bytes:,} bytes of memory"
+            time.sleep(LOOK_SECONDS)
+    finally:
+        popen.kill()
+        popen.wait()
+    return f"ended with exit code {popen.returncode}" if popen.returncode else ""
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def main() -> None:
+    """In the child: try each step on each text, and say which one before."""
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
+    file = TokenizerFile("huggingface", request.data)
+    try:
+        _say("loading it")
+        reference = load_reference(file, control_tokens=False)
+        texts = request.texts
+        texts = adversarial_texts(reference.special_tokens) if texts is None else texts
+        steps = [*steps_before_model(file), ("tokenizer", lambda text: reference.encode([text]))]
+    except BaseException:
+        return  # an error in the main process as well
+    for text in texts:
+        for name, step in steps:
+            _say(f"{name} on {text[:MAX_SHOWN_CHARACTERS]!r}")
+            with contextlib.suppress(BaseException):  # a Rust panic is not an Exception
+                step(text)
+
+
+def _say(place: str) -> None:
+    sys.stdout.buffer.write(place.encode("utf-8", "backslashreplace") + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The steps of a tokenizer.json before its model: each by itself, and whether they are known.
+
+Known steps take time and memory in proportion to a text. A regular expression of another tokenizer
+may backtrack for ever, and replacements may make a text a thousand times longer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tokenmill.encode.engines.gate import FASTOKENS_SPLITS
+from tokenmill.encode.engines.memo.locality import (
+    JOINED_SPACES,
+    normalizers,
+    pre_tokenizers,
+    with_library,
+)
+from tokenmill.encode.tokenizer_file import TokenizerFile
+
+Json = dict[str, Any]
+Step = tuple[str, Callable[[str], object]]
+
+KNOWN_PATTERNS = JOINED_SPACES.union(*FASTOKENS_SPLITS)
+MAX_GROWTH = 64
+"""Characters that known steps may make of one; byte-level ones make 4, NFKC 18."""
+MAX_WORD_CHARACTERS = 1_000
+"""The time of WordPiece grows with the square of a word's length; published ones stop at 200."""
+
+
+class _Model(msgspec.Struct):
+    max_input_chars_per_word: int = 0
+
+
+class _Steps(msgspec.Struct):
+    """What is looked at; the vocabulary is passed over."""
+
+    model: _Model
+    normalizer: Json | None = None
+    pre_tokenizer: Json | None = None
+
+
+def steps_before_model(file: TokenizerFile) -> list[Step]:
+    """Normalizer and pre-tokenizer of a tokenizer.json, as far as it has them."""
+    if file.kind != "huggingface":
+        return []
+    tokenizer = msgspec.to_builtins(msgspec.json.decode(file.data, type=_Steps))
+    library = with_library(tokenizer, pre_tokenizers(tokenizer))
+    found: list[Step] = []
+    if library.normalizer is not None:
+        found.append(("normalizer", library.normalizer.normalize_str))
+    if library.pre_tokenizer is not None:
+        found.append(("pre-tokenizer", library.pre_tokenizer.pre_tokenize_str))
+    return found
+
+
+def unknown_step(file: TokenizerFile) -> str:
+    """What may take a tokenizer for ever, or too much memory; "" if all its steps are known.
+
+    Only a tokenizer.json can name such steps.
+    """
+    if file.kind != "huggingface":
+        return ""
+    try:
+        found = msgspec.json.decode(file.data, type=_Steps)
+        tokenizer = msgspec.to_builtins(found)
+        steps = normalizers(tokenizer) + pre_tokenizers(tokenizer)
+        growth = 1.0
+        for step in steps:
+            pattern = step.get("pattern") or {}
+            if pattern.get("Regex", "") not in KNOWN_PATTERNS | {""}:
+                return f"a regular expression of its own in {step['type']}"
+            growth *= max(_growth(step), 1.0)
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError):
+        return "a step that cannot be read"
+    if growth > MAX_GROWTH:
+        return "steps that make texts longer"
+    long_words = found.model.max_input_chars_per_word > MAX_WORD_CHARACTERS
+    return "words of any length for WordPiece" if long_words else ""
+
+
+def _growth(step: Json) -> float:
+    """Characters that a step makes of one, at most."""
+    match step["type"]:
+        case "ByteLevel":
+            return 4
+        case "Prepend":
+            return len(step["prepend"])
+        case "Replace":
+            return len(step["content"]) / max(len(step["pattern"].get("String", "")), 1)
+        case "Precompiled":
+            # The size of a trie, the trie, and strings that end with a zero byte.
+            table = base64.b64decode(step["precompiled_charsmap"] or "")
+            strings = table[4 + int.from_bytes(table[:4], "little") :]
+            return max(map(len, strings.split(b"\0"))) / 4
+    return 1
