@@ -33,7 +33,6 @@ from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import (
     canonical_json,
     read_sealed,
-    refuse_newer,
     write_sealed,
 )
 from tokenmill.store.dataset import Dataset
@@ -162,8 +161,7 @@ class Plan:
         if not path.is_file():
             hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
             raise UserError("there is no plan", where=str(folder), why="no plan.json", hint=hint)
-        refuse_newer(path, PLAN_FORMAT, PLAN_VERSION)
-        self.manifest = read_sealed(path, PlanManifest)
+        self.manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
         if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
             why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
             raise VerificationError("not a plan of tokenmill", where=str(path), why=why)

@@ -250,7 +250,7 @@ class RowReader:
         """The segments of sequences, and where they lie in shards that are mapped."""
         maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
-        blocks = (maps.first_blocks, maps.first_index_blocks, maps.checked)
+        blocks = (maps.first_blocks, maps.checked)
         problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
         if len(new):
             maps.check(new)
