@@ -48,15 +48,15 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tokens").mkdir()
     shards = [write_shard(tmp_path, f"{i:05d}", shard) for i, shard in enumerate(SHARDS)]
     tokenizer = TokenizerEntry(
-        kind="huggingface", encoding="", sha256="", reference="", largest_id=9, prefix_ids=[], eos_id=0,
-        pad_id=None, files=[],
+        kind="huggingface", encoding="", sha256="", reference="", largest_id=9, prefix_ids=[],
+        eos_id=0, pad_id=None, files=[],
     )  # fmt: skip
     totals = Counts(documents=5, tokens=sum(shard.tokens for shard in shards))
     write_manifest(
         tmp_path,
         Manifest(
-            dataset_id="", token_dtype="uint16", tokenizer=tokenizer, policies=POLICIES, totals=totals,
-            sources=[], shards=shards, rejected=[],
+            dataset_id="", token_dtype="uint16", tokenizer=tokenizer, policies=POLICIES,
+            totals=totals, sources=[], shards=shards, rejected=[],
         ),
     )  # fmt: skip
     return tmp_path

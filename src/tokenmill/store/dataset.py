@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import Int64Array
+from tokenmill.store.documents import read_documents
 from tokenmill.store.files import SizesInside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
@@ -101,11 +103,13 @@ class Shard:
         """The ids of one document, boundary tokens included."""
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
-    def documents(self) -> pa.Table:
-        """The documents table of this shard."""
-        import pyarrow.parquet as pq
+    def documents(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The documents table of this shard, or those of some columns that it has.
 
-        return pq.read_table(self.path("parquet"))
+        Raises:
+            VerificationError: it is damaged.
+        """
+        return read_documents(self.path("parquet"), self.entry.documents, columns)
 
 
 class Dataset:

@@ -18,7 +18,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError

@@ -38,7 +38,7 @@ from tokenmill.store.canonical import (
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import fsync_path, path_inside, storage_errors, temporary_folder
-from tokenmill.store.manifest import FileEntry
+from tokenmill.store.manifest import Count, FileEntry
 
 PLAN_NAME = "plan.json"
 PLAN_FORMAT = "tokenmill-plan"
@@ -49,8 +49,8 @@ ARRAYS = ("offsets", "documents", "starts", "lengths")
 class WindowEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Shards that were packed together: their sequences hold no document of another window."""
 
-    shards: int
-    sequences: int
+    shards: Count
+    sequences: Count
 
 
 class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,8 +63,8 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset_id: str
     options: dict[str, Any]
     figures: dict[str, Any]
-    num_sequences: int
-    num_segments: int
+    num_sequences: Count
+    num_segments: Count
     windows: list[WindowEntry]
     files: list[FileEntry]
     digest: str = ""
@@ -169,9 +169,10 @@ class Plan:
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
         self.lengths = self._array("lengths", self.manifest.num_segments)
-        edges = (int(self.offsets[0]), int(self.offsets[-1]), int(self.window_starts[-1]))
-        alone = all(window.shards > 0 and window.sequences >= 0 for window in self.manifest.windows)
-        if edges != (0, self.manifest.num_segments, len(self)) or not alone:
+        windows = self.manifest.windows
+        edges = int(self.offsets[0]), int(self.offsets[-1]), sum(each.sequences for each in windows)
+        covered = edges == (0, self.manifest.num_segments, len(self))
+        if not covered or any(window.shards < 1 for window in windows):
             raise self.damaged("its windows or offsets do not cover its sequences", path)
 
     def __len__(self) -> int:
@@ -192,13 +193,21 @@ class Plan:
 
         Raises:
             UserError: there is no such sequence.
+            VerificationError: its offsets are out of order.
         """
         if not 0 <= sequence < len(self):
             why = f"the plan has {len(self)} sequences, counted from 0"
             raise UserError(f"there is no sequence {sequence}", where=str(self.folder), why=why)
         part = slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))
+        if not 0 <= part.start < part.stop <= self.manifest.num_segments:
+            raise self.damaged("its offsets are out of order")
         columns = (self.documents[part], self.starts[part], self.lengths[part])
         return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def check_offsets(self) -> None:
+        """Raise a VerificationError if the offsets do not grow: reads all of them."""
+        if (self.offsets[1:] <= self.offsets[:-1]).any():
+            raise self.damaged("its offsets are out of order")
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise a UserError where the plan is of another dataset."""

@@ -142,7 +142,7 @@ def index_is_sound(
 ) -> bool:
     """Whether an index, from behind its header on, says what follows from its lengths.
 
-    There must be `num_tokens` tokens in all, of the dtype of `like`, and one or more in each document.
+    Each document must have a token, and all together `num_tokens`, of the dtype of `like`.
     """
     index = mapped_array(address, 20 * num_documents + 8, np.empty(0, np.uint8))
     total = 0
