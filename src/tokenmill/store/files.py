@@ -136,12 +136,13 @@ class SizesInside:
             VerificationError: the name, or a link on the way, leads out of the folder.
         """
         parent, slash, leaf = name.rpartition("/")
-        if parent not in self._parents:
-            self._parents[parent] = str(path_inside(self._folder, parent))
+        resolved = self._parents.get(parent)
+        if resolved is None:
+            resolved = self._parents[parent] = str(path_inside(self._folder, parent))
         if leaf in ("", ".", "..") or (slash and not parent):
             raise _leads_out(self._folder, name)
         try:
-            status = os.lstat(f"{self._parents[parent]}/{leaf}")
+            status = os.lstat(f"{resolved}/{leaf}")
             if stat.S_ISLNK(status.st_mode):
                 status = path_inside(self._folder, name).stat()
         except ValueError as error:  # a zero byte, or half of a surrogate pair

@@ -85,11 +85,11 @@ def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
 
 def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
     """What is wrong with a shard's entry, or "" if nothing is."""
-    parts = [file.name.rpartition(".") for file in shard.files]
-    stems = {stem for stem, _, part in parts if part != "parquet"}
-    if tuple(part for _, _, part in parts) != SHARD_PARTS or len(stems) > 1:
-        names = ", ".join(file.name for file in shard.files) or "none"
-        return f"its files are {names}; there must be one .bin, .idx, .xxh3 and .parquet"
+    names = [file.name for file in shard.files]
+    stem = names[0].removesuffix(".bin") if names else ""
+    pair = [f"{stem}.bin", f"{stem}.idx", f"{stem}.xxh3"]
+    if names[:3] != pair or len(names) != 4 or not names[3].endswith(".parquet"):
+        return f"its files are {', '.join(names) or 'none'}; there must be one .bin, .idx, .xxh3 and .parquet"
     if not 1 <= shard.documents <= shard.tokens:
         return f"it cannot have {shard.documents} documents and {shard.tokens} tokens"
     ids, index, digests, _ = shard.files
