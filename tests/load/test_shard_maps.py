@@ -22,13 +22,13 @@ from tokenmill.load.batches import Batches
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.opening import mix_batches, open_batches
 from tokenmill.load.rows import shard_maps
-from tokenmill.load.rows.assembly import HEADER_BYTES
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.load.steps.mixture import Source
 from tokenmill.read import feed, units
 from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.layout import HEADER
 from tokenmill.store.plan import Plan
 
 LENGTH = 2000
@@ -108,7 +108,7 @@ def test_a_block_is_checked_when_it_is_first_touched(
     assert checked == []
     index_bytes = large.shards[0].path("idx").stat().st_size
     for sequences, new in [
-        ([0], [BLOCK_BYTES, index_bytes]),
+        ([0], [index_bytes, BLOCK_BYTES]),
         ([0], []),
         ([3, 0, 2], []),
         ([16], [BLOCK_BYTES]),
@@ -209,7 +209,7 @@ def test_a_damaged_block_of_the_index_is_named(
     at: int, of_large: Plan, damaged: Callable[[str, int], Dataset]
 ) -> None:
     """Before it can lead anywhere."""
-    dataset = damaged("idx", HEADER_BYTES + at)
+    dataset = damaged("idx", HEADER.size + at)
     path = dataset.shards[0].path("idx")
     for sequence in (0, 70):
         error = refused(RowReader(dataset, of_large), sequence)
@@ -258,7 +258,7 @@ def test_the_table_has_addresses_of_mapped_shards_only(many: Dataset) -> None:
     assert counts == [shard.entry.tokens, shard.entry.documents]
     data = shard.path("bin").read_bytes()
     assert ctypes.string_at(tokens, len(data)) == data
-    data = shard.path("idx").read_bytes()[HEADER_BYTES:]
+    data = shard.path("idx").read_bytes()[HEADER.size :]
     assert ctypes.string_at(index, len(data)) == data
     assert maps.table[2].tolist() == [0, 0, 0, 0]
 

@@ -24,6 +24,7 @@ from tokenmill.store.manifest import (
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 UINT16 = np.dtype("<u2")
+POLICIES = {"read": {}, "encode": {"special_tokens": "text"}}
 SHARDS = [[[1, 2, 0], [3, 0]], [[4, 0]], [[5, 6, 7, 0], [8, 0]]]
 
 
@@ -47,15 +48,15 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tokens").mkdir()
     shards = [write_shard(tmp_path, f"{i:05d}", shard) for i, shard in enumerate(SHARDS)]
     tokenizer = TokenizerEntry(
-        kind="", encoding="", sha256="", reference="", largest_id=9, prefix_ids=[], eos_id=0,
-        pad_id=None, files=[],
+        kind="huggingface", encoding="", sha256="", reference="", largest_id=9, prefix_ids=[],
+        eos_id=0, pad_id=None, files=[],
     )  # fmt: skip
     totals = Counts(documents=5, tokens=sum(shard.tokens for shard in shards))
     write_manifest(
         tmp_path,
         Manifest(
-            dataset_id="", token_dtype="uint16", tokenizer=tokenizer, policies={}, totals=totals,
-            sources=[], shards=shards, rejected=[],
+            dataset_id="", token_dtype="uint16", tokenizer=tokenizer, policies=POLICIES,
+            totals=totals, sources=[], shards=shards, rejected=[],
         ),
     )  # fmt: skip
     return tmp_path

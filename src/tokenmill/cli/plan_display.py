@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
+from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.run.packing import Compared, PlanReport
 from tokenmill.store.plan import Plan
 
@@ -22,17 +22,18 @@ def plan_lines(report: PlanReport) -> list[str]:
     """What a plan is like, and where it is."""
     plan, figures = report.plan, report.figures
     name = f"{safe_text(str(plan.folder))} (id {plan.manifest.plan_id})"
-    facts = [("plan", name), *_facts(plan.manifest.options, figures)]
+    options = options_of_plan(plan.manifest.options, str(plan.folder))
+    facts = [("plan", name), *_facts(options, figures)]
     return [f"{key:>12}  {value}" for key, value in facts]
 
 
-def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str]]:
-    yield "strategy", f"{options['packing']}, long documents: {options['long_documents']}"
+def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
     yield "documents", f"{figures.documents:,} with {figures.tokens:,} tokens"
     for reason, count in figures.left_out_documents.items():
         tokens = figures.left_out_tokens[reason]
-        yield "left out", f"{count:,} documents with {tokens:,} tokens: {reason}"
-    yield "sequences", f"{figures.sequences:,} of {options['sequence_length']} tokens"
+        yield "left out", f"{count:,} documents with {tokens:,} tokens: {safe_text(reason)}"
+    yield "sequences", f"{figures.sequences:,} of {options.length} tokens"
     mean = figures.segments / max(figures.sequences, 1)
     yield "segments", f"{mean:.2f} a sequence, at most {figures.most_segments}"
     yield "fill", f"{figures.fill:.4%}  {_bar(figures.fill)}  {figures.padding:,} tokens of padding"
@@ -43,7 +44,7 @@ def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str
     )
     for reason, tokens in figures.lost_tokens.items():
         documents = figures.lost_documents[reason]
-        yield "lost", f"{tokens:,} tokens of {documents:,} documents: {reason}"
+        yield "lost", f"{tokens:,} tokens of {documents:,} documents: {safe_text(reason)}"
     if figures.repeated_tokens:
         yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
     if figures.tokens_set_at_cuts:
@@ -57,7 +58,7 @@ def _facts(options: dict[str, Any], figures: Figures) -> Iterator[tuple[str, str
     yield "attention", f"sum of squared segment lengths {figures.attention_cost:,}"
     yield (
         "imbalance",
-        f"over {options['ranks']} ranks {figures.mean_imbalance:.3f} on average, "
+        f"over {options.ranks} ranks {figures.mean_imbalance:.3f} on average, "
         f"{figures.worst_imbalance:.3f} at worst, in the order of the plan",
     )
     yield (
@@ -107,11 +108,14 @@ def comparison_json(rows: list[Compared]) -> str:
 def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
     """Some sequences as bars: every segment in its share of the row, padding as dots."""
     width = 64
-    lines = []
+    lines: list[str] = []
+    length = options_of_plan(plan.manifest.options, str(plan.folder)).length
+    if not len(plan):
+        return lines
     for sequence in np.unique(np.linspace(0, len(plan) - 1, most).astype(int)).tolist():
         segments = plan.segments(sequence)
-        length = max(plan.manifest.options["sequence_length"], 1)
         edges = np.cumsum([0, *(tokens for _, _, tokens in segments)]) * width / length
+        edges = edges.clip(max=width)  # a damaged plan may say more than a sequence can hold
         cells = ["·"] * width
         for number, (start, stop) in enumerate(itertools.pairwise(edges.round().astype(int))):
             cells[start:stop] = ["█▓▒░"[number % 4]] * (stop - start)

@@ -21,7 +21,7 @@ from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.run.recipe import ReadOptions
 from tokenmill.run.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import Run, SourceEntry
+from tokenmill.store.manifest import MANIFEST_NAME, Run, SourceEntry
 
 BATCH_BYTES = 1 << 20
 
@@ -38,9 +38,10 @@ def compare_with_sources(
         VerificationError: a document differs, is missing, or should not be there.
         UserError: a source is no longer where it was, or has another size.
     """
-    comparison = _Comparison(dataset, reference, sample)
+    read = _read_options(dataset)
+    limited = read.max_documents is not None or read.max_tokens is not None
+    comparison = _Comparison(dataset, reference, sample, limited)
     sources = find_again(dataset, advance)
-    read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     reader = Reader(sources, read.fields, BATCH_BYTES)
     total = sum(source.num_bytes for source in sources)
     done, ended = 0, False
@@ -57,6 +58,15 @@ def compare_with_sources(
         advance("sources", done, total)
     comparison.require_end()
     return comparison.num_encoded
+
+
+def _read_options(dataset: Dataset) -> ReadOptions:
+    """The options of reading that the manifest holds."""
+    try:
+        return msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
+    except msgspec.ValidationError as error:
+        where = str(dataset.folder / MANIFEST_NAME)
+        raise VerificationError("policies.read is wrong", where=where, why=str(error)) from error
 
 
 def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
@@ -134,9 +144,8 @@ def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[S
     """
     if not any(source.streamed for source in sources):
         return sources
-    streamed = dataset.manifest.policies["read"].get("streaming", False)
     hub = HubAccess(
-        "stream" if streamed else "download",
+        "stream" if _read_options(dataset).streaming else "download",
         listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
     )
     return place_sources(sources, hub)
@@ -145,11 +154,12 @@ def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[S
 class _Comparison:
     """Walks through the dataset beside its sources."""
 
-    def __init__(self, dataset: Dataset, reference: Reference, sample: float) -> None:
+    def __init__(
+        self, dataset: Dataset, reference: Reference, sample: float, limited: bool
+    ) -> None:
         self._documents = iter_documents(dataset)
         self._next = next(self._documents, None)
-        read = dataset.manifest.policies["read"]
-        self._limited = read["max_documents"] is not None or read["max_tokens"] is not None
+        self._limited = limited
         self._prefix = dataset.manifest.tokenizer.prefix_ids
         self._eos_id = dataset.manifest.tokenizer.eos_id
         self._reference = reference

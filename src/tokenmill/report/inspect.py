@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.engine import Reference
-from tokenmill.run.stored_reference import open_reference
+from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.dataset import Dataset
 
 NUM_EDGE_TOKENS = 24
@@ -75,5 +75,5 @@ def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int
 
 def _spelled(reference: Reference | None, ids: list[int]) -> str:
     """The text of some ids; a control token that decodes to nothing is shown by its id."""
-    text = reference.decode(ids) if reference else ""
+    text = decode_stored(reference, ids) if reference else ""
     return text if text or not ids else "".join(f"<id {token}>" for token in ids)

@@ -29,6 +29,8 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     for name in plan.iter_damage():
         raise plan.damaged(f"the digest of {name} differs")
     options = options_of_plan(plan.manifest.options, str(plan.folder))
+    if sum(window.shards for window in plan.manifest.windows) != len(dataset.shards):
+        raise plan.damaged("its windows do not cover the dataset")
     first_shard = first_document = num_tokens = 0
     for number, window in enumerate(plan.manifest.windows):
         shards = dataset.shards[first_shard : first_shard + window.shards]
@@ -38,8 +40,6 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         first_shard += window.shards
         first_document += len(lengths)
         advance("plan", number + 1, len(plan.manifest.windows))
-    if first_shard != len(dataset.shards) or plan.window_starts[-1] != len(plan):
-        raise plan.damaged("its windows do not cover the dataset")
     if num_tokens != figures_of(plan).tokens_in_sequences:
         raise plan.damaged("its tokens are not those of its figures")
 
@@ -74,13 +74,15 @@ def _check_window(
     """Tokens of documents in the sequences of a window, after checking them."""
     first_document, lengths = documents
     offsets: Int64Array = np.asarray(plan.offsets[sequences.start : sequences.stop + 1])
-    if (np.diff(offsets) < 1).any():
+    if (offsets[1:] <= offsets[:-1]).any():
         raise plan.damaged("a sequence has no segment")
     part = slice(int(offsets[0]), int(offsets[-1]))
     local = plan.documents[part].astype(np.int64) - first_document
     starts, taken = plan.starts[part].astype(np.int64), plan.lengths[part].astype(np.int64)
     if len(local) and (local.min() < 0 or local.max() >= len(lengths)):
         raise plan.damaged("a segment is of a document outside its window")
+    if (taken > options.length).any():
+        raise plan.damaged("a segment is longer than a sequence may be")
     if (taken < 1).any() or (starts + taken > lengths[local]).any():
         raise plan.damaged("a segment leads out of its document")
     segments = Segments(*(values.astype(np.int32) for values in (local, starts, taken)))

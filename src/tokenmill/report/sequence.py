@@ -13,7 +13,7 @@ from tokenmill.load.rows.assembly import BOS, EOS
 from tokenmill.load.rows.reader import Layout, RowReader, Rows
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.pack.window import row_lengths
-from tokenmill.run.stored_reference import open_reference
+from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
@@ -98,7 +98,7 @@ def _segment(
         num_tokens=length,
         document_tokens=document_tokens,
         record=record,
-        text=reference.decode(ids[bool(kind & BOS) :][:length]),
+        text=decode_stored(reference, ids[bool(kind & BOS) :][:length]),
         runs=_runs(reference, ids, kinds, has_loss),
     )
 
@@ -110,6 +110,6 @@ def _runs(
     tokens = zip(kinds, has_loss, ids, strict=True)
     for (kind, loss), group in itertools.groupby(tokens, key=lambda token: token[:2]):
         members = [token for _, _, token in group]
-        text = reference.decode(members) or "".join(f"<id {token}>" for token in members)
+        text = decode_stored(reference, members) or "".join(f"<id {token}>" for token in members)
         runs.append(Run(text, members, kind, loss))
     return runs

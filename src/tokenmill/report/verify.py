@@ -6,19 +6,24 @@ import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
 
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.records import Advance
-from tokenmill.run.stored_reference import open_reference
+from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
-from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Run, dataset_id
+from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
 from tokenmill.store.plan import plan_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_PROBLEMS = 20
 NUM_DECODED = 8
@@ -191,14 +196,34 @@ def _check_shard(result: Verification, shard: Shard) -> None:
         raise _problem("an id is outside the vocabulary", where, f"{ids.max()}")
     if not (ids[offsets[1:] - 1] == tokenizer.eos_id).all():
         raise _problem("a document does not end with the end-of-document token", where)
+    if int(shard.lengths.min()) <= len(tokenizer.prefix_ids):
+        raise _problem("a document is shorter than what stands around each", where)
     for place, expected in enumerate(tokenizer.prefix_ids):
         if not (ids[offsets[:-1] + place] == expected).all():
             raise _problem("a document does not begin as the tokenizer wants", where)
-    rows = shard.documents().num_rows
-    if rows != len(shard.lengths):
-        raise _problem("the documents table has another number of rows", where, f"{rows}")
-    result.documents += rows
+    table = shard.documents()
+    _check_table(table, shard, result.dataset.manifest)
+    result.documents += table.num_rows
     result.tokens += len(ids)
+
+
+def _check_table(table: pa.Table, shard: Shard, manifest: Manifest) -> None:
+    """Check the documents table of a shard, which has the right columns and rows."""
+    where = shard.path("parquet").name
+    for name, known in (
+        ("source", [source.name for source in manifest.sources]),
+        ("subset", ["train", "validation"]),
+    ):
+        strange = set(table.column(name).unique().to_pylist()) - set(known)
+        if strange:
+            raise _problem(f"a documents table has an unknown {name}", where, repr(strange.pop()))
+    if (table.column("position").to_numpy() < 0).any():
+        raise _problem("a documents table has a negative position", where)
+    has_spans = bool(manifest.policies["read"].get("no_loss"))
+    if has_spans != ("no_loss" in table.column_names):
+        raise _problem("a documents table and policies.read.no_loss contradict each other", where)
+    if has_spans:
+        read_spans(shard)
 
 
 def _check_with_reference(
@@ -211,7 +236,7 @@ def _check_with_reference(
         step = max(dataset.num_documents // NUM_DECODED, 1)
         for number in range(0, dataset.num_documents, step):
             shard, index = dataset.locate(number)
-            reference.decode(shard.document(index).tolist())
+            decode_stored(reference, shard.document(index).tolist())
             result.decoded_documents += 1
     if against_sources:
         from tokenmill.report.comparison import compare_with_sources

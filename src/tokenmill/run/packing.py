@@ -24,6 +24,8 @@ from tokenmill.run.selection import Chosen, Selection
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
 
+MOST_FIGURE = 1 << 96
+"""Beyond all that a plan can count; the cost of attention may need more than 64 bits."""
 MOST_DOCUMENTS = 1 << 22
 """Documents after which a local window ends, also where few of them are chosen."""
 
@@ -221,11 +223,25 @@ def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> Plan
 
 
 def figures_of(plan: Plan) -> Figures:
-    """The figures that a plan carries."""
+    """The figures that a plan carries.
+
+    Raises:
+        VerificationError: they are not those of a plan.
+    """
     try:
-        return msgspec.convert(plan.manifest.figures, Figures)
+        figures = msgspec.convert(plan.manifest.figures, Figures)
     except msgspec.ValidationError as error:
         raise plan.damaged(f"figures: {error}") from error
+    for name, value in msgspec.structs.asdict(figures).items():
+        for number in value.values() if isinstance(value, dict) else [value]:
+            if number is not None and not -1 <= number < MOST_FIGURE:
+                raise plan.damaged(f"figures: {name} is {number}")
+    if (
+        figures.left_out_documents.keys() != figures.left_out_tokens.keys()
+        or figures.lost_documents.keys() != figures.lost_tokens.keys()
+    ):
+        raise plan.damaged("figures: documents and tokens have different reasons")
+    return figures
 
 
 def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:

@@ -106,22 +106,17 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
     """Columns of the documents table by the names that a user gives them."""
     if not names:
         return {}
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = shard.path("parquet")
-    schema = pq.read_schema(path)
-    found = {name: name if name in schema.names else f"column.{name}" for name in names}
-    usable = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    table = shard.documents([each for name in names for each in (name, f"column.{name}")])
+    found = {name: name if name in table.column_names else f"column.{name}" for name in names}
     for name, column in found.items():
-        if column not in usable:
+        if column not in table.column_names or name == "no_loss":
+            usable = [each for each in shard.documents().column_names if each != "no_loss"]
             raise UserError(
                 f"the documents table has no column {name!r} to choose by",
-                where=str(path),
+                where=str(shard.path("parquet")),
                 why=f"it has {', '.join(usable)}",
                 hint="build the dataset with --keep to have further columns",
             )
-    table = pq.read_table(path, columns=sorted(set(found.values())))
     return {name: table.column(column) for name, column in found.items()}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.selection import load_reference
@@ -10,7 +12,7 @@ from tokenmill.encode.tokenizer_file import (
     load_tokenizer_file,
     open_stored_tokenizer,
 )
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.store.dataset import Dataset
 
 
@@ -28,7 +30,31 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
     if tokenizer is not None:
         file = _same(file, tokenizer)
     control = dataset.manifest.policies["encode"]["special_tokens"] == "control"
-    return load_reference(file, control)
+    reference = load_reference(file, control)
+    stored, found = dataset.manifest.tokenizer.largest_id, reference.largest_id
+    if stored != found:
+        raise VerificationError(
+            "the manifest contradicts the tokenizer that the dataset carries",
+            where=str(dataset.folder),
+            why=f"the largest id is {stored} in the manifest and {found} by the tokenizer",
+            hint="do not use this dataset; get it again from where it came from",
+        )
+    return reference
+
+
+def decode_stored(reference: Reference, ids: Sequence[int]) -> str:
+    """The text of ids that a dataset holds.
+
+    Raises:
+        VerificationError: the tokenizer has no token for one of them.
+    """
+    try:
+        return reference.decode(ids)
+    except TokenmillError:
+        raise
+    except Exception as error:  # libraries raise KeyError, IndexError and others
+        why = f"{type(error).__name__}: {error}"
+        raise VerificationError("ids of the dataset cannot be decoded", why=why) from error
 
 
 def stored_tokenizer(dataset: Dataset) -> TokenizerFile:

@@ -12,6 +12,7 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.store.files import write_atomically
 
 MAX_JSON_BYTES = 1 << 30
+RESTORE = "restore the file from a copy, or build the dataset again"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -35,12 +36,19 @@ def write_sealed(path: Path, value: T) -> T:
 
 
 def read_limited(path: Path) -> bytes:
-    """The bytes of a JSON file that is not unreasonably large."""
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
-        raise VerificationError("the file is too large to be opened", where=str(path), why=why)
-    return path.read_bytes()
+    """The bytes of a JSON file that is not unreasonably large.
+
+    Raises:
+        VerificationError: the file is missing, or too large.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
+            raise VerificationError("the file is too large to be opened", where=str(path), why=why)
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise VerificationError("a file is missing", where=str(path), hint=RESTORE) from error
 
 
 class _Version(msgspec.Struct):
@@ -48,15 +56,13 @@ class _Version(msgspec.Struct):
     format_version: int
 
 
-def refuse_newer(path: Path, name: str, version: int) -> None:
-    """Raise a UserError where a JSON file is of a later version of a format than is known.
-
-    What is damaged passes: `read_sealed` says how.
-    """
+def _refuse_newer(data: bytes, path: Path, newest: tuple[str, int]) -> None:
+    """Raise a UserError if a JSON file has a later format version than `newest` names."""
     try:
-        found = msgspec.json.decode(read_limited(path), type=_Version)
+        found = msgspec.json.decode(data, type=_Version)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
+    name, version = newest
     if found.format == name and found.format_version > version:
         what = "dataset" if name == "tokenmill" else "file"
         raise UserError(
@@ -67,21 +73,40 @@ def refuse_newer(path: Path, name: str, version: int) -> None:
         )
 
 
-def read_sealed(path: Path, kind: type[T]) -> T:
+def read_sealed(path: Path, kind: type[T], newest: tuple[str, int] | None = None) -> T:
     """Read what `write_sealed` wrote.
 
+    `newest` is a format's name and the latest version that this code knows.
+
     Raises:
-        VerificationError: any byte of the file is not as it was written.
+        UserError: the file has a later version of the format.
+        VerificationError: the file is missing, or any byte differs from what was written.
     """
-    hint = "restore the file from a copy, or build the dataset again"
     data = read_limited(path)
     try:
-        value = msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        value = _unsealed(data, kind)
+    except (ValueError, RecursionError) as error:
+        if newest is not None:
+            _refuse_newer(data, path, newest)
         raise VerificationError(
-            "the file is damaged", where=str(path), why=str(error), hint=hint
+            "the file is damaged", where=str(path), why=str(error), hint=RESTORE
         ) from error
-    if canonical_json(sealed(value)) != data:
-        why = "its bytes differ from those that its own digest was made of"
-        raise VerificationError("the file is damaged", where=str(path), why=why, hint=hint)
+    if newest is not None and getattr(value, "format_version", 0) > newest[1]:
+        _refuse_newer(data, path, newest)
+    return value
+
+
+def _unsealed(data: bytes, kind: type[T]) -> T:
+    """The content of a sealed file, whose last field is its digest.
+
+    Raises:
+        ValueError: the bytes are not the one spelling of the content, or its digest differs.
+    """
+    value = msgspec.json.decode(data, type=kind)
+    digest: str = value.digest  # type: ignore[attr-defined]
+    end = f'"digest": "{digest}"\n}}\n'.encode()
+    found = xxhash.xxh3_128(memoryview(data)[: -len(end)])
+    found.update(b'"digest": ""\n}\n')
+    if found.hexdigest() != digest or canonical_json(value) != data:
+        raise ValueError("its bytes differ from those that its own digest was made of")
     return value

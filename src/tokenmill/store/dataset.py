@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ import numpy.typing as npt
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import Int64Array
-from tokenmill.store.files import path_inside
+from tokenmill.store.documents import read_documents
+from tokenmill.store.files import SizesInside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
-from tokenmill.store.manifest import FileEntry, Manifest, ShardEntry, read_manifest
+from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
+from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,14 +28,12 @@ class Shard:
 
     def __init__(self, folder: Path, entry: ShardEntry, dtype: np.dtype[np.integer]) -> None:
         self.entry = entry
-        self._paths = {
-            file.name.rpartition(".")[2]: _checked_size(folder, file) for file in entry.files
-        }
+        self._folder = folder
         self._dtype = dtype
 
     def path(self, part: str) -> Path:
         """The file of a part: bin, idx, xxh3 or parquet."""
-        return self._paths[part]
+        return self._folder / self.entry.files[SHARD_PARTS.index(part)].name
 
     @cached_property
     def ids(self) -> npt.NDArray[np.integer]:
@@ -80,8 +81,13 @@ class Shard:
     @cached_property
     def block_digests(self) -> npt.NDArray[np.uint64]:
         """xxh3-64 of every 64 KiB block: those of the tokens, then those of the index."""
-        data = self.path("xxh3").read_bytes()
-        return np.frombuffer(data[: len(data) // 8 * 8], "<u8")
+        path = self.path("xxh3")
+        data = path.read_bytes()
+        expected = self.entry.files[SHARD_PARTS.index("xxh3")].bytes
+        if len(data) != expected:
+            why = f"it should have {expected} bytes, and has {len(data)}"
+            raise VerificationError("a file of the dataset is damaged", where=str(path), why=why)
+        return np.frombuffer(data, "<u8")
 
     @cached_property
     def offsets(self) -> Int64Array:
@@ -97,11 +103,13 @@ class Shard:
         """The ids of one document, boundary tokens included."""
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
-    def documents(self) -> pa.Table:
-        """The documents table of this shard."""
-        import pyarrow.parquet as pq
+    def documents(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The documents table of this shard, or those of some columns that it has.
 
-        return pq.read_table(self.path("parquet"))
+        Raises:
+            VerificationError: it is damaged.
+        """
+        return read_documents(self.path("parquet"), self.entry.documents, columns)
 
 
 class Dataset:
@@ -113,10 +121,12 @@ class Dataset:
         if self.manifest.token_dtype not in ("uint16", "int32"):
             why = f"token_dtype {self.manifest.token_dtype!r}"
             raise VerificationError("unknown token width", where=str(folder), why=why)
-        dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
-        for file in self.manifest.files:
-            _checked_size(self.folder, file)
-        self.shards = [Shard(self.folder, entry, dtype) for entry in self.manifest.shards]
+        check_manifest(self.folder, self.manifest)
+        self._check_sizes()
+        self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)
+        self.token_dtype = self.token_dtype.newbyteorder("<")
+        entries = self.manifest.shards
+        self.shards = [Shard(self.folder, entry, self.token_dtype) for entry in entries]
         counts = [entry.documents for entry in self.manifest.shards]
         self._first_document = offsets_from_lengths(counts)
 
@@ -158,18 +168,17 @@ class Dataset:
                 rows[place] = row
         return rows
 
-
-def _checked_size(folder: Path, file: FileEntry) -> Path:
-    path = path_inside(folder, file.name)
-    try:
-        size = path.stat().st_size if path.is_file() else None
-    except OSError:  # a name that no file system takes
-        size = None
-    if size != file.bytes:
-        raise VerificationError(
-            "a file of the dataset is missing" if size is None else "a file has another size",
-            where=str(path),
-            why=f"the manifest says {file.bytes} bytes, found {size}",
-            hint="restore the file from a copy, or build the dataset again",
-        )
-    return path
+    def _check_sizes(self) -> None:
+        """Raise a VerificationError if a file is missing or has another size."""
+        sizes = SizesInside(self.folder)
+        for file in self.manifest.files:
+            size = sizes.size(file.name)
+            if size != file.bytes:
+                raise VerificationError(
+                    "a file of the dataset is missing"
+                    if size is None
+                    else "a file has another size",
+                    where=str(self.folder / file.name),
+                    why=f"the manifest says {file.bytes} bytes, found {size}",
+                    hint="restore the file from a copy, or build the dataset again",
+                )

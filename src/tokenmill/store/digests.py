@@ -60,6 +60,11 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def num_blocks(num_bytes: int) -> int:
+    """Blocks of a file; the last one may be shorter."""
+    return -(-num_bytes // BLOCK_BYTES)
+
+
 def block_digests(data: memoryview) -> bytes:
     """xxh3-64 of every 64 KiB block of `data`, as little-endian u64."""
     starts = range(0, len(data), BLOCK_BYTES)

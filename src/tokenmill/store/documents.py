@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.errors import VerificationError
 from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+REQUIRED = ("source", "position", "subset")
+"""Columns that every table has, and that are never null."""
 ROWS_PER_GROUP = 1 << 17
 """Fixed, so that the file's bytes do not depend on the sizes of batches."""
 
@@ -122,3 +125,59 @@ class DocumentsWriter:
             self._writer.write_table(group, row_group_size=ROWS_PER_GROUP)
         self._pending = [table.slice(whole)] if whole < table.num_rows else []
         self._num_pending = table.num_rows - whole
+
+
+def read_documents(
+    path: Path, num_documents: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """A documents table, or some of its columns: those that it does not have are left out.
+
+    Raises:
+        VerificationError: it is no such table, has another number of rows, or lacks values.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows != num_documents:
+                why = f"it has {file.metadata.num_rows} rows; the shard has {num_documents}"
+                raise _damaged_table(path, f"{why} documents")
+            schema = file.schema_arrow
+            for field in schema:
+                if not field.type.equals(_type_of(field.name)):
+                    raise _damaged_table(path, f"the column {field.name!r} has type {field.type}")
+            if missing := [name for name in REQUIRED if name not in schema.names]:
+                raise _damaged_table(path, f"it has no column {missing[0]!r}")
+            names = schema.names if columns is None else set(columns).intersection(schema.names)
+            table = file.read(columns=sorted(names, key=schema.names.index))
+        table.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError, MemoryError) as error:
+        raise _damaged_table(path, str(error) or type(error).__name__) from error
+    if table.num_rows != num_documents:
+        raise _damaged_table(path, f"{table.num_rows} of {num_documents} rows can be read")
+    for name in REQUIRED:
+        if name in table.column_names and table.column(name).null_count:
+            raise _damaged_table(path, f"the column {name!r} has null values")
+    return table
+
+
+def _type_of(name: str) -> pa.DataType:
+    """The type of a column; see docs/format.md."""
+    import pyarrow as pa
+
+    if name in ("source", "subset"):
+        return pa.dictionary(pa.int32(), pa.string())
+    if name == "no_loss":
+        span = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
+        return pa.list_(span)
+    return pa.int64() if name == "position" else pa.string()
+
+
+def _damaged_table(path: Path, why: str) -> VerificationError:
+    return VerificationError(
+        "a documents table is damaged",
+        where=str(path),
+        why=why,
+        hint="restore the file from a copy, or build the dataset again",
+    )

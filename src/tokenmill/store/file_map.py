@@ -50,10 +50,16 @@ class FileMap:
             why = os.strerror(ctypes.get_errno())
             raise StorageError("a file cannot be mapped into memory", where=str(path), why=why)
         self.address: int = address
+        self._size = size
         self.identity = (found.st_ino, found.st_mtime_ns)
         """What tells the file from another that has taken its name, or its bytes from others."""
         self._unmap = weakref.finalize(self, _libc.munmap, address, size)
         self._unmap.atexit = False  # other threads may still read
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes of the file, not copied; only for use while the file is mapped."""
+        return memoryview((ctypes.c_ubyte * self._size).from_address(self.address)).cast("B")
 
     def close(self) -> None:
         """Unmap the file."""

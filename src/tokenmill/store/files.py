@@ -10,6 +10,7 @@ import glob
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,17 +154,58 @@ def remove_folder(folder: Path) -> None:
 
 
 def path_inside(folder: Path, name: str) -> Path:
-    """The path of `name` below `folder`; a name that leads out of it is refused."""
+    """The resolved path of `name` below `folder`.
+
+    Raises:
+        VerificationError: the name, or a link on the way, leads out of the folder.
+    """
     root = folder.resolve()
     try:
         path = (folder / name).resolve()
     except (ValueError, RuntimeError, OSError):  # a zero byte, or links that lead in a circle
         path = root.parent
     if not path.is_relative_to(root):
-        raise VerificationError(
-            f"the file name {name!r} leads out of the dataset",
-            where=str(folder),
-            why="a dataset may only name files below its own folder",
-            hint="do not open this dataset; get it again from where it came from",
-        )
+        raise _leads_out(folder, name)
     return path
+
+
+class SizesInside:
+    """Sizes of files below a folder, whose names are not trusted: one look at each file.
+
+    Folders are resolved once, and files only if they are links.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parents: dict[str, str] = {}
+
+    def size(self, name: str) -> int | None:
+        """The size of a regular file in bytes; None if there is none of this name.
+
+        Raises:
+            VerificationError: the name, or a link on the way, leads out of the folder.
+        """
+        parent, slash, leaf = name.rpartition("/")
+        resolved = self._parents.get(parent)
+        if resolved is None:
+            resolved = self._parents[parent] = str(path_inside(self._folder, parent))
+        if leaf in ("", ".", "..") or (slash and not parent):
+            raise _leads_out(self._folder, name)
+        try:
+            status = os.lstat(f"{resolved}/{leaf}")
+            if stat.S_ISLNK(status.st_mode):
+                status = path_inside(self._folder, name).stat()
+        except ValueError as error:  # a zero byte, or half of a surrogate pair
+            raise _leads_out(self._folder, name) from error
+        except OSError:  # it is missing, or no file system takes the name
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _leads_out(folder: Path, name: str) -> VerificationError:
+    return VerificationError(
+        f"the file name {name!r} leads out of the dataset",
+        where=str(folder),
+        why="a dataset may only name files below its own folder",
+        hint="do not open this dataset; get it again from where it came from",
+    )

@@ -18,7 +18,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
@@ -51,17 +50,25 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
     Raises:
         VerificationError: the bytes are not an index as `pack_index` writes it.
     """
-    dtype, num_sequences = _read_header(bytes(data[: HEADER.size]), len(data), where)
-    lengths: npt.NDArray[np.int32] = np.frombuffer(data, "<i4", num_sequences, HEADER.size)
-    result = lengths.astype(np.int64)
-    if (result < 0).any() or bytes(data) != pack_index(result, dtype):
-        raise VerificationError(
-            "a token index contradicts itself",
-            where=where,
-            why="its offsets do not follow from its lengths",
-            hint="build the dataset again, or restore the file from a copy",
-        )
-    return dtype, result
+    dtype, count = _read_header(bytes(data[: HEADER.size]), len(data), where)
+    start = HEADER.size
+    lengths = np.frombuffer(data, "<i4", count, start).astype(np.int64)
+    offsets = np.frombuffer(data, "<i8", count, start + 4 * count)
+    documents = np.frombuffer(data, "<i8", count + 1, start + 12 * count)
+    right = np.array_equal(offsets, offsets_from_lengths(lengths)[:-1] * dtype.itemsize)
+    if not right or (lengths < 0).any() or not np.array_equal(documents, np.arange(count + 1)):
+        raise contradiction(where)
+    return dtype, lengths
+
+
+def contradiction(where: str) -> VerificationError:
+    """The error for an index whose numbers do not follow from its lengths."""
+    return VerificationError(
+        "a token index contradicts itself",
+        where=where,
+        why="its offsets do not follow from its lengths",
+        hint="build the dataset again, or restore the file from a copy",
+    )
 
 
 def read_index_header(path: Path) -> tuple[np.dtype[np.integer], int]:

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import xxhash
+from msgspec import Meta
 
 from tokenmill.errors import InternalError, UserError, VerificationError
-from tokenmill.store.canonical import canonical_json, read_sealed, refuse_newer, write_sealed
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 RUN_NAME = "run.json"
 
+MAX_COUNT = 2**53
+"""No count of a manifest or a plan is larger: sums stay below 2^63, and bytes of ids too."""
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
 
 class Counts(msgspec.Struct, kw_only=True):
     """Books of one source, or of several: records = documents + empty + rejected."""
 
-    records: int = 0
-    record_bytes: int = 0
-    documents: int = 0
-    document_bytes: int = 0
-    tokens: int = 0
-    empty: int = 0
-    empty_bytes: int = 0
-    rejected: dict[str, int] = {}
-    rejected_bytes: int = 0
-    blank_bytes: int = 0
-    bom_bytes: int = 0
-    special_strings: int = 0
-    unknown_tokens: int = 0
+    records: Count = 0
+    record_bytes: Count = 0
+    documents: Count = 0
+    document_bytes: Count = 0
+    tokens: Count = 0
+    empty: Count = 0
+    empty_bytes: Count = 0
+    rejected: dict[str, Count] = {}
+    rejected_bytes: Count = 0
+    blank_bytes: Count = 0
+    bom_bytes: Count = 0
+    special_strings: Count = 0
+    unknown_tokens: Count = 0
 
     def add(self, other: Counts) -> None:
         """Add the books of `other` to these."""
@@ -62,27 +68,27 @@ class Counts(msgspec.Struct, kw_only=True):
             )
 
 
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One file of the dataset."""
 
     name: str
-    bytes: int
+    bytes: Count
     xxh3_128: str
 
 
-class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The part of a source that a shard was made of: bytes, row groups or rows [start, stop)."""
 
-    source: int
-    start: int
-    stop: int | None
+    source: Annotated[int, Meta(ge=0, lt=2**31)]
+    start: Count
+    stop: Count | None
 
 
-class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ShardEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pair `tokens/NNNNN.bin` and `.idx`, with what belongs to it."""
 
-    documents: int
-    tokens: int
+    documents: Count
+    tokens: Count
     extents: list[ExtentEntry]
     files: list[FileEntry]
 
@@ -95,7 +101,7 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     compression: str
     origin: str | msgspec.UnsetType = msgspec.UNSET
     """Where a file of the Hub came from: hf://datasets/OWNER/NAME@COMMIT/PATH."""
-    bytes: int
+    bytes: Count
     xxh3_128: str
     counts: Counts
     quarantined: str = ""
@@ -111,10 +117,10 @@ class TokenizerEntry(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | msgspec.UnsetType = msgspec.UNSET
     """What the ids of a text depend on, however the file is spelled; older datasets have none."""
     reference: str
-    largest_id: int
-    prefix_ids: list[int]
-    eos_id: int
-    pad_id: int | None
+    largest_id: TokenId
+    prefix_ids: list[TokenId]
+    eos_id: TokenId
+    pad_id: TokenId | None
     files: list[FileEntry]
 
 
@@ -190,8 +196,7 @@ def read_manifest(folder: Path) -> Manifest:
         hint = "run the build again: it resumes" if unfinished else "check the path"
         why = "the build has not finished" if unfinished else "it has no manifest.json"
         raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
-    refuse_newer(path, "tokenmill", FORMAT_VERSION)
-    manifest = read_sealed(path, Manifest)
+    manifest = read_sealed(path, Manifest, ("tokenmill", FORMAT_VERSION))
     if manifest.format != "tokenmill" or manifest.format_version < 1:
         why = f"format {manifest.format!r}, version {manifest.format_version}"
         raise VerificationError("not a tokenmill dataset", where=str(path), why=why)

@@ -33,7 +33,6 @@ from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import (
     canonical_json,
     read_sealed,
-    refuse_newer,
     write_sealed,
 )
 from tokenmill.store.dataset import Dataset
@@ -45,7 +44,7 @@ from tokenmill.store.files import (
     storage_errors,
     temporary_folder,
 )
-from tokenmill.store.manifest import FileEntry
+from tokenmill.store.manifest import Count, FileEntry
 
 PLAN_NAME = "plan.json"
 PLAN_FORMAT = "tokenmill-plan"
@@ -56,8 +55,8 @@ ARRAYS = ("offsets", "documents", "starts", "lengths")
 class WindowEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Shards that were packed together: their sequences hold no document of another window."""
 
-    shards: int
-    sequences: int
+    shards: Count
+    sequences: Count
 
 
 class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +69,8 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset_id: str
     options: dict[str, Any]
     figures: dict[str, Any]
-    num_sequences: int
-    num_segments: int
+    num_sequences: Count
+    num_segments: Count
     windows: list[WindowEntry]
     files: list[FileEntry]
     digest: str = ""
@@ -175,8 +174,7 @@ class Plan:
         if not path.is_file():
             hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
             raise UserError("there is no plan", where=str(folder), why="no plan.json", hint=hint)
-        refuse_newer(path, PLAN_FORMAT, PLAN_VERSION)
-        self.manifest = read_sealed(path, PlanManifest)
+        self.manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
         if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
             why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
             raise VerificationError("not a plan of tokenmill", where=str(path), why=why)
@@ -184,9 +182,10 @@ class Plan:
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
         self.lengths = self._array("lengths", self.manifest.num_segments)
-        edges = (int(self.offsets[0]), int(self.offsets[-1]), int(self.window_starts[-1]))
-        alone = all(window.shards > 0 and window.sequences >= 0 for window in self.manifest.windows)
-        if edges != (0, self.manifest.num_segments, len(self)) or not alone:
+        windows = self.manifest.windows
+        edges = int(self.offsets[0]), int(self.offsets[-1]), sum(each.sequences for each in windows)
+        covered = edges == (0, self.manifest.num_segments, len(self))
+        if not covered or any(window.shards < 1 for window in windows):
             raise self.damaged("its windows or offsets do not cover its sequences", path)
 
     def __len__(self) -> int:
@@ -207,13 +206,21 @@ class Plan:
 
         Raises:
             UserError: there is no such sequence.
+            VerificationError: its offsets are out of order.
         """
         if not 0 <= sequence < len(self):
             why = f"the plan has {len(self)} sequences, counted from 0"
             raise UserError(f"there is no sequence {sequence}", where=str(self.folder), why=why)
         part = slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))
+        if not 0 <= part.start < part.stop <= self.manifest.num_segments:
+            raise self.damaged("its offsets are out of order")
         columns = (self.documents[part], self.starts[part], self.lengths[part])
         return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def check_offsets(self) -> None:
+        """Raise a VerificationError if the offsets do not grow: reads all of them."""
+        if (self.offsets[1:] <= self.offsets[:-1]).any():
+            raise self.damaged("its offsets are out of order")
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise a UserError where the plan is of another dataset."""

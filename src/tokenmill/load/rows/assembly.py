@@ -13,7 +13,6 @@ import numpy.typing as npt
 from tokenmill.compiled import compiled, inlined, mapped_array
 from tokenmill.records import Int64Array
 from tokenmill.store.digests import BLOCK_BYTES
-from tokenmill.store.layout import HEADER
 
 REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
 """What is true of a token of a row: not padding; positions begin at 0; there is a label."""
@@ -35,8 +34,6 @@ PROBLEMS = (
     "an index leads out of its tokens",
 )
 """What can be wrong, by number; 0 is nothing."""
-
-HEADER_BYTES = HEADER.size
 
 
 class Rules(NamedTuple):
@@ -105,18 +102,18 @@ def locate(
     first_documents: Int64Array,
     table: Int64Array,
     like: npt.NDArray[np.integer],
-    blocks: tuple[Int64Array, Int64Array, npt.NDArray[np.uint8]],
+    blocks: tuple[Int64Array, npt.NDArray[np.uint8]],
 ) -> tuple[int, Int64Array, Int64Array]:
     """Where segments lie, shape (2, n), and blocks that have not been checked before.
 
     For each segment: tokens of its document, and the first token of the document in the shard.
-    `like` has the dtype of tokens; `blocks` is where those of tokens and of the index begin for
-    each shard, and which are checked.
+    `like` has the dtype of tokens; `blocks` is where those of each shard begin, and which are
+    checked.
     """
-    first_blocks, first_index_blocks, checked = blocks
+    first_blocks, checked = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
     new = np.empty(
-        np.sum(segments[4]) * like.itemsize // BLOCK_BYTES + 7 * found.shape[1], np.int64
+        np.sum(segments[4]) * like.itemsize // BLOCK_BYTES + 3 * found.shape[1], np.int64
     )
     num_new = 0
     for i in range(segments.shape[1]):
@@ -124,14 +121,8 @@ def locate(
         local = segments[2, i] - first_documents[shard]
         num_tokens, num_documents = table[shard, 2], table[shard, 3]
         index = mapped_array(table[shard, 1], 12 * num_documents, checked)
-        at_length, at_offset = 4 * local, 4 * num_documents + 8 * local
-        found[0, i] = _little_endian(index, at_length, 4)
-        found[1, i] = _little_endian(index, at_offset, 8) // like.itemsize
-        for at in (at_length, at_length + 3, at_offset, at_offset + 7):
-            block = first_index_blocks[shard] + (HEADER_BYTES + at) // BLOCK_BYTES
-            if not checked[block]:
-                new[num_new] = block
-                num_new += 1
+        found[0, i] = _little_endian(index, 4 * local, 4)
+        found[1, i] = _little_endian(index, 4 * num_documents + 8 * local, 8) // like.itemsize
         if start + length > found[0, i]:
             return 4, found, new[:num_new]
         if found[1, i] < 0 or found[1, i] + found[0, i] > num_tokens:
@@ -143,6 +134,28 @@ def locate(
                 new[num_new] = first_blocks[shard] + block
                 num_new += 1
     return 0, found, new[:num_new]
+
+
+@compiled
+def index_is_sound(
+    address: int, num_documents: int, num_tokens: int, like: npt.NDArray[np.integer]
+) -> bool:
+    """Whether an index, from behind its header on, says what follows from its lengths.
+
+    Each document must have a token, and all together `num_tokens`, of the dtype of `like`.
+    """
+    index = mapped_array(address, 20 * num_documents + 8, np.empty(0, np.uint8))
+    total = 0
+    for i in range(num_documents):
+        length = _little_endian(index, 4 * i, 4)
+        offset = _little_endian(index, 4 * num_documents + 8 * i, 8)
+        if length < 1 or length > num_tokens - total or offset != total * like.itemsize:
+            return False
+        if _little_endian(index, 12 * num_documents + 8 * i, 8) != i:
+            return False
+        total += length
+    last = _little_endian(index, 20 * num_documents, 8)
+    return bool(total == num_tokens and last == num_documents)
 
 
 @compiled

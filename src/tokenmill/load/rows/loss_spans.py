@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
@@ -31,8 +33,6 @@ class LossSpans:
         return list(zip(starts[part].tolist(), stops[part].tolist(), strict=True))
 
     def _read(self, number: int) -> Spans:
-        import pyarrow.parquet as pq
-
         shard = self._dataset.shards[number]
         path = shard.path("parquet")
         if file_digest(path) != _digest(shard):
@@ -42,11 +42,34 @@ class LossSpans:
                 why="its digest differs from that of the manifest",
                 hint="tokenmill verify lists what else is damaged",
             )
-        column = pq.read_table(path, columns=["no_loss"]).column("no_loss").combine_chunks()
-        counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        ranges = column.flatten()
-        starts, stops = (ranges.field(name).to_numpy() for name in ("start", "stop"))
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), starts, stops
+        return read_spans(shard)
+
+
+def read_spans(shard: Shard) -> Spans:
+    """The ranges without loss of a shard's documents, from its documents table.
+
+    Raises:
+        VerificationError: there are none, or one lies outside of its document.
+    """
+    path = shard.path("parquet")
+    table = shard.documents(["no_loss"])
+    if "no_loss" not in table.column_names:
+        raise _wrong(path, "it has no column 'no_loss', and the manifest says that it has")
+    column = table.column("no_loss").combine_chunks()
+    counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    ranges = column.flatten()
+    if ranges.null_count or any(ranges.field(name).null_count for name in ("start", "stop")):
+        raise _wrong(path, "a range without loss has no start or no stop")
+    starts, stops = (ranges.field(name).to_numpy() for name in ("start", "stop"))
+    of_each = np.repeat(shard.read_lengths(), counts)
+    if ((starts < 0) | (starts >= stops) | (stops > of_each)).any():
+        raise _wrong(path, "a range without loss leads out of its document")
+    return offsets_from_lengths(counts), starts, stops
+
+
+def _wrong(path: Path, why: str) -> VerificationError:
+    hint = "build the dataset again"
+    return VerificationError("a documents table is damaged", where=str(path), why=why, hint=hint)
 
 
 def _digest(shard: Shard) -> str:

@@ -250,7 +250,7 @@ class RowReader:
         """The segments of sequences, and where they lie in shards that are mapped."""
         maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
-        blocks = (maps.first_blocks, maps.first_index_blocks, maps.checked)
+        blocks = (maps.first_blocks, maps.checked)
         problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
         if len(new):
             maps.check(new)
@@ -326,10 +326,18 @@ class RowReader:
 
 
 def plan_row_lengths(plan: Plan, options: PackOptions) -> Int64Array:
-    """Shape (num_sequences,): tokens of each row of a plan, padding included."""
+    """Shape (num_sequences,): tokens of each row of a plan, padding included.
+
+    Raises:
+        VerificationError: offsets are out of order, or a sequence is longer than it may be.
+    """
     if options.packing != "length-buckets":
         return np.full(len(plan), options.row_length, np.int64)
-    return row_lengths(sums(plan.lengths, plan.offsets), options)
+    plan.check_offsets()
+    sizes = sums(plan.lengths, plan.offsets)
+    if (sizes > options.length).any():
+        raise plan.damaged("a sequence is longer than it may be")
+    return row_lengths(sizes, options)
 
 
 def _by_shard(layout: Layout) -> Iterator[tuple[int, Int64Array]]:

@@ -1,7 +1,8 @@
 """The shards that rows are read from: mapped when needed, a bounded number at once, checked.
 
-Compiled code takes them as a table of addresses. The first time that a 64 KiB block of tokens or
-of an index is touched, its digest is compared with the one that was written with it.
+Compiled code takes them as a table of addresses. An index is checked as a whole when its shard is
+first mapped, a 64 KiB block of tokens when it is first touched: the digest must be the one that was
+written with it, and every id must be in the vocabulary. A digest alone finds damage, but not lies.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
+from tokenmill.load.rows.assembly import index_is_sound
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.digests import BLOCK_BYTES, num_blocks
 from tokenmill.store.file_map import FileMap
-from tokenmill.store.layout import HEADER, index_bytes
+from tokenmill.store.layout import HEADER, contradiction, index_bytes
 
 MOST_MAPPED = 1024
 """Shards that stay mapped between two batches."""
@@ -36,12 +39,11 @@ class ShardMaps:
 
         Addresses are 0 where the shard is not mapped.
         """
-        self._token_bytes = np.dtype(dataset.manifest.token_dtype).itemsize
-        blocks = [self._num_blocks(shard) for shard in self._shards]
-        self.first_blocks = offsets_from_lengths([sum(counts) for counts in blocks])
-        """Shape (num_shards + 1,): blocks of all shards, those of tokens before those of index."""
-        tokens = np.array([count for count, _ in blocks], np.int64)
-        self.first_index_blocks = self.first_blocks[:-1] + tokens
+        self._like: npt.NDArray[np.integer] = np.empty(0, dataset.token_dtype)
+        self._largest_id = dataset.manifest.tokenizer.largest_id
+        sizes = [shard.entry.tokens * self._like.itemsize for shard in self._shards]
+        self.first_blocks = offsets_from_lengths([num_blocks(size) for size in sizes])
+        """Shape (num_shards + 1,): the first block of tokens of each shard."""
         self.checked = np.zeros(self.first_blocks[-1], np.uint8)
         """Shape (num_blocks,): whether a block has been checked; one byte for each 64 KiB."""
         # Maps of its own: other readers of the dataset may not unmap what the table points to.
@@ -54,7 +56,8 @@ class ShardMaps:
         """Map shards, and unmap those unused for longest where there are too many.
 
         Raises:
-            VerificationError: a file has another size than the manifest says.
+            VerificationError: a file has another size than the manifest says, or an index is not
+                what was written, or contradicts itself.
         """
         self._clock += 1
         self._last_use[shards] = self._clock
@@ -75,50 +78,62 @@ class ShardMaps:
             self._map(number)
 
     def check(self, blocks: Int64Array) -> None:
-        """Compare the digests of blocks (any number of times each) that are used the first time.
+        """Check blocks of tokens (any number of times each) that are used the first time.
 
         Raises:
-            VerificationError: one is not what was written.
+            VerificationError: one is not what was written, or holds an id that does not exist.
         """
         blocks = np.unique(blocks)
         shards = np.searchsorted(self.first_blocks, blocks, side="right") - 1
         for number, block in zip(shards.tolist(), blocks.tolist(), strict=True):
-            shard = self._shards[number]
-            place = block - int(self.first_blocks[number])
-            index_place = block - int(self.first_index_blocks[number])
-            part, at = ("bin", place) if index_place < 0 else ("idx", index_place)
-            with open(shard.path(part), "rb") as file:
-                file.seek(at * BLOCK_BYTES)
-                digest = xxhash.xxh3_64_intdigest(file.read(BLOCK_BYTES))
-            known = shard.block_digests
-            if len(known) != self.first_blocks[number + 1] - self.first_blocks[number]:
-                raise _damaged(shard.path("xxh3"), "it has another number of digests")
-            if digest != int(known[place]):
-                raise _damaged(
-                    shard.path(part),
-                    f"from byte {at * BLOCK_BYTES} on, the digest of a block differs",
-                )
+            shard, place = self._shards[number], block - int(self.first_blocks[number])
+            with open(shard.path("bin"), "rb") as file:
+                file.seek(place * BLOCK_BYTES)
+                data = file.read(BLOCK_BYTES)
+            _compare(shard, "bin", place, data)
+            if not self._has_only_known_ids(data):
+                why = f"from byte {place * BLOCK_BYTES} on, a block has ids above the largest id"
+                raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
         self.checked[blocks] = 1
+
+    def _has_only_known_ids(self, data: bytes) -> bool:
+        """Whether every id of a block is in the vocabulary."""
+        unsigned = np.dtype(f"<u{self._like.itemsize}")  # negative ids become the largest numbers
+        return bool(np.frombuffer(data, unsigned).max(initial=0) <= self._largest_id)
 
     def _map(self, number: int) -> None:
         """Map a shard; what was checked of it holds only for the same files."""
         shard = self._shards[number]
         shard.check_index_header()
         num_tokens, num_documents = shard.entry.tokens, shard.entry.documents
-        ids = FileMap(shard.path("bin"), num_tokens * self._token_bytes)
+        ids = FileMap(shard.path("bin"), num_tokens * self._like.itemsize)
         index = FileMap(shard.path("idx"), index_bytes(num_documents))
         found = ids.identity, index.identity
-        if self._seen.setdefault(number, found) != found:
+        if self._seen.get(number) != found:
+            self._check_index(number, index)
             self._seen[number] = found
             self.checked[self.first_blocks[number] : self.first_blocks[number + 1]] = 0
         self._maps[number] = ids, index
         self.table[number] = ids.address, index.address + HEADER.size, num_tokens, num_documents
 
-    def _num_blocks(self, shard: Shard) -> tuple[int, int]:
-        """Blocks of the tokens and of the index of a shard."""
-        sizes = shard.entry.tokens * self._token_bytes, index_bytes(shard.entry.documents)
-        tokens, index = (-(-size // BLOCK_BYTES) for size in sizes)
-        return tokens, index
+    def _check_index(self, number: int, index: FileMap) -> None:
+        """Compare the digests of an index, and its offsets with its lengths."""
+        shard, data = self._shards[number], index.data
+        num_blocks_of_tokens = int(self.first_blocks[number + 1] - self.first_blocks[number])
+        for at in range(num_blocks(len(data))):
+            block = data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]
+            _compare(shard, "idx", at, block, num_blocks_of_tokens)
+        counts = shard.entry.documents, shard.entry.tokens
+        if not index_is_sound(index.address + HEADER.size, *counts, self._like):
+            raise contradiction(str(shard.path("idx")))
+
+
+def _compare(shard: Shard, part: str, place: int, data: bytes | memoryview, first: int = 0) -> None:
+    """Compare the digest of a block; those of the part begin at `first` among the shard's."""
+    known = shard.block_digests
+    if xxhash.xxh3_64_intdigest(data) != int(known[first + place]):
+        why = f"from byte {place * BLOCK_BYTES} on, the digest of a block differs"
+        raise _damaged(shard.path(part), why)
 
 
 def _damaged(path: Path, why: str) -> VerificationError:

@@ -178,7 +178,9 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
 
     Raises:
         UserError: the column does not exist, or does not hold numbers.
+        VerificationError: the plan is damaged.
     """
+    plan.check_offsets()
     counts = np.diff(plan.offsets)
     if key == "depth":
         return counts.astype(np.float64)
@@ -186,6 +188,8 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
         return sums(np.asarray(plan.lengths), plan.offsets) / np.maximum(counts, 1)
     if dataset is None:
         raise UserError(f"a curriculum by the column {key!r} needs the dataset")
+    if plan.documents.max(initial=0) >= dataset.num_documents:
+        raise plan.damaged("it names documents that do not exist")
     values = _column(dataset, key)[plan.documents]
     means: FloatArray = np.add.reduceat(values, plan.offsets[:-1]) / counts
     return means

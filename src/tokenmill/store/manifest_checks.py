@@ -1,0 +1,107 @@
+"""What a manifest must say before anything is computed from its numbers.
+
+The digest of a manifest finds damage, not lies: whoever makes a dataset can seal what they like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenmill.errors import VerificationError
+from tokenmill.store.digests import num_blocks
+from tokenmill.store.layout import index_bytes, token_dtype
+from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, TokenizerEntry
+
+SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
+TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
+SPECIAL_TOKENS = ("text", "control", "error")
+
+
+def check_manifest(folder: Path, manifest: Manifest) -> None:
+    """Check that ids are in the vocabulary, and that counts agree with each other.
+
+    Nothing is read: the sizes that are compared here are those that the manifest names.
+
+    Raises:
+        VerificationError: a number or a name breaks a rule of the format.
+    """
+    for problem in _problems(manifest):
+        raise VerificationError(
+            "the manifest contradicts itself",
+            where=str(folder / MANIFEST_NAME),
+            why=problem,
+            hint="do not use this dataset; get it again from where it came from",
+        )
+
+
+def _problems(manifest: Manifest) -> Iterator[str]:
+    yield from _tokenizer_problems(manifest.tokenizer, manifest.token_dtype)
+    yield from _policy_problems(manifest.policies)
+    itemsize = np.dtype(manifest.token_dtype).itemsize
+    for number, shard in enumerate(manifest.shards):
+        if problem := _shard_problem(shard, itemsize, len(manifest.sources)):
+            yield f"shard {number}: {problem}"
+    totals = manifest.totals
+    documents = sum(shard.documents for shard in manifest.shards)
+    tokens = sum(shard.tokens for shard in manifest.shards)
+    if (documents, tokens) != (totals.documents, totals.tokens):
+        yield (
+            f"totals has {totals.documents} documents and {totals.tokens} tokens; "
+            f"the shards have {documents} and {tokens}"
+        )
+    counts = Counter(file.name for file in manifest.files)
+    if len(counts) < counts.total():
+        yield f"the file {counts.most_common(1)[0][0]!r} is named twice"
+
+
+def _tokenizer_problems(tokenizer: TokenizerEntry, dtype: str) -> Iterator[str]:
+    largest = tokenizer.largest_id
+    if tokenizer.kind not in TOKENIZER_KINDS:
+        yield f"tokenizer.kind is {tokenizer.kind!r}, not one of {', '.join(TOKENIZER_KINDS)}"
+    if dtype != token_dtype(largest).name:
+        right = token_dtype(largest).name
+        yield f"token_dtype is {dtype!r}; ids up to largest_id, {largest}, are stored as {right}"
+    boundary = {"eos_id": tokenizer.eos_id, "pad_id": tokenizer.pad_id or 0}
+    boundary |= {"prefix_ids": max(tokenizer.prefix_ids, default=0)}
+    for name, found in boundary.items():
+        if found > largest:
+            yield f"tokenizer.{name} is {found}, and the largest id is {largest}"
+
+
+def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
+    for section in ("read", "encode"):
+        if not isinstance(policies.get(section), dict):
+            yield f"policies.{section} is missing, or not an object"
+            return
+    found = policies["encode"].get("special_tokens")
+    if found not in SPECIAL_TOKENS:
+        yield f"policies.encode.special_tokens is {found!r}, not one of {', '.join(SPECIAL_TOKENS)}"
+
+
+def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
+    """What is wrong with a shard's entry, or "" if nothing is."""
+    names = [file.name for file in shard.files]
+    stem = names[0].removesuffix(".bin") if names else ""
+    pair = [f"{stem}.bin", f"{stem}.idx", f"{stem}.xxh3"]
+    if names[:3] != pair or len(names) != 4 or not names[3].endswith(".parquet"):
+        return f"its files are {', '.join(names) or 'none'}; there must be one .bin, .idx, .xxh3 and .parquet"
+    if not 1 <= shard.documents <= shard.tokens:
+        return f"it cannot have {shard.documents} documents and {shard.tokens} tokens"
+    ids, index, digests, _ = shard.files
+    token_bytes, index_size = shard.tokens * itemsize, index_bytes(shard.documents)
+    digest_bytes = 8 * (num_blocks(token_bytes) + num_blocks(index_size))
+    expected = token_bytes, index_size, digest_bytes
+    if (ids.bytes, index.bytes, digests.bytes) != expected:
+        found = f"{ids.bytes}, {index.bytes} and {digests.bytes}"
+        return (
+            f"its .bin, .idx and .xxh3 have {found} bytes; {shard.documents} documents with "
+            f"{shard.tokens} tokens need {', '.join(map(str, expected))}"
+        )
+    if any(extent.source >= num_sources for extent in shard.extents):
+        return f"it was made of a source that is not among the {num_sources} sources"
+    return ""
