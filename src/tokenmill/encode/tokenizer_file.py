@@ -6,6 +6,7 @@ A Python object that is no file has a description for bytes, and comes along its
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 
 from tokenmill.encode.encodings import ENCODINGS, nearest_encoding
 from tokenmill.errors import UserError
+from tokenmill.paths import local_path, read_bounded
 
 FILE_NAMES = {
     "huggingface": "tokenizer.json",
@@ -77,7 +79,7 @@ def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> Tokeni
         from tokenmill.encode.references.python_source import make_tokenizer
 
         return _of_object(make_tokenizer(spec), encoding, source=spec)
-    path = Path(spec).expanduser()
+    path = local_path(os.path.expanduser(spec), "the tokenizer")
     if path.is_dir():
         return _of_folder(path, encoding, origin=spec)
     if path.is_file():
@@ -156,7 +158,7 @@ def _file_in(folder: Path) -> Path | None:
 
 def _refuse_code(folder: Path) -> None:
     for name in CONFIG_NAMES:
-        if (folder / name).is_file() and b"auto_map" in (folder / name).read_bytes():
+        if (folder / name).is_file() and b"auto_map" in _config_bytes(folder / name):
             raise UserError(
                 "the tokenizer is Python code of its own, which is never run",
                 where=str(folder),
@@ -216,15 +218,14 @@ def _hub_failures() -> tuple[type[Exception], ...]:
 
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
-    _require_size(path.stat().st_size, str(path))
-    data = path.read_bytes()
+    data = read_bounded(path, MAX_TOKENIZER_BYTES, "the tokenizer file")
     kind = kind or _kind(path, data)
     if kind == "tiktoken":
         encoding = _known_encoding(path, encoding, data)
     elif encoding:
         raise UserError("--encoding is for tiktoken rank files only", where=str(path))
     config_path = path.with_name(CONFIG_NAME)
-    config_data = config_path.read_bytes() if config_path.is_file() else b""
+    config_data = _config_bytes(config_path) if config_path.is_file() else b""
     config: dict[str, Any] = {}
     for file in (path.with_name("special_tokens_map.json"), config_path):
         if file.is_file():
@@ -236,6 +237,10 @@ def _require_size(num_bytes: int, where: str) -> None:
     if num_bytes > MAX_TOKENIZER_BYTES:
         why = f"it has {num_bytes} bytes; the limit is {MAX_TOKENIZER_BYTES}"
         raise UserError("the tokenizer file is too large", where=where, why=why)
+
+
+def _config_bytes(path: Path) -> bytes:
+    return read_bounded(path, MAX_TOKENIZER_BYTES, "a tokenizer's configuration")
 
 
 def _kind(path: Path, data: bytes) -> str:
@@ -258,7 +263,7 @@ def _kind(path: Path, data: bytes) -> str:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict)
+        return msgspec.json.decode(_config_bytes(path), type=dict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError("the file is not a JSON object", where=str(path), why=str(error)) from error
 

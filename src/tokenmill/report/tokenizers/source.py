@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
@@ -25,6 +26,7 @@ def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
     """The dataset, where it or its folder stands for its tokenizer."""
     if isinstance(tokenizer, Dataset):
         return tokenizer
-    if not isinstance(tokenizer, (str, Path)) or not (Path(tokenizer) / MANIFEST_NAME).is_file():
-        return None
-    return Dataset(tokenizer)
+    is_name = isinstance(tokenizer, (str, Path))
+    if is_name and os.path.isfile(os.path.join(tokenizer, MANIFEST_NAME)):
+        return Dataset(tokenizer)
+    return None
