@@ -62,16 +62,17 @@ def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(max_bytes + 1) if is_regular else b""
+            status = os.fstat(file.fileno())
+            is_regular, size = stat.S_ISREG(status.st_mode), status.st_size
+            data = file.read(max_bytes + 1) if is_regular and size <= max_bytes else b""
     except OSError as error:
         why = error.strerror or str(error)
         raise UserError(f"cannot read {what}", where=str(path), why=why) from error
     if not is_regular:
         why = "it is a folder, a device, a pipe or a socket"
         raise UserError(f"{what} is not a regular file", where=str(path), why=why)
-    if len(data) > max_bytes:
-        why = f"it has over {max_bytes} bytes"
+    if max(size, len(data)) > max_bytes:  # a file of /proc says nothing of its size
+        why = f"it has {max(size, len(data))} bytes; the limit is {max_bytes}"
         raise UserError(f"{what} is too large", where=str(path), why=why)
     return data
 

@@ -33,7 +33,7 @@ class HubCache:
     def __init__(self, folder: str | None) -> None:
         from huggingface_hub import constants
 
-        name = os.path.expanduser(folder or constants.HF_HUB_CACHE)
+        name = os.path.expanduser(folder or constants.HF_HUB_CACHE)  # noqa: PTH111 - never fails
         self.folder = local_path(name, "the cache").resolve()
 
     def blob(self, file: HubFile) -> Path:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.paths import local_path
 from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -26,7 +26,7 @@ def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
     """The dataset, where it or its folder stands for its tokenizer."""
     if isinstance(tokenizer, Dataset):
         return tokenizer
-    is_name = isinstance(tokenizer, (str, Path))
-    if is_name and os.path.isfile(os.path.join(tokenizer, MANIFEST_NAME)):
-        return Dataset(tokenizer)
-    return None
+    if not isinstance(tokenizer, (str, Path)):
+        return None
+    folder = local_path(tokenizer, "the tokenizer")
+    return Dataset(folder) if (folder / MANIFEST_NAME).is_file() else None
