@@ -13,7 +13,7 @@ from tokenmill.errors import DataError, UserError
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import check_schema
 from tokenmill.read.compression import decompressed
-from tokenmill.read.documents import COLUMNAR_FORMATS
+from tokenmill.read.documents import COLUMNAR_FORMATS, source_errors
 from tokenmill.read.fields import Fields
 from tokenmill.read.jsonl import BOM
 from tokenmill.read.sources import Source
@@ -77,7 +77,11 @@ def _require_field(name: str, present: set[str], source: Source) -> None:
 
 def fields_of_first_records(source: Source, num_bytes: int) -> set[str]:
     """Names and dotted paths of all fields in the first records; empty where none can be read."""
-    with source.open() as raw, decompressed(raw, source.where, source.compression) as stream:
+    with (
+        source_errors(source),
+        source.open() as raw,
+        decompressed(raw, source.where, source.compression) as stream,
+    ):
         first = next(iter_blocks(stream, 0, None, b"\n", num_bytes), (0, b""))
     found: set[str] = set()
     for line in first[1].removeprefix(BOM).splitlines()[:MAX_RECORDS]:
