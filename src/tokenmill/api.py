@@ -152,7 +152,7 @@ def make_plan(
     if name is not None and folder is not None:
         raise UserError("a plan has a name in plans/ or a folder elsewhere: give one of them")
     opened = _opened(dataset)
-    place = Path(folder) if folder else None
+    place = folder or None
     if name is not None:
         place = named_plan_folder(opened, name)
     return pack(opened, make_pack_options(options), place, overwrite=overwrite)
@@ -177,7 +177,7 @@ def export_rows(
         chosen = msgspec.convert(options, ExportOptions)
     except msgspec.ValidationError as error:
         raise UserError("an option of the export is wrong", why=str(error)) from error
-    return _export(opened, found, Path(out), chosen)
+    return _export(opened, found, out, chosen)
 
 
 def mix_batches(sources: Sequence[Source], **options: Any) -> Batches:

@@ -20,6 +20,12 @@ User mistakes (2, 4, 8), damaged data (3, 5) and our own bugs (1) are different 
 from __future__ import annotations
 
 
+def one_line(name: str) -> str:
+    """A name with its control characters spelled out, so that it cannot pass for a line of ours."""
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return "".join(shown)
+
+
 class TokenmillError(Exception):
     """An error that can be shown to a user as it is."""
 
@@ -27,7 +33,7 @@ class TokenmillError(Exception):
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
         self.what, self.where, self.why, self.hint = what, where, why, hint
-        labelled = (("where", where), ("why", why), ("next", hint))
+        labelled = (("where", one_line(where)), ("why", why), ("next", hint))
         lines = [what, *(f"  {label}: {text}" for label, text in labelled if text)]
         super().__init__("\n".join(lines))
 

@@ -143,14 +143,14 @@ def test_utf16_is_refused_with_the_command_that_converts_it(
 
 def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
     put(tmp_path, "a.json", data=b'\n [{"text": "a"}]')
-    with pytest.raises(UserError, match="not JSON Lines") as caught:
+    with pytest.raises(UserError, match="JSON array") as caught:
         find_sources([str(tmp_path / "a.json")])
     assert "jq -c '.[]' a.json > a.jsonl" in caught.value.hint
 
 
 def test_bytes_of_no_known_kind_are_refused(tmp_path: Path) -> None:
     put(tmp_path, "model.bin", data=b"\x00\x01\x02")
-    with pytest.raises(UserError, match="unknown kind"):
+    with pytest.raises(UserError, match="binary data"):
         find_sources([str(tmp_path)])
 
 

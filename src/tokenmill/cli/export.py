@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from tokenmill.cli.options import add_section, given_options
 
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     dataset = Dataset(options.dataset)
     with meter() as advance:
         plan = open_plan(dataset, options.plan)
-        manifest = export(dataset, plan, Path(options.out), chosen, advance=advance)
+        manifest = export(dataset, plan, options.out, chosen, advance=advance)
     if options.json:
         print(msgspec.json.encode(manifest).decode())
         return 0

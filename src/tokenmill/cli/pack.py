@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.options import add_section, given_options
@@ -61,7 +60,7 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
     from tokenmill.cli.plan_display import plan_lines, plan_values
     from tokenmill.run.packing import named_plan_folder, pack
 
-    folder = Path(options.plan_out) if options.plan_out else None
+    folder = options.plan_out or None
     if options.name is not None:
         folder = named_plan_folder(dataset, options.name)
     with meter() as advance:

@@ -6,6 +6,7 @@ A Python object that is no file has a description for bytes, and comes along its
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from tokenmill.encode.encodings import ENCODINGS, nearest_encoding
 from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
 from tokenmill.errors import UserError
+from tokenmill.paths import local_path, read_bounded
 
 FILE_NAMES = {
     "huggingface": "tokenizer.json",
@@ -78,7 +80,7 @@ def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> Tokeni
         from tokenmill.encode.references.python_source import make_tokenizer
 
         return _of_object(make_tokenizer(spec), encoding, source=spec)
-    path = Path(spec).expanduser()
+    path = local_path(os.path.expanduser(spec), "the tokenizer")  # noqa: PTH111 - never fails
     if path.is_dir():
         return _of_folder(path, encoding, origin=spec)
     if path.is_file():
@@ -158,7 +160,7 @@ def _file_in(folder: Path) -> Path | None:
 
 def _refuse_code(folder: Path) -> None:
     for name in CONFIG_NAMES:
-        if (folder / name).is_file() and b"auto_map" in _read(folder / name):
+        if (folder / name).is_file() and b"auto_map" in _config_bytes(folder / name):
             raise UserError(
                 "the tokenizer is Python code of its own, which is never run",
                 where=str(folder),
@@ -218,7 +220,7 @@ def _hub_failures() -> tuple[type[Exception], ...]:
 
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
-    data = _read(path)
+    data = read_bounded(path, MAX_TOKENIZER_BYTES, "the tokenizer file")
     kind = kind or _kind(path, data)
     if kind == "huggingface":
         check_tokenizer_json(data, str(path))
@@ -227,23 +229,22 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
     elif encoding:
         raise UserError("--encoding is for tiktoken rank files only", where=str(path))
     config_path = path.with_name(CONFIG_NAME)
-    config_data = _read(config_path) if config_path.is_file() else b""
+    config_data = _config_bytes(config_path) if config_path.is_file() else b""
     config: dict[str, Any] = {}
     for file in (path.with_name("special_tokens_map.json"), config_path):
         if file.is_file():
-            config |= _json_object(_read(file), file)
+            config |= _json_object(_config_bytes(file), file)
     return TokenizerFile(kind, data, encoding, config_data, origin, config)
-
-
-def _read(path: Path) -> bytes:
-    _require_size(path.stat().st_size, str(path))
-    return path.read_bytes()
 
 
 def _require_size(num_bytes: int, where: str) -> None:
     if num_bytes > MAX_TOKENIZER_BYTES:
         why = f"it has {num_bytes} bytes; the limit is {MAX_TOKENIZER_BYTES}"
         raise UserError("the tokenizer file is too large", where=where, why=why)
+
+
+def _config_bytes(path: Path) -> bytes:
+    return read_bounded(path, MAX_TOKENIZER_BYTES, "a tokenizer's configuration")
 
 
 def _kind(path: Path, data: bytes) -> str:

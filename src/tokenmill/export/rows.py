@@ -34,6 +34,7 @@ from tokenmill.export.spool import Spool
 from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
+from tokenmill.paths import local_path
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
@@ -113,7 +114,7 @@ class _Series:
 def export(
     dataset: Dataset,
     plan: Plan,
-    out: Path,
+    out: str | Path,
     options: ExportOptions | None = None,
     *,
     advance: Advance = lambda stage, done, total: None,
@@ -126,6 +127,7 @@ def export(
         VerificationError: the plan does not fit the dataset.
     """
     options = options or ExportOptions()
+    out = local_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     _warn_of_mask(reader, options)
     if out.exists() or out.is_symlink():

@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 
 from tokenmill.hf.writing import row_features
+from tokenmill.paths import local_path
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,7 +68,7 @@ def result_path(dataset: Dataset, name: str, cache_dir: str | Path | None) -> Pa
     )
 
     if cache_dir is not None:
-        return Path(cache_dir) / f"cache-{name}.arrow"
+        return local_path(cache_dir, "cache_dir") / f"cache-{name}.arrow"
     if is_caching_enabled() and dataset.cache_files:
         return Path(dataset.cache_files[0]["filename"]).parent / f"cache-{name}.arrow"
     unique = f"cache-{generate_random_fingerprint()}.arrow"

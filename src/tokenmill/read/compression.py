@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ _MAGIC = {
     b"\xfd7zXZ\x00": "xz",
 }
 _ZSTD_SKIPPABLE = tuple(bytes([0x50 + i, 0x2A, 0x4D, 0x18]) for i in range(16))
+
+MAX_WINDOW_BYTES = 1 << 27
+"""Memory that a frame of zstd may ask for, as in its own tools. Twice that for xz, whose largest
+preset takes half of it."""
 
 DECOMPRESSED_PER_BYTE = {"none": 1, "gzip": 4, "zstd": 4, "bzip2": 5, "xz": 6}
 """What a compressed byte of text usually becomes; only for sizes that nothing depends on."""
@@ -56,7 +61,8 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
         except ImportError:
             from backports import zstd
 
-        return cast(BinaryIO, zstd.ZstdFile(raw, "rb"))
+        options = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_BYTES.bit_length() - 1}
+        return cast(BinaryIO, zstd.ZstdFile(raw, "rb", options=options))
     if compression == "bzip2":
         import bz2
 
@@ -64,7 +70,8 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
     if compression == "xz":
         import lzma
 
-        return _Streams.open(raw, lzma.LZMADecompressor, padding=b"\x00")
+        new = functools.partial(lzma.LZMADecompressor, memlimit=2 * MAX_WINDOW_BYTES)
+        return _Streams.open(raw, new, padding=b"\x00")
     raise InternalError(f"no decompressor for {compression!r}")
 
 
@@ -123,11 +130,23 @@ def _damage_named(path: Path | str, compression: str) -> Iterator[None]:
         io_failure = isinstance(error, OSError) and error.errno is not None
         if compression == "none" or io_failure or isinstance(error, TokenmillError):
             raise
-        raise damaged(path, f"{compression}: {error}") from error
+        raise _undecodable(path, compression, error) from error
     except Exception as error:
         if type(error).__name__ not in ("ZstdError", "IsalError"):
             raise
-        raise damaged(path, f"{compression}: {error}") from error
+        raise _undecodable(path, compression, error) from error
+
+
+def _undecodable(path: Path | str, compression: str, error: Exception) -> DamagedInputError:
+    why = f"{compression}: {error}"
+    if "memory" not in why.lower():
+        return damaged(path, why)
+    return DamagedInputError(
+        "an input file asks for too much memory",
+        where=str(path),
+        why=why,
+        hint="compress it again with a smaller window (zstd --long=27 at most, xz -9 at most)",
+    )
 
 
 def damaged(path: Path | str, why: str) -> DamagedInputError:

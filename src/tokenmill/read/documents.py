@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from tokenmill.errors import StorageError
+from tokenmill.errors import DataError, StorageError
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import iter_record_batches, parse_record_batch, text_bytes
 from tokenmill.read.compression import decompressed
@@ -45,6 +45,8 @@ class Reader:
         self._batch_bytes = batch_bytes
         self._jsonl = JsonlParser(fields)
         self.observe: Observer = lambda *_: None
+        self.position = 0
+        """Where the part of the source begins that is being read."""
 
     def read(self, extent: Extent, spool: Spool | None = None) -> Iterator[DocumentBatch]:
         """Yield the documents of an extent, in order.
@@ -54,7 +56,8 @@ class Reader:
             StorageError: the source vanished, or cannot be read.
         """
         source = self._sources[extent.source]
-        with source_errors(source):
+        self.position = 0
+        with source_errors(source, lambda: self.position):
             if not spool:
                 source.require_unchanged()
             if source.format in COLUMNAR_FORMATS:
@@ -80,10 +83,12 @@ class Reader:
                 block_bytes = min(block_bytes, source.num_bytes + 1)
             for offset, block in iter_blocks(stream, start, stop, separator, block_bytes):
                 self.observe(source.index, block)
+                self.position = first + offset
                 if source.format == "jsonl":
                     yield self._jsonl.parse(block, first + offset, source.index)
                 else:
                     yield parse_text_block(block, first + offset, source.index, separator)
+                self.position = first + offset + len(block)
 
     def _read_whole(self, source: Source, spool: Spool | None) -> DocumentBatch:
         with _open(source, spool) as stream:
@@ -101,6 +106,7 @@ class Reader:
             groups, first = None, spool.first
         batches = iter_record_batches(origin, self._fields, groups, self._batch_bytes)
         for row, batch in batches:
+            self.position = first + row
             self.observe(source.index, text_bytes(batch, self._fields))
             yield parse_record_batch(batch, first + row, source, self._fields)
 
@@ -127,10 +133,19 @@ def _open(source: Source, spool: Spool | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def source_errors(source: Source) -> Iterator[None]:
-    """Turn an OSError of the enclosed block into a StorageError that names the source."""
+def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    """Turn an OSError of the enclosed block into a StorageError that names the source, and a
+    MemoryError into a DataError that names the `position` as well.
+    """
     try:
         yield
+    except MemoryError as error:
+        raise DataError(
+            "there is not enough memory to read an input",
+            where=f"{source.where}, from position {position()} on",
+            why="a record is read whole, however long it is",
+            hint="give the process more memory, split the record, or leave the file out",
+        ) from error
     except (StorageError, BrokenPipeError):
         raise
     except OSError as error:

@@ -47,7 +47,7 @@ def feed_stream(
 
     cut = _cut_columnar if source.format in COLUMNAR_FORMATS else _cut_bytes
     first = consumed = 0
-    with source_errors(source), source.open(check) as raw:
+    with source_errors(source, lambda: first), source.open(check) as raw:
         source.require_unchanged()
         pieces = cut(raw, stream, source, fields, spool_path)
         for part, (size, spooled) in enumerate(pieces):

@@ -28,6 +28,8 @@ from tokenmill.read.fields import Fields, char_spans, column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 BOM = b"\xef\xbb\xbf"
+LONG_RECORD_BYTES = 1 << 23
+"""More than any block of several records."""
 _WHITE_SPACE = b" \t\r\n"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -47,6 +49,7 @@ class JsonlParser:
         """The documents of `block`, which starts at byte `offset` of the source."""
         bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
         body = block[bom_bytes:] if bom_bytes else block
+        require_memory(len(body))
         starts, stops = _line_bounds(body)
         records = self._parse_block(body, starts, stops)
         if records is not None:
@@ -163,6 +166,16 @@ class JsonlParser:
             except ValueError:
                 return False
         return True
+
+
+def require_memory(num_bytes: int) -> None:
+    """Raise a MemoryError if a long record cannot be copied once more.
+
+    msgspec 0.22 crashes when it gets no memory for a string. The probe is never touched, so its
+    size costs nothing.
+    """
+    if num_bytes >= LONG_RECORD_BYTES:
+        bytes(num_bytes)
 
 
 def _line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:

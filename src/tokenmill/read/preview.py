@@ -13,9 +13,9 @@ from tokenmill.errors import DataError, UserError
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.columnar import check_schema
 from tokenmill.read.compression import decompressed
-from tokenmill.read.documents import COLUMNAR_FORMATS
+from tokenmill.read.documents import COLUMNAR_FORMATS, source_errors
 from tokenmill.read.fields import Fields
-from tokenmill.read.jsonl import BOM
+from tokenmill.read.jsonl import BOM, require_memory
 from tokenmill.read.sources import Source
 
 MAX_RECORDS = 100
@@ -40,7 +40,8 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
         if source.index in distant[MAX_DISTANT_SOURCES:]:
             continue
         try:
-            present = fields_of_first_records(source, PREVIEW_BYTES)
+            with source_errors(source):
+                present = fields_of_first_records(source, PREVIEW_BYTES)
         except DataError:
             continue  # the unit that reads the file reports the damage
         if present:
@@ -80,6 +81,7 @@ def fields_of_first_records(source: Source, num_bytes: int) -> set[str]:
     with source.open() as raw, decompressed(raw, source.where, source.compression) as stream:
         first = next(iter_blocks(stream, 0, None, b"\n", num_bytes), (0, b""))
     found: set[str] = set()
+    require_memory(len(first[1]))
     for line in first[1].removeprefix(BOM).splitlines()[:MAX_RECORDS]:
         try:
             found.update(_paths(msgspec.json.decode(line), ""))

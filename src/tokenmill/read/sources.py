@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokenmill.errors import InputChangedError, UserError
 from tokenmill.read.detection import detect
+from tokenmill.read.foreign import refuse_foreign
 from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.names import is_hub_name
-from tokenmill.read.local_files import expand, refuse_unspeakable, regular_file, resolve_all
+from tokenmill.read.local_files import expand, real_paths, regular_file
 
 if TYPE_CHECKING:
     from tokenmill.read.hub.file import HubFile
@@ -30,7 +31,9 @@ class Source:
     num_bytes: int
     mtime_ns: int
     format: str
-    """jsonl, text, parquet, arrow-file or arrow-stream; "auto" before anybody has looked."""
+    """jsonl, text, parquet, arrow-file or arrow-stream; "auto" before anybody has looked, and a
+    kind in `foreign.ADVICE` before such files are refused.
+    """
     compression: str
     """none, gzip, zstd, bzip2 or xz."""
     origin: str = ""
@@ -138,7 +141,7 @@ def fetch_sources(sources: Sequence[Source], file_format: str, hub: HubAccess) -
         return replace(source, format=first.format, compression=first.compression)
 
     fetched = list(map(ready, place_sources(sources, hub)))
-    _refuse_mixture(fetched)
+    _refuse_formats(fetched)
     return fetched
 
 
@@ -167,15 +170,14 @@ def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> l
     all_found = (source for name in inputs for source in found[name])
     sources = [replace(source, index=index) for index, source in enumerate(all_found)]
     _refuse_repeated(sources)
-    _refuse_mixture([source for source in sources if not source.streamed])
+    _refuse_formats([source for source in sources if not source.streamed])
     return sources
 
 
 def _local_sources(
     paths: Mapping[str, Sequence[Path]], file_format: str
 ) -> dict[str, list[Source]]:
-    real = resolve_all(path for found in paths.values() for path in found)
-    refuse_unspeakable(real.values())
+    real = real_paths(path for found in paths.values() for path in found)
     common = Path(os.path.commonpath({path.parent for path in real.values()}) if real else "")
     return {
         name: [_local_source(path, real[path], common, file_format) for path in found]
@@ -246,7 +248,9 @@ def _refuse_repeated(sources: Sequence[Source]) -> None:
             raise UserError("an input is named twice", where=repeated[0], why=why, hint=hint)
 
 
-def _refuse_mixture(sources: Sequence[Source]) -> None:
+def _refuse_formats(sources: Sequence[Source]) -> None:
+    """Raise a UserError for all files that cannot be read, or for text among records."""
+    refuse_foreign((source.where, source.format) for source in sources)
     families: dict[str, str] = {}
     for source in sources:
         if source.num_bytes:

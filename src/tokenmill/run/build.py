@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
+from tokenmill.paths import local_path, refuse_unspeakable
 from tokenmill.read.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.fleet import Fleet
@@ -106,8 +108,10 @@ def build(
 def _build_dataset(
     recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents
 ) -> BuildReport:
-    workspace = Workspace(Path(recipe.out))
-    check_output(workspace.out)
+    out = local_path(recipe.out, "the output folder")
+    refuse_unspeakable(Path(os.path.realpath(out)), "the output folder")
+    workspace = Workspace(out)
+    check_output(out)
     hub = hub_access(recipe, events.on_download)
     with Fleet(choose_resources(recipe.resources)) as fleet:
         resolution = resolve(recipe, tokenizer, hub)

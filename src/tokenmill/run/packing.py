@@ -18,6 +18,7 @@ from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
+from tokenmill.paths import local_path
 from tokenmill.records import Advance, Int64Array
 from tokenmill.run.boundary_table import Table, boundary_tables
 from tokenmill.run.selection import Chosen, Selection
@@ -63,7 +64,7 @@ class _Part:
 def pack(
     dataset: Dataset,
     options: PackOptions,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     *,
     overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
@@ -75,7 +76,7 @@ def pack(
         OutputConflictError: another plan stands there.
     """
     options = with_subset(dataset, options)
-    folder = folder or plan_folder(dataset, options)
+    folder = local_path(folder or plan_folder(dataset, options), "the plan's folder")
     folder = folder if folder.name else folder.resolve()
     if not overwrite and (folder / PLAN_NAME).is_file():
         return _already_there(dataset, options, folder)

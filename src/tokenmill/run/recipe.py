@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
+from tokenmill.paths import local_path, read_bounded
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub.names import is_hub_name
 
@@ -26,6 +27,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 MIN_MEMORY_BYTES = 512_000_000
+MAX_RECIPE_BYTES = 1 << 24
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,8 +211,9 @@ def load_recipe(path: str | Path) -> dict[str, Any]:
     import yaml
 
     try:
-        options = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        data = read_bounded(local_path(path, "the recipe"), MAX_RECIPE_BYTES, "the recipe")
+        options = yaml.safe_load(data.decode())
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         why = "it must be a mapping of options"

@@ -163,6 +163,9 @@ class UnitRunner:
                 if attempt.limited:
                     break
             return attempt.finish(excluded)
+        except MemoryError as error:
+            attempt.writer.discard()
+            raise self._out_of_memory() from error
         except BaseException:
             attempt.writer.discard()
             raise
@@ -172,6 +175,15 @@ class UnitRunner:
         if self.setup.tokenizer_kind == "python":
             return TokenizerFile("python", b"")
         return _tokenizer_file(self.setup)
+
+    def _out_of_memory(self) -> EngineError:
+        source = self.setup.sources[self.current_source or 0]
+        return EngineError(
+            "there is not enough memory to encode a document",
+            where=f"{source.where}, from position {self.reader.position} on",
+            why="a document is encoded whole, however long it is",
+            hint="give the process more memory, lower --workers, or split the document",
+        )
 
     def _batches(
         self, unit: Unit, spool: Spool | None, excluded: Sequence[int]

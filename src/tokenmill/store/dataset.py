@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
+from tokenmill.paths import local_path
 from tokenmill.records import Int64Array
 from tokenmill.store.documents import read_documents
 from tokenmill.store.files import SizesInside
@@ -116,7 +117,7 @@ class Dataset:
     """A dataset, opened. Opening checks the manifest and the size of every file it names."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = local_path(folder, "a dataset")
         self.manifest: Manifest = read_manifest(self.folder)
         if self.manifest.token_dtype not in ("uint16", "int32"):
             why = f"token_dtype {self.manifest.token_dtype!r}"

@@ -28,6 +28,7 @@ import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.paths import local_path
 from tokenmill.records import Int64Array, Sequences
 from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import (
@@ -169,7 +170,7 @@ class Plan:
     """A plan, opened: its arrays are memory maps. Opening checks names, sizes, dtypes, shapes."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = local_path(folder, "a plan")
         path = self.folder / PLAN_NAME
         if not path.is_file():
             hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
@@ -272,9 +273,9 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     Raises:
         UserError: there is none, or it is of another dataset.
     """
-    own = dataset.folder / "plans"
-    inside = Path(name).name == str(name) and (own / name / PLAN_NAME).is_file()
-    folder = own / name if inside else Path(name)
+    own, path = dataset.folder / "plans", local_path(name, "a plan")
+    inside = path.name == str(name) and (own / path / PLAN_NAME).is_file()
+    folder = own / path if inside else path
     if not (folder / PLAN_NAME).is_file():
         names = plan_names(dataset)
         raise UserError(

@@ -21,6 +21,7 @@ import msgspec
 import xxhash
 
 from tokenmill.errors import StorageError
+from tokenmill.paths import local_path
 from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.names import HubName, is_commit
 from tokenmill.read.hub.selection import RULES
@@ -32,7 +33,8 @@ class HubCache:
     def __init__(self, folder: str | None) -> None:
         from huggingface_hub import constants
 
-        self.folder = Path(folder or constants.HF_HUB_CACHE).expanduser().resolve()
+        name = os.path.expanduser(folder or constants.HF_HUB_CACHE)  # noqa: PTH111 - never fails
+        self.folder = local_path(name, "the cache").resolve()
 
     def blob(self, file: HubFile) -> Path:
         """Where the bytes of a file are kept."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.paths import local_path
 from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -28,6 +29,7 @@ def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
     """The dataset, where it or its folder stands for its tokenizer."""
     if isinstance(tokenizer, Dataset):
         return tokenizer
-    if not isinstance(tokenizer, (str, Path)) or not (Path(tokenizer) / MANIFEST_NAME).is_file():
+    if not isinstance(tokenizer, (str, Path)):
         return None
-    return Dataset(tokenizer)
+    folder = local_path(tokenizer, "the tokenizer")
+    return Dataset(folder) if (folder / MANIFEST_NAME).is_file() else None

@@ -1,0 +1,104 @@
+"""Names that users give to files and folders: only what lies on this machine becomes a path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+from tokenmill.errors import StorageError, UserError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LIKELY_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|(?<=..):/)")
+"""A chain of fsspec, or what `Path` makes of a URL. Files may be called so, too."""
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR)
+_REFUSED_BY_NAME = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+
+
+def local_path(name: str | Path, what: str) -> Path:
+    """The path that `name` means; there need not be a file. `what` is what the user names by it.
+
+    Raises:
+        UserError: the name is a URL, or no path at all.
+        StorageError: the file system fails.
+    """
+    text = str(name)
+    if _URL.match(text) or (_LIKELY_URL.match(text) and not os.path.lexists(text)):
+        raise UserError(
+            f"{what} must be on this machine",
+            where=redacted(text),
+            why=f"names that begin with {_scheme(text)} are not supported",
+            hint=_hint(text),
+        )
+    path = Path(name)
+    try:
+        path.stat()
+    except ValueError as error:  # a zero byte
+        raise UserError(f"{what} cannot be a path", where=ascii(text), why=str(error)) from error
+    except OSError as error:
+        if error.errno not in _NO_SUCH_FILE:
+            kind = UserError if error.errno in _REFUSED_BY_NAME else StorageError
+            why = error.strerror or str(error)
+            raise kind(f"{what} cannot be looked up", where=text, why=why) from error
+    return path
+
+
+def refuse_unspeakable(path: Path, what: str) -> None:
+    """Raise a UserError for a path that is not UTF-8: files in JSON will name it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        why, hint = "its name is not UTF-8", "rename it"
+        raise UserError(f"{what} cannot be named", where=ascii(path), why=why, hint=hint) from error
+
+
+def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:
+    """All bytes of a regular file. A pipe or a device is never waited for, nor read.
+
+    Raises:
+        UserError: it is neither a regular file nor a small one, or cannot be read.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_regular, size = stat.S_ISREG(status.st_mode), status.st_size
+            data = file.read(max_bytes + 1) if is_regular and size <= max_bytes else b""
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UserError(f"cannot read {what}", where=str(path), why=why) from error
+    if not is_regular:
+        why = "it is a folder, a device, a pipe or a socket"
+        raise UserError(f"{what} is not a regular file", where=str(path), why=why)
+    if max(size, len(data)) > max_bytes:  # a file of /proc says nothing of its size
+        why = f"it has {max(size, len(data))} bytes; the limit is {max_bytes}"
+        raise UserError(f"{what} is too large", where=str(path), why=why)
+    return data
+
+
+def redacted(name: str) -> str:
+    """A URL without what may be a secret: user and password, query, fragment.
+
+    "https://me:secret@host/file?sig=1" becomes "https://***@host/file?***".
+    """
+    start, slashes, rest = re.split(r"(:/+|$)", name, maxsplit=1)
+    before, at, after = rest.rpartition("@")
+    if at and (":" in before or "/" not in before):
+        rest = f"***@{after}"
+    place, query, _ = re.split(r"([?#]|$)", rest, maxsplit=1)
+    return f"{start}{slashes}{place}{query}" + ("***" if query else "")
+
+
+def _scheme(text: str) -> str:
+    found = _URL.match(text) or _LIKELY_URL.match(text)
+    return found[0] if found else ""
+
+
+def _hint(text: str) -> str:
+    scheme = _scheme(text).rstrip(":/").lower()
+    if scheme == "file":
+        return "give the plain path, without file://"
+    if scheme == "hf":
+        return "only inputs of a build are read from hf://datasets/...; give a path"
+    return "mount the storage and give its path, or copy the files with its own tools"

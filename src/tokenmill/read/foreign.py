@@ -1,0 +1,223 @@
+"""Files that are something else than tokenmill reads: their kinds, and what to do with each.
+
+A kind is told by the first bytes, then by the suffix, then by the shape of the text. Suffixes that
+are also codes of languages (.br, .pt, .so) are left to the first bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenmill.errors import UserError, one_line
+
+_TEXT = "extract the text first, for example with "
+ADVICE = {
+    "Arrow or Parquet by name only": "get the files again: their first bytes are not those of "
+    "the format",
+    "CSV or TSV": "convert them to Parquet or JSON Lines, for example with duckdb or pyarrow",
+    "Git LFS pointers": "get the files that they stand for: git lfs pull",
+    "HTML": _TEXT + "trafilatura",
+    "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.jsonl",
+    "JSON over several lines": "write one record a line: jq -c . {name} > {stem}.jsonl",
+    "NumPy arrays": "write the texts to Parquet or JSON Lines",
+    "ORC, Avro, HDF5 or TFRecord": "convert them to Parquet",
+    "PDF": _TEXT + "pdftotext",
+    "SQLite databases": "write the table to Parquet or JSON Lines, for example with duckdb",
+    "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {name}",
+    "WARC": _TEXT + "trafilatura or resiliparse",
+    "XML": _TEXT + "xmllint --xpath or your own script",
+    "archives": "unpack them first",
+    "audio or video": "leave them out",
+    "binary data": "leave them out; if it is UTF-16: iconv -f UTF-16LE -t UTF-8",
+    "compressed in another way": "decompress them, or compress them with gzip, zstd, bzip2 or xz",
+    "compressed more than once": "decompress them once",
+    "compressed Parquet or Arrow": "decompress them: they are compressed inside",
+    "executables": "leave them out",
+    "images": "leave them out",
+    "notebooks": "convert them: jupyter nbconvert --to markdown {name}",
+    "office documents or e-books": _TEXT + "pandoc",
+    "pickles or model weights": "leave them out: tokenmill never loads them",
+}
+"""What to do about each kind; {name} and {stem} are those of its first file."""
+
+_KIND_BY_SUFFIX = {
+    suffix: kind
+    for kind, suffixes in {
+        "Arrow or Parquet by name only": ".parquet .arrow .feather",
+        "CSV or TSV": ".csv .tsv",
+        "HTML": ".html .htm .xhtml .mhtml",
+        "NumPy arrays": ".npy .npz",
+        "ORC, Avro, HDF5 or TFRecord": ".orc .avro .h5 .hdf5 .tfrecord .tfrecords",
+        "PDF": ".pdf",
+        "SQLite databases": ".sqlite .sqlite3",
+        "WARC": ".warc .wet .wat",
+        "XML": ".xml .svg .rss",
+        "archives": ".zip .tar .tgz .tbz2 .txz .7z .rar",
+        "audio or video": ".mp3 .wav .flac .ogg .opus .m4a .mp4 .mov .avi .mkv .webm",
+        "compressed in another way": ".lz4 .lzma",
+        "executables": ".exe .dll .dylib .pyc",
+        "images": ".png .jpg .jpeg .gif .bmp .tif .tiff .webp .ico .heic .avif",
+        "notebooks": ".ipynb",
+        "office documents or e-books": ".docx .xlsx .pptx .xls .ppt .odt .ods .odp .rtf .epub",
+        "pickles or model weights": ".pkl .pickle .joblib .pth .ckpt .safetensors .gguf",
+    }.items()
+    for suffix in suffixes.split()
+}
+
+_MAGIC = {
+    b"PAR1": "compressed Parquet or Arrow",
+    b"ARROW1\x00\x00": "compressed Parquet or Arrow",
+    b"\xff\xff\xff\xff": "compressed Parquet or Arrow",
+    b"version https://git-lfs.github.com/spec/": "Git LFS pointers",
+    b"\x93NUMPY": "NumPy arrays",
+    b"Obj\x01": "ORC, Avro, HDF5 or TFRecord",
+    b"\x89HDF\r\n\x1a\n": "ORC, Avro, HDF5 or TFRecord",
+    b"%PDF-": "PDF",
+    b"SQLite format 3\x00": "SQLite databases",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"WARC/": "WARC",
+    b"PK\x03\x04": "archives",
+    b"PK\x05\x06": "archives",
+    b"7z\xbc\xaf\x27\x1c": "archives",
+    b"Rar!\x1a\x07": "archives",
+    b"!<arch>\n": "archives",
+    b"ID3\x02": "audio or video",
+    b"ID3\x03": "audio or video",
+    b"ID3\x04": "audio or video",
+    b"\xff\xfb": "audio or video",
+    b"OggS\x00": "audio or video",
+    b"fLaC\x00": "audio or video",
+    b"\x1aE\xdf\xa3": "audio or video",
+    b"\x04\x22\x4d\x18": "compressed in another way",
+    b"\xff\x06\x00\x00sNaPpY": "compressed in another way",
+    b"\x1f\x9d": "compressed in another way",
+    b"\x7fELF": "executables",
+    b"\xcf\xfa\xed\xfe": "executables",
+    b"\xca\xfe\xba\xbe": "executables",
+    b"\x89PNG\r\n\x1a\n": "images",
+    b"\xff\xd8\xff": "images",
+    b"GIF87a": "images",
+    b"GIF89a": "images",
+    b"II*\x00": "images",
+    b"MM\x00*": "images",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "office documents or e-books",
+    rb"{\rtf": "office documents or e-books",
+    **{bytes([0x80, protocol]): "pickles or model weights" for protocol in range(2, 6)},
+    b"GGUF": "pickles or model weights",
+}
+_MAGIC_INSIDE = (
+    (4, b"ftyp", "audio or video"),
+    (8, b'{"', "pickles or model weights"),  # safetensors: the length of a header, and the header
+    (8, b"WAVE", "audio or video"),
+    (8, b"AVI ", "audio or video"),
+    (8, b"WEBP", "images"),
+    (257, b"ustar", "archives"),
+)
+"""Magic behind other bytes, which text may hold, too: it counts where a zero byte is as well."""
+_ZIP_MARKS = {
+    b"[Content_Types].xml": "office documents or e-books",
+    b"mimetypeapplication/": "office documents or e-books",
+    b"/data.pkl": "pickles or model weights",
+    b".npy": "NumPy arrays",
+}
+
+_PLAIN = """
+    .txt .text .md .markdown .rst .tex .org .adoc .log .c .cc .cpp .cs .css .cu .dart .el .ex
+    .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .ml .php .pl .pm .proto .py .pyi .r .rb .rs
+    .scala .scss .sh .sql .swift .tcl .toml .ts .tsx .vue .yaml .yml .zig
+"""
+PLAIN_SUFFIXES = frozenset(_PLAIN.split())
+"""Suffixes of plain text: what it looks like says nothing more."""
+COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+LINE_SUFFIXES = (".jsonl", ".ndjson")
+_PRETTY_JSON = re.compile(rb'(?:(\{)[ \t\r]*\n\s*["}]|(\[)[ \t\r]*\n\s*["{\[\]])')
+_JSON_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|")')
+_MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
+
+MAX_SHOWN = 3
+
+
+def foreign_kind(head: bytes, name: Path) -> str:
+    """The kind in ADVICE of a file that is not read as it is, "" for all others.
+
+    `head` is what the (decompressed) file begins with; `name` has no suffix of a compression.
+    """
+    if not head:
+        return ""
+    suffix = name.suffix.lower()
+    return (
+        _kind_by_magic(head)
+        or _KIND_BY_SUFFIX.get(suffix, "")
+        or ("" if suffix in PLAIN_SUFFIXES else _kind_by_shape(head, suffix))
+        or ("binary data" if b"\x00" in head and suffix not in (".json", *LINE_SUFFIXES) else "")
+    )
+
+
+def _kind_by_magic(head: bytes) -> str:
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    if head.startswith(b"PK"):
+        return next((kind for mark, kind in _ZIP_MARKS.items() if mark in head), kind)
+    if not kind and b"\x00" in head:
+        found = (kind for at, magic, kind in _MAGIC_INSIDE if head.startswith(magic, at))
+        return next(found, "")
+    return kind
+
+
+def _kind_by_shape(head: bytes, suffix: str) -> str:
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if found := _PRETTY_JSON.match(start):
+        return "JSON over several lines" if found[1] else "JSON array"
+    if suffix in LINE_SUFFIXES:
+        return ""
+    if _JSON_ARRAY.match(start) or (suffix == ".json" and start.startswith(b"[")):
+        return "JSON array"
+    if found := _MARKUP.match(start):
+        return "HTML" if found[1] else "XML"
+    return ""
+
+
+def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
+    """Raise one UserError for all of the (path, format) pairs whose format is a kind in ADVICE."""
+    kinds: dict[str, list[str]] = {}
+    for path, kind in found:
+        if kind in ADVICE:
+            kinds.setdefault(kind, []).append(path)
+    if not kinds:
+        return
+    paths = [path for of_kind in kinds.values() for path in of_kind]
+    what, where = f"{len(paths):,} inputs have formats that tokenmill does not read", ""
+    if len(paths) == 1:
+        what, where = "an input has a format that tokenmill does not read", paths[0]
+    lines = []
+    for kind in sorted(kinds):
+        lines.append(kind if where else f"{kind} ({len(kinds[kind]):,}): {_shown(kinds[kind])}")
+        if len(kinds) > 1:
+            lines.append(f"  {_advice(kind, kinds[kind][0])}")
+    todo = "convert these files or leave them out" if len(kinds) > 1 else _advice(kind, paths[0])
+    raise UserError(
+        what,
+        where=where,
+        why="\n       ".join(lines),
+        hint=f"{todo}; or read all inputs as plain text, as they are: --format text",
+    )
+
+
+def _shown(paths: list[str]) -> str:
+    more = f" and {len(paths) - MAX_SHOWN:,} more" if len(paths) > MAX_SHOWN else ""
+    return ", ".join(map(one_line, paths[:MAX_SHOWN])) + more
+
+
+def _advice(kind: str, path: str) -> str:
+    plain = plain_name(path)
+    advice = ADVICE[kind].format(name=shlex.quote(plain.name), stem=shlex.quote(plain.stem))
+    return advice if plain.name == Path(path).name else f"decompress; then {advice}"
+
+
+def plain_name(name: str) -> Path:
+    """The name of a file without the suffix of a compression."""
+    path = Path(name)
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSION_SUFFIXES else path

@@ -1,0 +1,254 @@
+"""Files of formats that are not read are refused together, before work starts, with what to do."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import sqlite3
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill
+from tokenmill.errors import UserError
+from tokenmill.load.text.documents import TextDocuments
+from tokenmill.read.fields import Fields
+from tokenmill.read.foreign import ADVICE
+from tokenmill.read.sources import find_sources
+from tokenmill.report.tokenizers.bench.documents import take_documents
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n"
+TEXT = b"Once upon a time.\n"
+RECORDS = b'{"text": "a"}\n{"text": "b"}\n'
+
+
+def zipped(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "content")
+    return file.getvalue()
+
+
+def tarred() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        entry = tarfile.TarInfo("a.txt")
+        entry.size = len(TEXT)
+        archive.addfile(entry, io.BytesIO(TEXT))
+    return file.getvalue()
+
+
+def database(folder: Path) -> bytes:
+    path = folder / "made.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (x)")
+    connection.commit()
+    connection.close()
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def saved(write: Callable[[io.BytesIO], object]) -> bytes:
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+def parquet() -> bytes:
+    return saved(lambda file: pq.write_table(pa.table({"text": ["a"]}), file))
+
+
+def safetensors() -> bytes:
+    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    return struct.pack("<Q", len(header)) + header + b"\x00" * 4
+
+
+BY_MAGIC = {
+    "a.dat": (PDF, "PDF"),
+    "b.txt": (PDF, "PDF"),
+    "c": (PNG, "images"),
+    "d.jpeg.txt": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "images"),
+    "e": (zipped("a.txt"), "archives"),
+    "f": (zipped("[Content_Types].xml", "word/document.xml"), "office documents or e-books"),
+    "g": (zipped("archive/data.pkl", "archive/version"), "pickles or model weights"),
+    "h": (zipped("x.npy"), "NumPy arrays"),
+    "i": (tarred(), "archives"),
+    "j.bin": (pickle.dumps({"text": "a"}), "pickles or model weights"),
+    "k": (saved(lambda file: np.save(file, np.arange(3))), "NumPy arrays"),
+    "l": (b"\x7fELF\x02\x01\x01\x00", "executables"),
+    "m": (b"Obj\x01\x04\x16avro.schema", "ORC, Avro, HDF5 or TFRecord"),
+    "n": (b"\x89HDF\r\n\x1a\n\x00", "ORC, Avro, HDF5 or TFRecord"),
+    "o": (safetensors(), "pickles or model weights"),
+    "p": (b"WARC/1.0\r\nWARC-Type: response\r\n", "WARC"),
+    "q": (b"RIFF\x24\x00\x00\x00WAVEfmt ", "audio or video"),
+    "r": (b"\x00\x00\x00\x18ftypmp42", "audio or video"),
+    "s": (b"7z\xbc\xaf\x27\x1c\x00\x04", "archives"),
+    "t.parquet": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+        "Git LFS pointers",
+    ),
+    "u.txt": ("\ufeffsome text".encode("utf-16"), "UTF-16 text"),
+    "v.dat": (b"\x00\x01\x02", "binary data"),
+    "w.txt": ("some text".encode("utf-16-le"), "binary data"),
+}
+
+BY_SUFFIX = {
+    "a.csv": (b"id,text\n1,hello\n", "CSV or TSV"),
+    "b.TSV": (b"id\ttext\n", "CSV or TSV"),
+    "c.html": (b"hello", "HTML"),
+    "d.xml": (b"<a/>", "XML"),
+    "e.ipynb": (b'{"cells": []}', "notebooks"),
+    "f.pkl": (b"(lp0\n.", "pickles or model weights"),
+    "g.parquet": (TEXT, "Arrow or Parquet by name only"),
+    "h.orc": (b"ORC\x0a\x00", "ORC, Avro, HDF5 or TFRecord"),
+}
+
+BY_SHAPE = {
+    "a.json": (b'\n [{"text": "a"}]', "JSON array"),
+    "b.dat": (b'[\n  {"text": "a"},\n', "JSON array"),
+    "c": (json.dumps([{"text": "x" * 9000}]).encode(), "JSON array"),
+    "d": (b'\xef\xbb\xbf["a", "b"]', "JSON array"),
+    "e.json": (json.dumps({"text": "a"}, indent=2).encode(), "JSON over several lines"),
+    "f.jsonl": (json.dumps({"text": "a"}, indent=2).encode(), "JSON over several lines"),
+    "g": (b"<!DOCTYPE html>\n<html>", "HTML"),
+    "h.dat": (b'<?xml version="1.0"?>\n<a/>', "XML"),
+}
+
+COMPRESSED = {
+    "t.csv.gz": (gzip.compress(b"id,text\n1,hello\n"), "CSV or TSV"),
+    "x.tar.gz": (gzip.compress(tarred()), "archives"),
+    "x.tgz": (gzip.compress(tarred()), "archives"),
+    "x.dat.bz2": (bz2.compress(PDF), "PDF"),
+    "x.html.xz": (lzma.compress(b"<p>hello"), "HTML"),
+    "a.json.gz": (gzip.compress(b'[{"text": "a"}]'), "JSON array"),
+    "a.parquet.gz": (gzip.compress(parquet()), "compressed Parquet or Arrow"),
+    "a.txt.gz": (gzip.compress(gzip.compress(TEXT)), "compressed more than once"),
+    "a.warc.gz": (gzip.compress(b"WARC/1.0\r\n"), "WARC"),
+}
+
+FOREIGN = {**BY_MAGIC, **{f"1{name}": case for name, case in BY_SUFFIX.items()}}
+FOREIGN |= {f"2{name}": case for name, case in BY_SHAPE.items()}
+FOREIGN |= {f"3{name}": case for name, case in COMPRESSED.items()}
+
+READ = {
+    "a.jsonl": (RECORDS, "jsonl"),
+    "array-in-first-line.jsonl": (b'["not", "an", "object"]\n' + RECORDS, "jsonl"),
+    "damaged.jsonl": (b'{"text": "a\n' + RECORDS, "jsonl"),
+    "zero-byte.jsonl": (b'{"text": "\x00"}\n' + RECORDS, "jsonl"),
+    "one.json": (b'{"text": "a"}', "jsonl"),
+    "records.txt": (RECORDS, "jsonl"),
+    "markup.txt": (b"<html> is how a page begins.\n", "text"),
+    "link.md": (b"[the docs](https://example.org)\n", "text"),
+    "quotes.txt": (b'["Stop!", she said]\n', "text"),
+    "brace.md": (b'{\n"a": 1\n}\n', "text"),
+    "citation": (b"[1] Knuth, The Art of Computer Programming\n", "text"),
+    "wiki_00": (b'<doc id="12" title="Anarchism">\n[[Politics]]\n', "text"),
+    "europarl.pt": ("Declaração\n".encode(), "text"),
+    "list.py": (b'["a", "b"]\n', "text"),
+    "page.php": (b"<html>\n<?php echo 1 ?>\n", "text"),
+    "orc": (b"ORC and elf went to the inn.\n", "text"),
+    "riff": (b"RIFF, a story: WAVE on wave\n", "text"),
+    "empty.csv": (b"", "text"),
+}
+
+
+def put(folder: Path, cases: dict[str, tuple[bytes, str]]) -> None:
+    for name, (data, _) in cases.items():
+        (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_of_another_format_is_refused_as_what_it_is(name: str, tmp_path: Path) -> None:
+    data, kind = FOREIGN[name]
+    path = tmp_path / name.lstrip("123")
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="a format that tokenmill does not read") as caught:
+        find_sources([str(path)])
+    assert (caught.value.where, caught.value.why) == (str(path), kind)
+    assert "--format text" in caught.value.hint
+    assert find_sources([str(path)], "text")[0].format == "text"
+
+
+@pytest.mark.parametrize("name", READ)
+def test_text_and_records_that_look_like_something_else_are_read(name: str, tmp_path: Path) -> None:
+    data, kind = READ[name]
+    (tmp_path / name).write_bytes(data)
+    assert find_sources([str(tmp_path / name)])[0].format == kind
+
+
+def test_a_database_is_known_by_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(database(tmp_path))
+    with pytest.raises(UserError) as caught:
+        find_sources([str(tmp_path)])
+    assert caught.value.why == "SQLite databases"
+
+
+def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
+    names = [*(f"{letter}.csv" for letter in "abcde"), "f.json.gz", "new\nline.png", "z.jsonl"]
+    data = {"f.json.gz": gzip.compress(b"[\n{}]"), "new\nline.png": PNG, "z.jsonl": RECORDS}
+    for name in names:
+        (tmp_path / name).write_bytes(data.get(name, b"a,b\n"))
+    with pytest.raises(UserError) as caught:
+        find_sources([str(tmp_path)])
+    assert (
+        str(caught.value)
+        == f"""7 inputs have formats that tokenmill does not read
+  why: CSV or TSV (5): {tmp_path}/a.csv, {tmp_path}/b.csv, {tmp_path}/c.csv and 2 more
+         convert them to Parquet or JSON Lines, for example with duckdb or pyarrow
+       JSON array (1): {tmp_path}/f.json.gz
+         decompress; then write one record a line: jq -c '.[]' f.json > f.jsonl
+       images (1): {tmp_path}/new\\nline.png
+         leave them out
+  next: convert these files or leave them out; or read all inputs as plain text, as they are: \
+--format text"""
+    )
+
+
+def test_every_kind_has_an_advice_that_can_be_filled_in() -> None:
+    named = {kind for _, kind in FOREIGN.values()} | {"SQLite databases"}
+    assert named <= set(ADVICE)
+    for advice in ADVICE.values():
+        assert "{" not in advice.format(name="a.json", stem="a")
+
+
+def test_format_text_takes_a_folder_of_source_code_with_tables_and_pages(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    put(folder, {"a.csv": (b"a,b\n", ""), "b.html": (b"<p>", ""), "c.json": (b"[1]\n", "")})
+    put(folder, {"d.py": (b"x = 1\n", ""), "e.xml.gz": (gzip.compress(b"<a/>"), "")})
+    options = {"workers": 1}
+    with pytest.raises(UserError, match="4 inputs have formats"):
+        tokenmill.build(folder, tokenizer_path, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    built = tokenmill.build(folder, tokenizer_path, tmp_path / "out", format="text", **options)
+    assert built.dataset.num_documents == 5
+
+
+def test_every_way_to_read_inputs_refuses_them_alike(tokenizer_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"id,text\n1,hello\n")
+    for read in (
+        lambda: tokenmill.build(path, tokenizer_path, tmp_path / "out"),
+        lambda: tokenmill.estimate(path, tokenizer_path),
+        lambda: TextDocuments([str(path)], Fields()),
+        lambda: take_documents(10, [str(path)], "text"),
+    ):
+        with pytest.raises(UserError, match="a format that tokenmill does not read"):
+            read()
+    assert not (tmp_path / "out").exists()
