@@ -107,10 +107,9 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
     if not names:
         return {}
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = shard.path("parquet")
-    schema = pq.read_schema(path)
+    schema = shard.documents_schema()
     found = {name: name if name in schema.names else f"column.{name}" for name in names}
     usable = [field.name for field in schema if not pa.types.is_nested(field.type)]
     for name, column in found.items():
@@ -121,7 +120,7 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
                 why=f"it has {', '.join(usable)}",
                 hint="build the dataset with --keep to have further columns",
             )
-    table = pq.read_table(path, columns=sorted(set(found.values())))
+    table = shard.documents(sorted(set(found.values())))
     return {name: table.column(column) for name, column in found.items()}
 
 

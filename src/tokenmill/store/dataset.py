@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,11 +99,31 @@ class Shard:
         """The ids of one document, boundary tokens included."""
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
-    def documents(self) -> pa.Table:
-        """The documents table of this shard."""
+    def documents(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The documents table of this shard, or some columns of it, checked.
+
+        Raises:
+            VerificationError: the table is damaged.
+        """
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.path("parquet"))
+        path = self.path("parquet")
+        with _table_damage_named(path):
+            table = pq.read_table(path, columns=columns, page_checksum_verification=True)
+            table.validate(full=True)  # before it is looked at: Arrow trusts offsets and indices
+        return table
+
+    def documents_schema(self) -> pa.Schema:
+        """The columns of the documents table.
+
+        Raises:
+            VerificationError: the table is damaged.
+        """
+        import pyarrow.parquet as pq
+
+        path = self.path("parquet")
+        with _table_damage_named(path):
+            return pq.read_schema(path)
 
 
 class Dataset:
@@ -157,6 +179,25 @@ class Dataset:
             for place, row in zip(places.tolist(), found, strict=True):
                 rows[place] = row
         return rows
+
+
+@contextmanager
+def _table_damage_named(path: Path) -> Iterator[None]:
+    """Turn what Arrow raises for a damaged table into a VerificationError."""
+    import pyarrow as pa
+
+    errors = (LookupError, MemoryError, OSError, RuntimeError, SystemError, TypeError, ValueError)
+    try:
+        yield
+    except (pa.ArrowException, *errors) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise VerificationError(
+            "a documents table is damaged",
+            where=str(path),
+            why=f"{type(error).__name__}: {error}",
+            hint="tokenmill verify lists what else is damaged",
+        ) from error
 
 
 def _checked_size(folder: Path, file: FileEntry) -> Path:

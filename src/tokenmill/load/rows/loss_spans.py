@@ -31,8 +31,6 @@ class LossSpans:
         return list(zip(starts[part].tolist(), stops[part].tolist(), strict=True))
 
     def _read(self, number: int) -> Spans:
-        import pyarrow.parquet as pq
-
         shard = self._dataset.shards[number]
         path = shard.path("parquet")
         if file_digest(path) != _digest(shard):
@@ -42,7 +40,7 @@ class LossSpans:
                 why="its digest differs from that of the manifest",
                 hint="tokenmill verify lists what else is damaged",
             )
-        column = pq.read_table(path, columns=["no_loss"]).column("no_loss").combine_chunks()
+        column = shard.documents(["no_loss"]).column("no_loss").combine_chunks()
         counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         ranges = column.flatten()
         starts, stops = (ranges.field(name).to_numpy() for name in ("start", "stop"))

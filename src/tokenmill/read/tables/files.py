@@ -132,13 +132,26 @@ def _parquet_batches(
         raise damaged(command.file.where, why)
     num_bytes = sum(metadata.row_group(i).total_byte_size for i in range(start, stop))
     decoded_bytes = command.batch_bytes * BATCHES_PER_DECODE
+    num_rows = sum(counts[start:stop])
     batches = file.iter_batches(
-        batch_size=max(sum(counts[start:stop]) * decoded_bytes // max(num_bytes, 1), 1),
+        batch_size=max(num_rows * decoded_bytes // max(num_bytes, 1), 1),
         row_groups=range(start, stop),
         columns=command.columns,
         use_threads=False,
     )
-    return sum(counts[:start]), batches
+    return sum(counts[:start]), _all_rows(batches, num_rows, command.file)
+
+
+def _all_rows(
+    batches: Iterator[pa.RecordBatch], num_rows: int, file: TableFile
+) -> Iterator[pa.RecordBatch]:
+    """The same batches, which must have so many rows: columns may end early without an error."""
+    found = 0
+    for batch in batches:
+        found += batch.num_rows
+        yield batch
+    if found != num_rows:
+        raise damaged(file.where, f"it should have {num_rows} rows, and has {found}")
 
 
 def column_ranges(
