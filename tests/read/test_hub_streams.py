@@ -15,7 +15,6 @@ import pytest
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
 from tokenmill.errors import DamagedInputError, InputChangedError, StorageError, UserError
 from tokenmill.read import feed
-from tokenmill.read.columnar import schema_of
 from tokenmill.read.documents import Reader, Spool
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
@@ -24,7 +23,7 @@ from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.remote_file import RemoteFile
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.table_sizes import row_group_bytes
+from tokenmill.read.tables.isolated import check_schema, group_sizes
 from tokenmill.read.units import Extent, Stream, cut_units
 
 NOISE = random.Random(0)
@@ -71,7 +70,7 @@ def spooled(source: Source, folder: Path, fields: Fields, unit_bytes: int) -> li
 def test_a_stream_gives_every_row_and_fetches_the_wanted_columns(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    monkeypatch.setattr("tokenmill.read.columnar.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("tokenmill.read.tables.isolated.BLOCK_BYTES", block_bytes)
     source = source_of(tmp_path)
     footer_bytes = 1 << 16
     assert spooled(source, tmp_path, Fields(), 200_000) == [(text,) for text in TEXTS]
@@ -94,8 +93,10 @@ def test_a_stream_is_a_source_that_is_not_on_this_machine(hub: FakeHub, tmp_path
     assert (source.name, source.format) == ("o/n/a.parquet", "parquet")
     assert source.where == f"hf://datasets/o/n@{hub.revisions['o/n']['main']}/a.parquet"
     assert list(cut_units([source], Fields(), 1 << 20)) == [Stream(0, 1 << 20)]
-    assert len(row_group_bytes(source)) == 4
-    assert schema_of(source).names == ["text", "junk", "id"]
+    assert len(group_sizes(source)) == 4
+    with pytest.raises(UserError, match="there is no column 'x'") as caught:
+        check_schema(source, Fields("x"))
+    assert caught.value.why == "the columns are text, junk, id"
 
 
 def test_who_wants_the_first_rows_fetches_little(hub: FakeHub, tmp_path: Path, data: bytes) -> None:
@@ -210,7 +211,9 @@ def test_a_closed_file_leaves_no_thread_that_waits_for_the_server(
 def test_a_footer_that_names_bytes_outside_the_file_is_damage(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr("tokenmill.read.columnar.column_ranges", lambda *_: [[wrong]])
+    read_ahead = RemoteFile.read_ahead
+    announce = lambda file, columns, block_bytes: read_ahead(file, [[wrong]], block_bytes)  # noqa: E731
+    monkeypatch.setattr(RemoteFile, "read_ahead", announce)
     with pytest.raises(DamagedInputError, match=f"from {wrong[0]} to {wrong[1]}"):
         spooled(source_of(tmp_path), tmp_path, Fields(), 1 << 20)
     assert hub.asked("/store/") == 1  # the footer

@@ -6,17 +6,18 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from tokenmill.errors import DataError, StorageError
 from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.columnar import iter_record_batches, parse_record_batch, text_bytes
+from tokenmill.read.columnar import parse_record_batch, spooled_batches, text_bytes
 from tokenmill.read.compression import decompressed
 from tokenmill.read.fields import Fields
 from tokenmill.read.jsonl import JsonlParser
 from tokenmill.read.sources import Source
+from tokenmill.read.tables.isolated import iter_pieces
 from tokenmill.read.text import parse_text_block
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
@@ -100,24 +101,20 @@ class Reader:
         self, source: Source, extent: Extent, spool: Spool | None
     ) -> Iterator[DocumentBatch]:
         groups = None if extent.stop is None else range(extent.start, extent.stop)
-        origin, first = source, 0
         if spool:
-            origin = _respooled(source, spool)
-            groups, first = None, spool.first
-        batches = iter_record_batches(origin, self._fields, groups, self._batch_bytes)
+            batches = spooled_batches(spool.path, spool.first, self._batch_bytes)
+        else:
+            pieces = iter_pieces(source, self._fields, groups, self._batch_bytes)
+            batches = ((piece.first, piece.batch) for piece in pieces)
         for row, batch in batches:
-            self.position = first + row
+            self.position = row
             self.observe(source.index, text_bytes(batch, self._fields))
-            yield parse_record_batch(batch, first + row, source, self._fields)
+            yield parse_record_batch(batch, row, source, self._fields)
 
 
 def delimiter_of(source: Source, fields: Fields) -> bytes:
     """What ends a record of a source that is made of bytes."""
     return b"\n" if source.format == "jsonl" else (fields.separator or "").encode()
-
-
-def _respooled(source: Source, spool: Spool) -> Source:
-    return replace(source, path=spool.path, format="arrow-stream", streamed=False)
 
 
 @contextmanager

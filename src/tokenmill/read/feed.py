@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.columnar import iter_record_batches
 from tokenmill.read.compression import decompressed
 from tokenmill.read.documents import COLUMNAR_FORMATS, Spool, delimiter_of, source_errors
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
+from tokenmill.read.tables.isolated import iter_pieces
 from tokenmill.read.units import Extent, Stream, Unit, unit_key
 
 PIECE_BYTES = 1 << 20
@@ -96,12 +96,12 @@ def _cut_columnar(
     part = size = rows = 0
     writer, path = None, None
     with _closing(lambda: writer):
-        for _, batch in iter_record_batches(source, fields, None, PIECE_BYTES, raw):
+        for _, batch, num_bytes in iter_pieces(source, fields, None, PIECE_BYTES, raw):
             if writer is None:
                 path = spool_path(part)
                 writer = pa.ipc.new_stream(str(path or os.devnull), batch.schema)
             writer.write_batch(batch)
-            size, rows = size + batch.nbytes, rows + batch.num_rows
+            size, rows = size + num_bytes, rows + batch.num_rows
             if size >= stream.unit_bytes:
                 writer.close()
                 writer = None  # closed again, it would write a second end mark

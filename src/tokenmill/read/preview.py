@@ -11,19 +11,19 @@ import msgspec
 
 from tokenmill.errors import DataError, UserError
 from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.columnar import check_schema
 from tokenmill.read.compression import decompressed
 from tokenmill.read.documents import COLUMNAR_FORMATS, source_errors
 from tokenmill.read.fields import Fields
 from tokenmill.read.jsonl import BOM, require_memory
 from tokenmill.read.sources import Source
+from tokenmill.read.tables.isolated import check_schema
 
 MAX_RECORDS = 100
 MAX_PREVIEWED_SOURCES = 64
 MAX_DISTANT_SOURCES = 4
 """Of those that are no tables: each takes a megabyte over the network."""
 PREVIEW_BYTES = 1 << 18
-NUM_THREADS = 8
+NUM_THREADS = 4
 
 
 def check_fields(sources: Sequence[Source], fields: Fields) -> None:
@@ -53,14 +53,18 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
 
 
 def _check_schemas(sources: Sequence[Source], fields: Fields) -> None:
-    """Check several at a time: a distant file takes a request."""
+    """Check several distant files at a time: each takes a request, and a process to parse it."""
 
     def check(source: Source) -> None:
         with contextlib.suppress(DataError):  # the unit that reads the file reports the damage
             check_schema(source, fields)
 
+    for source in sources:
+        if not source.streamed:
+            check(source)
+    distant = [source for source in sources if source.streamed]
     with ThreadPoolExecutor(NUM_THREADS, "preview") as threads:
-        list(threads.map(check, sources))
+        list(threads.map(check, distant))
 
 
 def _require_field(name: str, present: set[str], source: Source) -> None:

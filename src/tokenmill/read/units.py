@@ -19,7 +19,7 @@ from tokenmill.read.blocks import overlaps_itself
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.read.table_sizes import record_batch_bytes, row_group_bytes
+from tokenmill.read.tables.isolated import group_sizes
 
 MIN_UNIT_BYTES = 32 << 20
 MAX_UNIT_BYTES = 512 << 20
@@ -129,8 +129,7 @@ def _cut_bytes(source: Source, unit_bytes: int) -> Iterator[Unit]:
 def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
     """Runs of row groups of about `unit_bytes`; a file with a huge one is read as a stream."""
     try:
-        size_of = row_group_bytes if source.format == "parquet" else record_batch_bytes
-        sizes = size_of(source)
+        sizes = group_sizes(source)
     except DamagedInputError:
         yield _group_unit([source])  # the unit that reads the file reports the damage
         return

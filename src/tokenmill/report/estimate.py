@@ -15,7 +15,7 @@ from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub.access import HubAccess
 from tokenmill.read.sources import Source
-from tokenmill.read.table_sizes import text_column_bytes
+from tokenmill.read.tables.isolated import text_size
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
 from tokenmill.run.preparation import Preparation, prepare, resolve
@@ -184,7 +184,7 @@ def _decompressed_bytes(source: Source, fields: Fields) -> int:
 def _text_bytes(source: Source, fields: Fields) -> int:
     """What the text of a Parquet or Arrow file becomes, whatever else is in the file."""
     try:
-        return text_column_bytes(source, fields)
+        return text_size(source, fields)
     except DataError:
         return source.num_bytes
 

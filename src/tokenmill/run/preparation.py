@@ -192,7 +192,7 @@ def _too_large(source: Source, fields: Fields) -> bool:
 
 
 def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
-    folder = os.path.join(out.resolve(), "")
+    folder = f"{out.resolve()}{os.sep}"
     for source in sources:
         path = source.path.resolve() if source.origin else source.path  # others are resolved
         if not source.streamed and str(path).startswith(folder):

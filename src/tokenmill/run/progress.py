@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from tokenmill.read.tables.isolated import parser_pids
 from tokenmill.read.units import Unit
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.unit import Tally
@@ -159,10 +160,17 @@ class ProgressBoard:
             self._totals.tokens += counts.tokens
             self._totals.rejected += counts.num_rejected
 
+    def _pids(self) -> set[int]:
+        """The main process, the workers, and what parses tables for them."""
+        own, parsers = psutil.Process(), parser_pids()
+        return {own.pid, *self._workers, *parsers} | {
+            child.pid for child in own.children(recursive=True) if child.ppid() in self._workers
+        }
+
     def _measure(self, now: float) -> None:
         if now - self._measured < MEMORY_SECONDS:
             return
-        cpu, memory = _usage({psutil.Process().pid, *self._workers})
+        cpu, memory = _usage(self._pids())
         if self._measured:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
         self._cpu, self._measured, self._memory = (now, cpu), now, memory

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("source", "position", "subset")
 """Columns that every table has, and that are never null."""
+_DAMAGE = (LookupError, MemoryError, OSError, RuntimeError, SystemError, TypeError, ValueError)
+"""What Arrow raises for damaged files, beside its own errors."""
 ROWS_PER_GROUP = 1 << 17
 """Fixed, so that the file's bytes do not depend on the sizes of batches."""
 
@@ -139,7 +141,7 @@ def read_documents(
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if file.metadata.num_rows != num_documents:
                 why = f"it has {file.metadata.num_rows} rows; the shard has {num_documents}"
                 raise _damaged_table(path, f"{why} documents")
@@ -152,7 +154,9 @@ def read_documents(
             names = schema.names if columns is None else set(columns).intersection(schema.names)
             table = file.read(columns=sorted(names, key=schema.names.index))
         table.validate(full=True)
-    except (pa.ArrowException, ValueError, OSError, MemoryError) as error:
+    except (pa.ArrowException, *_DAMAGE) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file system's, not the file's
         raise _damaged_table(path, str(error) or type(error).__name__) from error
     if table.num_rows != num_documents:
         raise _damaged_table(path, f"{table.num_rows} of {num_documents} rows can be read")

@@ -1,0 +1,162 @@
+"""What a process says to the one that parses its Parquet and Arrow files."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+import msgspec
+
+_SIZES = struct.Struct("<QQ")
+
+
+class TableFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet or Arrow file."""
+
+    where: str
+    """Its name, for errors."""
+    format: str
+    path: str
+    """"" for a file of the Hub: the parser asks for its bytes with `Wanted`."""
+    num_bytes: int
+
+
+class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
+    """To the parser: answer with a Value, or fail if a column is missing or holds no text."""
+
+    file: TableFile
+    columns: list[str]
+    """The text first."""
+
+
+class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
+    """To the parser: answer with the bytes of each row group or record batch."""
+
+    file: TableFile
+
+
+class TextSize(msgspec.Struct, tag="text", kw_only=True):
+    """To the parser: answer with the bytes of text, about."""
+
+    file: TableFile
+    column: str
+
+
+class ReadRows(msgspec.Struct, tag="read", kw_only=True):
+    """To the parser: answer with Rows, one for each `More`, then with End."""
+
+    file: TableFile
+    columns: list[str]
+    groups: tuple[int, int] | None
+    """Row groups or record batches [start, stop); None: all."""
+    batch_bytes: int
+    block_bytes: int
+    """What to ask for at a time; 0: a column of a row group in one read."""
+
+
+class More(msgspec.Struct, tag="more"):
+    """To the parser: the next rows, please."""
+
+
+class Enough(msgspec.Struct, tag="enough"):
+    """To the parser: no further rows."""
+
+
+class Bytes(msgspec.Struct, tag="bytes"):
+    """To the parser: what it wanted."""
+
+
+class Value(msgspec.Struct, tag="value"):
+    """From the parser: the answer."""
+
+    numbers: list[int]
+
+
+class Rows(msgspec.Struct, tag="rows", kw_only=True):
+    """From the parser: some rows of the wanted columns, as an Arrow stream of one record batch."""
+
+    first: int
+    num_bytes: int
+    """What the rows took in the file, decompressed."""
+    position: int
+    """How far the file was read."""
+
+
+class End(msgspec.Struct, tag="end"):
+    """From the parser: there are no further rows."""
+
+
+class Wanted(msgspec.Struct, tag="wanted"):
+    """From the parser: it needs bytes of a file of the Hub."""
+
+    start: int
+    num_bytes: int
+
+
+class Announced(msgspec.Struct, tag="announced"):
+    """From the parser: the ranges [start, stop) of each column that it will want."""
+
+    columns: list[list[tuple[int, int]]]
+    block_bytes: int
+
+
+class Failed(msgspec.Struct, tag="failed", kw_only=True):
+    """From the parser: the file is damaged, or is not what the user says."""
+
+    is_damage: bool
+    what: str
+    why: str
+    hint: str
+
+
+class Refused(msgspec.Struct, tag="refused"):
+    """From the parser: the file system refused a read."""
+
+    errno: int
+    text: str
+
+
+Command = CheckColumns | GroupSizes | TextSize | ReadRows | More | Enough | Bytes
+Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
+
+
+class Channel:
+    """Sends and receives messages, each as a line of JSON with bytes after it."""
+
+    def __init__(self, incoming: int, outgoing: int, kind: Any) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def send(self, message: Command | Reply, payload: bytes | memoryview = b"") -> None:
+        """Send a message and bytes.
+
+        Raises:
+            BrokenPipeError: the other process has ended.
+        """
+        line = msgspec.json.encode(message)
+        self._write(_SIZES.pack(len(line), len(payload)) + line)
+        self._write(payload)
+
+    def receive(self) -> tuple[Any, bytearray]:
+        """The next message and its bytes.
+
+        Raises:
+            EOFError: the other process has ended.
+        """
+        line_bytes, payload_bytes = _SIZES.unpack(self._read(_SIZES.size))
+        return self._decode(self._read(line_bytes)), self._read(payload_bytes)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._outgoing, rest) :]
+
+    def _read(self, num_bytes: int) -> bytearray:
+        data = bytearray(num_bytes)
+        rest = memoryview(data)
+        while rest:
+            if not (count := os.readv(self._incoming, [rest])):
+                raise EOFError
+            rest = rest[count:]
+        return data

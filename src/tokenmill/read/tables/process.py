@@ -1,0 +1,170 @@
+"""The process that parses Parquet and Arrow files for another one: its commands come in on standard
+input, answers go out on standard output.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from tokenmill.errors import TokenmillError, UserError
+from tokenmill.read.tables import files
+from tokenmill.read.tables.messages import (
+    Announced,
+    Bytes,
+    Channel,
+    CheckColumns,
+    Command,
+    End,
+    Enough,
+    Failed,
+    GroupSizes,
+    ReadRows,
+    Refused,
+    Rows,
+    TableFile,
+    TextSize,
+    Value,
+    Wanted,
+)
+
+DAMAGE = (
+    pa.ArrowException,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SystemError,
+    TypeError,
+    ValueError,
+)
+"""What Arrow was seen to raise for damaged files, and what Python may raise for their values."""
+
+
+class Parser:
+    """Carries out commands, one after another."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._incoming: queue.SimpleQueue[tuple[Any, bytearray]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Work until the other process ends, whatever a file has led this one into by then."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        while True:
+            command, _ = self._incoming.get()
+            try:
+                self._carry_out(command)
+            except TokenmillError as error:
+                is_damage = not isinstance(error, UserError)
+                self._fail(is_damage, error.what, error.why, error.hint)
+            except OSError as error:
+                if error.errno is not None:
+                    self._channel.send(Refused(error.errno, error.strerror or str(error)))
+                else:
+                    self._fail(True, "", str(error), "")
+            except DAMAGE as error:
+                is_plain = isinstance(error, pa.ArrowException)
+                why = str(error) if is_plain else f"{type(error).__name__}: {error}"
+                self._fail(True, "", why, "")
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._incoming.put(self._channel.receive())
+            except EOFError:
+                os._exit(0)
+
+    def _fail(self, is_damage: bool, what: str, why: str, hint: str) -> None:
+        self._channel.send(Failed(is_damage=is_damage, what=what, why=why, hint=hint))
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case CheckColumns(file=file, columns=columns):
+                with self._open(file) as raw:
+                    files.check_columns(files.schema_of(raw, file), file, columns)
+                self._channel.send(Value([]))
+            case GroupSizes(file=file):
+                with self._open(file) as raw:
+                    sizes = files.group_sizes(raw, file)
+                self._channel.send(Value(sizes))
+            case TextSize(file=file, column=column):
+                with self._open(file) as raw:
+                    size = files.text_size(raw, file, column)
+                self._channel.send(Value([size]))
+            case ReadRows():
+                self._read(command)
+
+    def _read(self, command: ReadRows) -> None:
+        def announce(columns: list[list[tuple[int, int]]]) -> None:
+            self._channel.send(Announced(columns, command.block_bytes))
+
+        with self._open(command.file) as raw:
+            for first, num_bytes, batch in files.iter_rows(raw, command, announce):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as writer:
+                    writer.write_batch(batch)
+                rows = Rows(first=first, num_bytes=num_bytes, position=raw.tell())
+                self._channel.send(rows, memoryview(sink.getvalue()))
+                if isinstance(self._incoming.get()[0], Enough):
+                    break
+        self._channel.send(End())
+
+    def _open(self, file: TableFile) -> BinaryIO:
+        return open(file.path, "rb") if file.path else _AskedFile(file.num_bytes, self._ask)  # type: ignore[return-value]
+
+    def _ask(self, start: int, num_bytes: int) -> bytearray:
+        self._channel.send(Wanted(start, num_bytes))
+        message, data = self._incoming.get()
+        assert isinstance(message, Bytes)
+        return data
+
+
+class _AskedFile(io.RawIOBase):
+    """A file whose bytes the other process has."""
+
+    def __init__(self, num_bytes: int, ask: Any) -> None:
+        self._num_bytes, self._ask, self._position = num_bytes, ask, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}
+        self._position = max(base[whence] + offset, 0)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start = min(self._position, self._num_bytes)
+        stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
+        self._position = stop
+        return bytes(self._ask(start, stop - start)) if stop > start else b""
+
+
+def main() -> None:
+    """Parse files until standard input ends."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)  # the other process hears them, and ends this one
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and says enough
+    incoming, outgoing = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
+    Parser(Channel(incoming, outgoing, Command)).run()
+
+
+if __name__ == "__main__":
+    main()
