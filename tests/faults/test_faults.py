@@ -98,6 +98,7 @@ def jobs(places: Path, tokenizer_path: Path) -> dict[str, Job]:
             lambda folder: pack(folder, "--overwrite"),
             plan,
             prepare=lambda folder: copy(places / "old", folder / "plan"),
+            keeps=True,
         ),
         Job("export", export, rows, repeats=False),
         Job("download", download, dataset, disturbed="cache"),
@@ -128,11 +129,27 @@ def test_a_call_of_any_kind_may_fail_and_the_next_run_makes_the_same_bytes(
         assert outcome.fired
 
 
+@pytest.mark.parametrize("name", ["build", "pack", "export"])
+def test_a_read_that_fails_is_a_storage_error(
+    name: str, here: Commands, jobs: dict[str, Job], places: Path, tmp_path: Path
+) -> None:
+    arguments = jobs[name].arguments(tmp_path)
+    reads = len(here.run(arguments, places, Fault("read", 0, KILL)).calls)
+    for path in tmp_path.iterdir():
+        shutil.rmtree(path)
+    outcome = here.run(arguments, places, Fault("read", reads // 2, errno.EIO))
+    assert outcome.fired
+    assert outcome.code == 6, outcome.errors
+    assert "a bug" not in outcome.errors
+
+
 def all_faults(num_calls: int) -> Iterator[Fault]:
-    """Each call fails once, ends its process, and is the first that fails on a dead disk."""
-    for code, sticky in ((errno.EIO, False), (KILL, False), (errno.ENOSPC, True)):
+    """Each call fails once, and ends its process; a disk is full from here and there on."""
+    for code in (errno.EIO, KILL):
         for number in range(1, num_calls + 1):
-            yield Fault("any", number, code, sticky=sticky)
+            yield Fault("any", number, code)
+    for number in range(1, num_calls + 1, 5):
+        yield Fault("any", number, errno.ENOSPC, sticky=True)
 
 
 @pytest.mark.soak
@@ -148,4 +165,5 @@ def test_each_call_may_fail_and_the_next_run_makes_the_same_bytes(
         outcome = disturb(here, job, tmp_path / "trial", fault, expected)
         action = f"{errno.errorcode.get(fault.code, 'KILL')}{'+' * fault.sticky}"
         outcomes[f"{action if outcome.fired else 'none'}: exit {outcome.code}"] += 1
+        print(fault, outcome.fired, outcome.code, flush=True)
     print(json.dumps({"job": name, "calls": Counter(calls), "outcomes": outcomes}))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tokenmill.errors import UserError
+from tokenmill.errors import StorageError, UserError
 from tokenmill.read.saved import is_description, is_saved, saved_files
 
 
@@ -72,13 +73,15 @@ def regular_file(path: Path) -> os.stat_result:
 
     Raises:
         UserError: it cannot, or is a device, a pipe or a socket.
+        StorageError: the disk or the network mount fails.
     """
     try:
         status = path.stat()
         with open(path, "rb") if stat.S_ISREG(status.st_mode) else open(os.devnull):
             pass
     except OSError as error:
-        raise UserError("an input cannot be read", where=str(path), why=str(error)) from error
+        kind = StorageError if error.errno in (errno.EIO, errno.ESTALE) else UserError
+        raise kind("an input cannot be read", where=str(path), why=str(error)) from error
     if not stat.S_ISREG(status.st_mode):
         why = "it is a device, a pipe or a socket"
         raise UserError("an input is not a regular file", where=str(path), why=why)

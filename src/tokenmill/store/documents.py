@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +13,17 @@ from tokenmill.records import CharSpans, DocumentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ROWS_PER_GROUP = 1 << 17
 """Fixed, so that the file's bytes do not depend on the sizes of batches."""
+
+
+def abandon(writer: pq.ParquetWriter) -> None:
+    """Close a Parquet file that is not wanted, on a disk that may refuse even that."""
+    with contextlib.suppress(OSError, ValueError):  # the failure has been reported already
+        writer.close()
+    writer.is_open = False  # else the destructor tries again, and prints why it cannot
 
 
 class DocumentsWriter:
@@ -72,6 +81,10 @@ class DocumentsWriter:
         """Write what is left, and the footer."""
         self._write_groups(final=True)
         self._writer.close()
+
+    def discard(self) -> None:
+        """Close the file as it is; it is not wanted any more."""
+        abandon(self._writer)
 
     def _write_groups(self, *, final: bool) -> None:
         import pyarrow as pa
