@@ -33,6 +33,7 @@ class Writer(Protocol):
 
     def discard(self) -> None:
         """Close the files as they are; they are not wanted any more."""
+        return
 
 
 class NpyWriter(Writer):
