@@ -12,6 +12,16 @@ from pathlib import Path
 from tokenmill.errors import StorageError, UserError
 from tokenmill.read.saved import is_description, is_saved, saved_files
 
+MISTAKES = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
+"""What an input cannot be read for through no fault of a disk."""
+
 
 def expand(name: str) -> Iterator[Path]:
     """The files of a file, folder or glob: folders sorted, saved data sets in their own order.
@@ -80,7 +90,7 @@ def regular_file(path: Path) -> os.stat_result:
         with open(path, "rb") if stat.S_ISREG(status.st_mode) else open(os.devnull):
             pass
     except OSError as error:
-        kind = StorageError if error.errno in (errno.EIO, errno.ESTALE) else UserError
+        kind = UserError if error.errno in MISTAKES else StorageError
         raise kind("an input cannot be read", where=str(path), why=str(error)) from error
     if not stat.S_ISREG(status.st_mode):
         why = "it is a device, a pipe or a socket"
