@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
+import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -490,6 +492,22 @@ def test_without_torch_there_are_no_pt_files(
     assert caught.value.what == ".pt files need PyTorch"
     assert caught.value.hint == "pip install 'tokenmill[torch]'"
     assert_nothing_but(tmp_path)
+
+
+def test_a_spool_that_cannot_be_removed_does_not_become_part_of_the_result(
+    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = os.rmdir
+
+    def refuse(path: Any, **options: Any) -> None:
+        if str(path).endswith("spool"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        remove(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    with pytest.raises(StorageError, match="cannot write the rows"):
+        export(dataset, plan, tmp_path / "rows", ExportOptions())
+    assert not (tmp_path / "rows").exists()
 
 
 @pytest.mark.parametrize(

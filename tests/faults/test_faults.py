@@ -98,6 +98,7 @@ def jobs(places: Path, tokenizer_path: Path) -> dict[str, Job]:
             lambda folder: pack(folder, "--overwrite"),
             plan,
             prepare=lambda folder: copy(places / "old", folder / "plan"),
+            keeps=True,
         ),
         Job("export", export, rows, repeats=False),
         Job("download", download, dataset, disturbed="cache"),
@@ -128,24 +129,41 @@ def test_a_call_of_any_kind_may_fail_and_the_next_run_makes_the_same_bytes(
         assert outcome.fired
 
 
-def all_faults(num_calls: int) -> Iterator[Fault]:
-    """Each call fails once, ends its process, and is the first that fails on a dead disk."""
-    for code, sticky in ((errno.EIO, False), (KILL, False), (errno.ENOSPC, True)):
-        for number in range(1, num_calls + 1):
-            yield Fault("any", number, code, sticky=sticky)
+@pytest.mark.parametrize("name", ["build", "pack", "export"])
+def test_a_read_that_fails_is_a_storage_error(
+    name: str, here: Commands, jobs: dict[str, Job], places: Path, tmp_path: Path
+) -> None:
+    arguments = jobs[name].arguments(tmp_path)
+    reads = len(here.run(arguments, places, Fault("read", 0, KILL)).calls)
+    for path in tmp_path.iterdir():
+        shutil.rmtree(path)
+    outcome = here.run(arguments, places, Fault("read", reads // 2, errno.EIO))
+    assert outcome.fired
+    assert outcome.code == 6, outcome.errors
+    assert "a bug" not in outcome.errors
+
+
+def all_faults(action: str, num_calls: int) -> Iterator[Fault]:
+    """Each call fails, or ends its process; or a disk is full from here and there on."""
+    for number in range(1, num_calls + 1, 5 if action == "full disk" else 1):
+        if action == "full disk":
+            yield Fault("any", number, errno.ENOSPC, sticky=True)
+        else:
+            yield Fault("any", number, KILL if action == "kill" else errno.EIO)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("action", ["error", "kill", "full disk"])
 @pytest.mark.parametrize("name", SAMPLED)
 def test_each_call_may_fail_and_the_next_run_makes_the_same_bytes(
-    name: str, here: Commands, jobs: dict[str, Job], tmp_path: Path
+    name: str, action: str, here: Commands, jobs: dict[str, Job], tmp_path: Path
 ) -> None:
     job = jobs[name]
     expected, calls = count_calls(here, job, tmp_path / "counted")
-    outcomes: Counter[str] = Counter()
-    for fault in all_faults(len(calls)):
+    exits: Counter[int] = Counter()
+    for fault in all_faults(action, len(calls)):
         outcome = disturb(here, job, tmp_path / "trial", fault, expected)
-        action = f"{errno.errorcode.get(fault.code, 'KILL')}{'+' * fault.sticky}"
-        outcomes[f"{action if outcome.fired else 'none'}: exit {outcome.code}"] += 1
-    print(json.dumps({"job": name, "calls": Counter(calls), "outcomes": outcomes}))
+        exits[outcome.code] += 1
+        print(fault, outcome.fired, outcome.code, flush=True)
+    print(json.dumps({"job": name, "action": action, "calls": Counter(calls), "exits": exits}))

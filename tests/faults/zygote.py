@@ -6,6 +6,7 @@ standard error. Exit codes go out; they are negative for a process that a signal
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -46,5 +47,6 @@ def warm_up() -> None:
 
 if __name__ == "__main__":
     warm_up()
+    gc.freeze()  # a collection in a child would copy all pages
     for line in sys.stdin:
         print(run(json.loads(line)), flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -111,7 +113,22 @@ def test_an_output_may_be_empty_a_dataset_or_a_build(tmp_path: Path, names: list
     check_output(tmp_path / "out")
 
 
-@pytest.mark.parametrize("names", [["manifest.json"], ["work/lock", "notes.txt"], ["notes.txt"]])
+def test_an_output_may_be_a_build_that_was_killed_before_it_made_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "out" / "work").mkdir(parents=True)
+    check_output(tmp_path / "out")
+
+
+def test_an_output_with_an_empty_work_folder_beside_other_files_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "out", "notes.txt")
+    (tmp_path / "out" / "work").mkdir()
+    with pytest.raises(OutputConflictError):
+        check_output(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["manifest.json"], ["work/lock", "notes.txt"], ["notes.txt"], ["work"], ["work/notes.txt"]],
+)
 def test_an_output_may_not_be_what_only_looks_like_one(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "out").mkdir()
     fill(tmp_path / "out", *names)
@@ -202,6 +219,41 @@ def test_a_lock_in_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: P
     fill(tmp_path, "file")
     with pytest.raises(StorageError), locked(Workspace(tmp_path / "file")):
         pytest.fail("there is no lock")
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_a_storage_error_with_a_hint(
+    code: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match="cannot lock") as caught, locked(workspace):
+        pytest.fail("there is no lock")
+    assert caught.value.why == os.strerror(code)
+    assert "choose a folder on a local file system" in caught.value.hint
+
+
+def test_a_work_folder_that_cannot_be_removed_is_named_and_the_dataset_stays_complete(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    with locked(workspace):
+        fill(workspace.out, "manifest.json", "work/left.json")
+    assert "the dataset is complete, but" in caplog.text
+    assert str(workspace.work) in caplog.text
+
+
+def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    fill(workspace.out, *DATASET)
+    monkeypatch.setattr(os, "rmdir", refuse)
+    with pytest.raises(StorageError, match="cannot remove the old dataset"):
+        workspace.remove_dataset()
 
 
 IDENTITY: dict[str, Any] = {

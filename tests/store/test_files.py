@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tokenmill.errors import StorageError, VerificationError
-from tokenmill.store.files import path_inside, storage_errors, temporary_folder, write_atomically
+from tokenmill.store.files import (
+    exchange,
+    path_inside,
+    storage_errors,
+    temporary_folder,
+    write_atomically,
+)
 
 
 def test_names_below_a_folder_are_its_files(tmp_path: Path) -> None:
@@ -93,6 +101,33 @@ def test_a_temporary_folder_that_was_not_renamed_is_removed(tmp_path: Path) -> N
     with temporary_folder(tmp_path / "plan") as folder:
         (folder / "a").write_text("a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_folder_that_cannot_be_locked_is_refused_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(StorageError) as caught,
+        storage_errors("write the plan", tmp_path / "plan"),
+        temporary_folder(tmp_path / "plan"),
+    ):
+        pytest.fail("there is no lock")
+    assert "choose a folder on a local file system" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_folders_swap_their_names(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    swapped = exchange(tmp_path / "a", tmp_path / "b")
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")}
+    assert found == ({"a/b", "b/a"} if swapped else {"a/a", "b/b"})
+    assert swapped or sys.platform != "linux"
 
 
 def test_folders_that_a_killed_process_left_are_removed_and_living_ones_stay(

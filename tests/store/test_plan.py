@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -20,6 +21,7 @@ from tokenmill.records import Segments, Sequences
 from tokenmill.store import arrays
 from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
 from tokenmill.store.digests import file_digest
+from tokenmill.store.files import exchange
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import ARRAYS, PLAN_NAME, Plan, PlanManifest, PlanWriter, WindowEntry
 
@@ -481,6 +483,40 @@ def test_an_overwrite_that_was_interrupted_can_be_repeated(
             pass
     after = write_plan(tmp_path / "plan", dataset_id="f" * 32, overwrite=True)
     assert after.manifest.dataset_id == "f" * 32
+
+
+@pytest.mark.parametrize("call", range(8))
+def test_an_overwrite_that_was_interrupted_shows_the_old_plan_or_the_new_one(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = DATASET, "e" * 32
+    write_plan(tmp_path / "plan")
+    if not exchange(*(make_folder(tmp_path / name) for name in "ab")):
+        pytest.skip("this system cannot swap two names in one step")
+    changes = iter(range(1000))
+    shown = []
+
+    def watched(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            result = change(*arguments, **options)
+            shown.append(Plan(tmp_path / "plan").manifest.dataset_id)
+            if next(changes) == call:
+                raise Crash
+            return result
+
+        return changed
+
+    for place, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "rmdir")):
+        monkeypatch.setattr(place, name, watched(getattr(place, name)))
+    with contextlib.suppress(Crash):
+        write_plan(tmp_path / "plan", dataset_id=new, overwrite=True)
+    assert set(shown) <= {old, new}
+    assert Plan(tmp_path / "plan").manifest.dataset_id in (old, new)
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:

@@ -214,9 +214,13 @@ def _write(
         number = first // series.rows_per_file
         num_rows = min(series.rows_per_file, len(series.order) - first)
         writer = WRITERS[options.format](out / f"rows-{series.row_length}-{number:05d}", num_rows)
-        for rows in spool.take(number, series.rows_at_once):
-            writer.append(columns_of(rows, options.dtypes))
-        return [_flushed(path) for path in writer.finish()]
+        try:
+            for rows in spool.take(number, series.rows_at_once):
+                writer.append(columns_of(rows, options.dtypes))
+            return [_flushed(path) for path in writer.finish()]
+        except BaseException:
+            writer.discard()
+            raise
 
     files: list[FileEntry] = []
     firsts = range(0, len(series.order), series.rows_per_file)

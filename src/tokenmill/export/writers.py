@@ -12,6 +12,7 @@ import numpy as np
 
 from tokenmill.errors import StorageError, UserError
 from tokenmill.export.columns import Columns
+from tokenmill.store.documents import abandon
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,10 @@ class Writer(Protocol):
     @abstractmethod
     def finish(self) -> list[Path]:
         """Complete the files and return them."""
+
+    def discard(self) -> None:
+        """Close the files as they are; they are not wanted any more."""
+        return
 
 
 class NpyWriter(Writer):
@@ -112,6 +117,11 @@ class ParquetWriter(Writer):
         """Write the footer."""
         self._writer.close()
         return [self._path]
+
+    def discard(self) -> None:
+        """Close the file, if it was opened."""
+        if self._writer is not None:
+            abandon(self._writer)
 
 
 class ArrowWriter(Writer):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, refuse_unspeakable
+from tokenmill.errors import StorageError, UserError
+from tokenmill.paths import MISTAKES, local_path, refuse_unspeakable
 from tokenmill.read.saved import is_description, is_saved, saved_files
 
 
@@ -102,6 +102,7 @@ def regular_file(path: Path) -> os.stat_result:
     Raises:
         UserError: it cannot, or its bytes are not kept on a disk: a device, a pipe, a socket, or
             a file of /proc.
+        StorageError: the disk or the network mount fails.
     """
     try:
         status = path.stat()
@@ -111,7 +112,8 @@ def regular_file(path: Path) -> os.stat_result:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
             endless = status.st_size == 0 and file.read(1)
     except OSError as error:
-        raise UserError("an input cannot be read", where=str(path), why=str(error)) from error
+        kind = UserError if error.errno in MISTAKES else StorageError
+        raise kind("an input cannot be read", where=str(path), why=str(error)) from error
     if endless:
         why = "it has a size of 0 and yet holds something, as files below /proc do"
         hint = "copy it to a disk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 REQUIRED = ("source", "position", "subset")
 """Columns that every table has, and that are never null."""
@@ -59,6 +61,13 @@ class DocumentRows:
             },
             no_loss=no_loss,
         )
+
+
+def abandon(writer: pq.ParquetWriter) -> None:
+    """Close a Parquet file that is not wanted, on a disk that may refuse even that."""
+    with contextlib.suppress(OSError, ValueError):  # the failure has been reported already
+        writer.close()
+    writer.is_open = False  # else the destructor tries again, and prints why it cannot
 
 
 class DocumentsWriter:
@@ -114,6 +123,10 @@ class DocumentsWriter:
         """Write what is left, and the footer."""
         self._write_groups(final=True)
         self._writer.close()
+
+    def discard(self) -> None:
+        """Close the file as it is; it is not wanted any more."""
+        abandon(self._writer)
 
     def _write_groups(self, *, final: bool) -> None:
         import pyarrow as pa

@@ -132,11 +132,13 @@ class ShardWriter:
 
     def discard(self) -> None:
         """Remove what was written."""
-        for writer in (self._tokens, self._rejected, self._documents):
+        self._documents.discard()
+        for writer in (self._tokens, self._rejected):
             with contextlib.suppress(OSError):
                 writer.close()
         for path in self._paths.values():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next attempt clears its folder
+                path.unlink(missing_ok=True)
 
 
 def _readable(record: bytes) -> dict[str, str]:
