@@ -5,8 +5,8 @@
 
 Three things are to be known:
 
-- Documents in a row are kept apart by `position_ids`, and only if there is no `attention_mask` and
-  no cache: with either, the model sees one long text.
+- The default columns of the loader keep documents in a row apart. With an `attention_mask`, or with
+  a cache, the model would see one long text.
 - Trainer takes `gradient_accumulation_steps` batches for one step. It divides the sum of their
   losses by the number of their labels, as train.py does.
 - Batches may be asked for before they are trained on, by workers of a DataLoader for one, so the
@@ -97,7 +97,6 @@ def main() -> None:
         batch_size=options.batch_size // options.micro_batches,
         epochs=None,
         labels="aligned",  # the model shifts
-        columns=("input_ids", "labels", "position_ids"),
     )
     folder = options.out / "trainer"
     checkpoint = get_last_checkpoint(str(folder)) if folder.exists() else None
@@ -125,7 +124,6 @@ def small_llama(dataset: tokenmill.Dataset) -> LlamaForCausalLM:
         num_hidden_layers=4,
         num_attention_heads=4,
         tie_word_embeddings=True,
-        use_cache=False,  # with a cache, position_ids would not keep documents apart
     )
     return LlamaForCausalLM(config)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +51,7 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     size = sum(path.stat().st_size for path in out.glob("*.parquet"))
     assert printed.out == (
         f"10 rows in 1 files, {size:,} bytes\n"
-        "columns: input_ids int32, labels int32, position_ids int32, attention_mask int8; "
+        "columns: input_ids int32, labels int32, position_ids int32; "
         "labels aligned; padding is id 0\n"
     )
     assert printed.err == ""
@@ -59,12 +61,13 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
 def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> None:
     out = tmp_path / "rows"
     given = "--format npy --labels next --sequences-per-file 3 --max-sequences 7 --seed 9"
-    given += " --order-by score --bands 10 --json"
+    given += " --order-by score --bands 10 --columns input_ids,labels --json"
     command = ["export", str(built), "--plan", "best-fit-4", "--out", str(out), *given.split()]
     assert main(command) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["options"] == {
         "format": "npy",
+        "columns": ["input_ids", "labels"],
         "labels": "next",
         "sequences_per_file": 3,
         "max_sequences": 7,
@@ -74,9 +77,20 @@ def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> N
     }
     assert printed["num_sequences"] == 7
     names = [f"rows-4-{number:05d}.input_ids.npy" for number in range(3)]
-    assert [file["name"] for file in printed["files"]][::4] == names
+    assert [file["name"] for file in printed["files"]][::2] == names
     rows = np.concatenate([np.load(out / name) for name in names])
     assert rows.tolist() == [[16 + number] * 3 + [0] for number in range(7)]
+
+
+def test_an_attention_mask_beside_several_documents_is_warned_of(
+    built: Path, tmp_path: Path
+) -> None:
+    columns = "input_ids,labels,position_ids,attention_mask"
+    for plan, is_warned in (("best-fit-4", False), ("best-fit-8", True)):
+        command = [sys.executable, "-m", "tokenmill", "export", str(built), "--plan", plan]
+        command += ["--out", str(tmp_path / plan), "--columns", columns]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ("documents attend to each other" in ended.stderr) == is_warned
 
 
 def test_json_is_what_the_folder_holds(built: Path, tmp_path: Path, capsys: Printed) -> None:
@@ -104,6 +118,7 @@ def test_the_help_has_examples_and_every_option(capsys: Printed) -> None:
     for part in (
         "  tokenmill export corpus/ --plan best-fit-4096 --out rows/\n",
         "--format {npy,pt,parquet,datasets}",
+        "--columns NAME,NAME",
         "--labels {aligned,next}",
         "--sequences-per-file N",
         "--max-sequences N",
@@ -122,6 +137,8 @@ def test_the_help_has_examples_and_every_option(capsys: Printed) -> None:
     [
         ("--sequences-per-file 0", ["an option is wrong", "sequences_per_file", ">= 1"]),
         ("--max-sequences 0", ["an option is wrong", "max_sequences", ">= 1"]),
+        ("--columns input_ids,loss", ["an option is wrong", "'loss'", "columns"]),
+        ("--columns ,", ["an option is wrong", "''", "columns"]),
         ("--seed -1", ["an option is wrong", "seed", ">= 0"]),
         ("--bands 0", ["an option is wrong", "bands", ">= 1"]),
         ("--order-by quality", ["no column 'quality'", "score", "--keep"]),

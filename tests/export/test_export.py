@@ -42,7 +42,8 @@ from tokenmill.store.digests import file_digest
 from tokenmill.store.plan import Plan
 
 LENGTH = 32
-COLUMNS = ["input_ids", "labels", "position_ids", "attention_mask"]
+COLUMNS = ["input_ids", "labels", "position_ids"]
+ALL_COLUMNS = [*COLUMNS, "attention_mask"]
 Columns = dict[str, np.ndarray]
 
 
@@ -104,8 +105,8 @@ def columns_of(rows: Any) -> Columns:
 
 
 def assert_equal(found: Columns, expected: Columns) -> None:
-    assert list(found) == COLUMNS
-    for name in COLUMNS:
+    assert list(found) in (COLUMNS, ALL_COLUMNS)
+    for name in found:
         assert found[name].tolist() == expected[name].tolist(), name
 
 
@@ -185,8 +186,42 @@ def test_the_official_reader_of_each_format_gives_the_rows_in_training_order(
         "input_ids": "int32",
         "labels": "int64" if format_name == "pt" else "int32",
         "position_ids": "int32",
-        "attention_mask": "int8",
     }
+
+
+def test_an_attention_mask_is_exported_if_it_is_asked_for_with_a_warning(
+    format_name: Any,
+    tmp_path: Path,
+    dataset: Dataset,
+    plan: Plan,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = ExportOptions(format=format_name, columns=tuple(ALL_COLUMNS))
+    manifest = export(dataset, plan, tmp_path / "rows", options)
+    (warning,) = caplog.messages
+    assert "ignores position_ids, and documents attend to each other" in warning
+    assert manifest.dtypes["attention_mask"] == "int8"
+    found = read(tmp_path / "rows", format_name)
+    assert list(found) == ALL_COLUMNS
+    assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
+
+
+def test_rows_of_one_document_may_have_a_mask(
+    tmp_path: Path, dataset: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    made_of = {"sequence_length": LENGTH, "packing": "next-fit", "max_segments": 1}
+    plan = pack(dataset, PackOptions(**made_of), tmp_path / "plan").plan
+    export(dataset, plan, tmp_path / "rows", ExportOptions(columns=tuple(ALL_COLUMNS)))
+    assert caplog.messages == []
+
+
+def test_columns_are_written_in_the_order_they_are_named(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(columns=("position_ids", "input_ids"))
+    manifest = export(dataset, plan, tmp_path / "rows", options)
+    assert list(read(tmp_path / "rows", "parquet")) == ["position_ids", "input_ids"]
+    assert manifest.dtypes == {"position_ids": "int32", "input_ids": "int32"}
 
 
 def test_datasets_loads_the_parquet_files_too(
@@ -267,7 +302,7 @@ def test_every_file_of_a_format_is_named_in_the_manifest(
     manifest = export(dataset, plan, out, options)
     named = [file.name for file in manifest.files]
     assert {path.name for path in out.iterdir()} == {"export.json", *named}
-    assert len(named) == {"npy": 8, "pt": 2, "parquet": 2, "datasets": 4}[format_name]
+    assert len(named) == {"npy": 6, "pt": 2, "parquet": 2, "datasets": 4}[format_name]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +345,7 @@ def test_a_file_takes_no_more_memory_than_it_may(
     export(dataset, plan, tmp_path / "rows", options)
     found = read(tmp_path / "rows", format_name)
     assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
-    row_bytes = (17 if format_name == "pt" else 13) * LENGTH
+    row_bytes = (16 if format_name == "pt" else 12) * LENGTH
     per_file = limit // row_bytes
     number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
     assert number == -(-len(plan) // per_file) > 5

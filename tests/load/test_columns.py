@@ -128,6 +128,7 @@ def test_arrays_have_the_types_that_models_ask_for(dataset: Dataset, folders) ->
         **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k", "num_targets"], int),
         "segment_ids": np.dtype("int32"),
         "loss_weights": np.dtype("float32"),
+        "use_cache": bool,
     }
 
 
@@ -449,6 +450,7 @@ def test_rows_that_a_curriculum_cuts_have_their_own_boundaries(
         "num_targets": 6,
         **dict.fromkeys(["cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"], edges),
         **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k"], 4),
+        "use_cache": False,
     }
 
 
@@ -607,6 +609,7 @@ def model(case: Case) -> dict[str, Any]:
         "num_targets": sum(label != NO for piece in pieces for label in piece.labels),
         **dict.fromkeys(["cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"], padded),
         **dict.fromkeys(["max_seqlen", "max_length_q", "max_length_k"], longest),
+        "use_cache": False,
     }
 
 

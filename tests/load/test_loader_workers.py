@@ -206,6 +206,7 @@ def test_tensors_hold_what_arrays_do(anew: Open) -> None:
         "cu_seq_lens_k": torch.int32,
     }
     rest = {"max_seqlen", "num_targets", "segmentation", "max_length_q", "max_length_k"}
+    rest |= {"use_cache"}
     assert set(batch) - set(kinds) == rest
     tensors["input_ids"][0, 0] = 9
     assert batch["input_ids"][0, 0] == 9  # no copy
