@@ -12,6 +12,7 @@ from tokenizer_kit import (
     BYTE_LEVEL,
     BYTES_ONLY,
     Json,
+    added_token,
     as_file,
     byte_level_json,
     replace,
@@ -70,6 +71,12 @@ def word_piece(max_characters: int) -> Json:
         (byte_level_json(pre_tokenizer=sequence(*[BYTE_LEVEL] * 4)), LONGER),
         (byte_level_json(normalizer={"type": "Prepend", "prepend": "x" * 65}), LONGER),
         (byte_level_json(normalizer=precompiled(b"x" * 300)), LONGER),
+        (
+            byte_level_json(
+                normalizer=replace("x", ""), added_tokens=[added_token("x", 259, normalized=True)]
+            ),
+            "an added token that its normalizer removes",
+        ),
         (byte_level_json(normalizer={"type": "Sequence"}), "a step that cannot be read"),
         (word_piece(1 << 30), "words of any length for WordPiece"),
     ],
@@ -107,9 +114,19 @@ def test_a_trial_that_hangs_is_ended_and_shows_the_text(monkeypatch: pytest.Monk
     assert caught.value.why.startswith(f"it has {OWN}Split, and a trial did not end within 2 s: ")
 
 
+def test_an_added_token_that_is_normalized_to_nothing_hangs_in_its_trial_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 2.0)
+    monkeypatch.setattr(probe, "PROBE_BYTES", 500_000_000)
+    added = [added_token("x", 259, normalized=True)]
+    file = as_file(byte_level_json(normalizer=replace("x", ""), added_tokens=added))
+    assert probe.probe(file).startswith("it has an added token that its normalizer removes, and a ")
+
+
 def test_a_trial_that_takes_too_much_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PROBE_BYTES", 500_000_000)
-    steps = normalizers(*[replace("S", "S" * 100)] * 5)
+    steps = normalizers(*[replace("S", "S" * 1_000)] * 3)
     why = probe.probe(as_file(byte_level_json(normalizer=steps)))
     assert why.startswith(f"it has {LONGER}, and a trial took more than 500,")
     assert "normalizer on " in why
@@ -117,7 +134,7 @@ def test_a_trial_that_takes_too_much_memory_is_ended(monkeypatch: pytest.MonkeyP
 
 def test_a_trial_is_of_documents_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PROBE_BYTES", 500_000_000)
-    steps = normalizers(*[replace("QZ", "QZ" * 100)] * 5)
+    steps = normalizers(*[replace("QZ", "QZ" * 1_000)] * 3)
     file = as_file(byte_level_json(normalizer=steps))
     assert probe.probe(file) == ""
     assert probe.probe(file, ["a", "so: QZ"]).endswith("normalizer on 'so: QZ'")
