@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -127,3 +128,30 @@ def make_bytes() -> ByteTokenizer:
 
 
 BYTES = ByteTokenizer()
+
+
+class SleepingBytes(ByteTokenizer):
+    """Never returns from one word; a file in the folder `asleep` is named after its process."""
+
+    def __init__(self, asleep: Path) -> None:
+        self.asleep = asleep
+
+    def encode(self, text: str) -> list[int]:
+        if "slumber" in text:
+            (self.asleep / str(os.getpid())).touch()
+            time.sleep(600)
+        return super().encode(text)
+
+
+class DyingBytes(ByteTokenizer):
+    """Ends its process at one word; where a path is given, only the first time."""
+
+    def __init__(self, once: Path | None = None) -> None:
+        self.once = once
+
+    def encode(self, text: str) -> list[int]:
+        if "perish" in text and not (self.once and self.once.exists()):
+            if self.once:
+                self.once.touch()
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().encode(text)

@@ -41,13 +41,14 @@ class _Steps(msgspec.Struct):
     model: _Model
     normalizer: Json | None = None
     pre_tokenizer: Json | None = None
+    added_tokens: list[Json] | None = None
 
 
 def steps_before_model(file: TokenizerFile) -> list[Step]:
     """Normalizer and pre-tokenizer of a tokenizer.json, as far as it has them."""
     if file.kind != "huggingface":
         return []
-    tokenizer = msgspec.to_builtins(msgspec.json.decode(file.data, type=_Steps))
+    tokenizer = _read(file)
     library = with_library(tokenizer, pre_tokenizers(tokenizer))
     found: list[Step] = []
     if library.normalizer is not None:
@@ -65,21 +66,44 @@ def unknown_step(file: TokenizerFile) -> str:
     if file.kind != "huggingface":
         return ""
     try:
-        found = msgspec.json.decode(file.data, type=_Steps)
-        tokenizer = msgspec.to_builtins(found)
-        steps = normalizers(tokenizer) + pre_tokenizers(tokenizer)
+        tokenizer = _read(file)
         growth = 1.0
-        for step in steps:
+        for step in normalizers(tokenizer) + pre_tokenizers(tokenizer):
             pattern = step.get("pattern") or {}
             if pattern.get("Regex", "") not in KNOWN_PATTERNS | {""}:
                 return f"a regular expression of its own in {step['type']}"
             growth *= max(_growth(step), 1.0)
-    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError):
+        problems = {
+            "steps that make texts longer": growth > MAX_GROWTH,
+            "words of any length for WordPiece": _word_characters(tokenizer) > MAX_WORD_CHARACTERS,
+        }
+        for problem in (name for name, found in problems.items() if found):
+            return problem
+        removed = _removes_added_token(tokenizer)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # a Rust panic is not an Exception
         return "a step that cannot be read"
-    if growth > MAX_GROWTH:
-        return "steps that make texts longer"
-    long_words = found.model.max_input_chars_per_word > MAX_WORD_CHARACTERS
-    return "words of any length for WordPiece" if long_words else ""
+    return "an added token that its normalizer removes" if removed else ""
+
+
+def _read(file: TokenizerFile) -> Json:
+    tokenizer: Json = msgspec.to_builtins(msgspec.json.decode(file.data, type=_Steps))
+    return tokenizer
+
+
+def _word_characters(tokenizer: Json) -> int:
+    return int(tokenizer["model"]["max_input_chars_per_word"])
+
+
+def _removes_added_token(tokenizer: Json) -> bool:
+    """Whether an added token is normalized to nothing, which `tokenizers` finds without end."""
+    added = tokenizer["added_tokens"] or []
+    contents = [token["content"] for token in added if token.get("normalized")]
+    if not contents or tokenizer["normalizer"] is None:
+        return "" in contents
+    normalizer = with_library(tokenizer, []).normalizer
+    return any(not normalizer.normalize_str(content) for content in contents)
 
 
 def _growth(step: Json) -> float:
