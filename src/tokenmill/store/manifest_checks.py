@@ -89,7 +89,8 @@ def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
     stem = names[0].removesuffix(".bin") if names else ""
     pair = [f"{stem}.bin", f"{stem}.idx", f"{stem}.xxh3"]
     if names[:3] != pair or len(names) != 4 or not names[3].endswith(".parquet"):
-        return f"its files are {', '.join(names) or 'none'}; there must be one .bin, .idx, .xxh3 and .parquet"
+        found = ", ".join(names) or "none"
+        return f"its files are {found}; there must be one .bin, .idx, .xxh3 and .parquet"
     if not 1 <= shard.documents <= shard.tokens:
         return f"it cannot have {shard.documents} documents and {shard.tokens} tokens"
     ids, index, digests, _ = shard.files
