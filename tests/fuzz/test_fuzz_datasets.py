@@ -50,7 +50,7 @@ def run_trials(whole: Path, work: Path, first: int, count: int, seconds: int = 1
 
 
 def test_a_few_hostile_datasets(whole: Path, tmp_path: Path) -> None:
-    run_trials(whole, tmp_path, 0, 25)
+    run_trials(whole, tmp_path, 0, 15)
 
 
 @pytest.mark.soak
