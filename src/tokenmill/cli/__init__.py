@@ -65,7 +65,7 @@ class _Version(str):
 
 def _run(options: argparse.Namespace) -> int:
     from tokenmill.cli.signals import signals_as_errors
-    from tokenmill.errors import Interrupted, TokenmillError
+    from tokenmill.errors import EngineError, Interrupted, TokenmillError
 
     try:
         with signals_as_errors():
@@ -83,6 +83,12 @@ def _run(options: argparse.Namespace) -> int:
             raise
         _report(f"tokenmill: {error}")
         return error.exit_code
+    except MemoryError:
+        if options.debug:
+            raise
+        hint = "give the process more memory, or see what --debug says of the place"
+        _report(f"tokenmill: there is not enough memory\n  next: {hint}")
+        return EngineError.exit_code  # as for a worker
     except Exception as error:
         if options.debug:
             raise
