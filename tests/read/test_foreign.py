@@ -161,6 +161,7 @@ READ = {
     "list.py": (b'["a", "b"]\n', "text"),
     "page.php": (b"<html>\n<?php echo 1 ?>\n", "text"),
     "orc": (b"ORC and elf went to the inn.\n", "text"),
+    "pk": (b"PK is short for Philip Katz; see [Content_Types].xml\n", "text"),
     "riff": (b"RIFF, a story: WAVE on wave\n", "text"),
     "empty.csv": (b"", "text"),
 }

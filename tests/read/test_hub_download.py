@@ -28,6 +28,7 @@ from tokenmill.read.hub import cache, client, download, patience
 from tokenmill.read.hub.access import DownloadProgress, HubAccess
 from tokenmill.read.hub.file import HubFile
 from tokenmill.read.hub.inputs import find_files, locate
+from tokenmill.read.sources import find_sources
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])
 FILES = {"data/a.parquet": LARGE, "data/b.parquet": parquet(["b"])}
@@ -64,6 +65,17 @@ def test_a_second_download_asks_for_the_commit_only(hub: FakeHub, tmp_path: Path
     hub.requests.clear()
     assert fetch(tmp_path) == FILES
     assert hub.requests == ["/api/datasets/o/n/revision/main"]
+
+
+def test_files_of_other_formats_are_refused_by_their_names_on_the_hub(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    commit = hub.commit("o/n", {"data/a.csv": b"id,text\n", "data/b.html.gz": b"<p>"})
+    with pytest.raises(UserError, match="2 inputs have formats") as caught:
+        find_sources(["hf://datasets/o/n/data/*"], hub=HubAccess("download", str(tmp_path)))
+    at = f"hf://datasets/o/n@{commit}/data"
+    assert f"CSV or TSV (1): {at}/a.csv\n" in caught.value.why
+    assert f"HTML (1): {at}/b.html.gz\n" in caught.value.why
 
 
 def test_a_commit_in_the_cache_needs_no_server(

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from corpora import tokenmill, write_corpus
 
 import tokenmill as library
+from conftest import write_jsonl
 from tokenmill.report.contents import stored_run
+
+HUNGRY = """
+class Hungry:
+    vocab_size = 300
+
+    def encode(self, text):
+        if len(text) > 400_000:  # more than what is sampled
+            raise MemoryError
+        return [byte + 1 for byte in text.encode()]
+
+def make():
+    return Hungry()
+"""
 
 
 def peak_bytes(data: Path, tokenizer: Path, out: Path, *options: str) -> int:
@@ -22,6 +37,21 @@ def test_a_budget_of_512_megabytes_is_kept(tmp_path: Path, tokenizer_path: Path)
     budget = ["--memory", "512MiB", "--workers", "2"]
     peak = peak_bytes(tmp_path / "data", tokenizer_path, tmp_path / "out", *budget)
     assert 0 < peak < 512 << 20
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_that_runs_out_while_encoding_names_file_and_place(
+    workers: int, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["short", "a" * 500_000])
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        options = ["--tokenizer", "python:hungry:make", "--out", tmp_path / "out", "--eos", "0"]
+        result = tokenmill("build", path, *options, "--workers", workers, small=False)
+    assert result.returncode == 7, result.stderr
+    assert "there is not enough memory to encode a document" in result.stderr
+    assert f"where: {path}, from position 18 on" in result.stderr
 
 
 @pytest.mark.soak

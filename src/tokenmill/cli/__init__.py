@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenmill.cli.signals import signals_as_errors
-from tokenmill.errors import Interrupted, StorageError, TokenmillError
+from tokenmill.errors import EngineError, Interrupted, StorageError, TokenmillError
 from tokenmill.streams import lasting_streams
 
 COMMANDS = {
@@ -95,6 +95,12 @@ def _run(arguments: Sequence[str]) -> int:
 
         _report(f"tokenmill: {storage_error(error, 'read or write a file')}")
         return StorageError.exit_code
+    except MemoryError:
+        if debug:
+            raise
+        hint = "give the process more memory, or see what --debug says of the place"
+        _report(f"tokenmill: there is not enough memory\n  next: {hint}")
+        return EngineError.exit_code  # as for a worker
     except Exception as error:
         if debug:
             raise

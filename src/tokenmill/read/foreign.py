@@ -159,7 +159,7 @@ def foreign_kind(head: bytes, name: Path) -> str:
 
 def _kind_by_magic(head: bytes) -> str:
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-    if head.startswith(b"PK"):
+    if head.startswith(b"PK\x03\x04"):
         return next((kind for mark, kind in _ZIP_MARKS.items() if mark in head), kind)
     if not kind and b"\x00" in head:
         found = (kind for at, magic, kind in _MAGIC_INSIDE if head.startswith(magic, at))
@@ -214,6 +214,7 @@ def _shown(paths: list[str]) -> str:
 def _advice(kind: str, path: str) -> str:
     plain = plain_name(path)
     advice = ADVICE[kind].format(name=shlex.quote(plain.name), stem=shlex.quote(plain.stem))
+    advice = one_line(advice)
     return advice if plain.name == Path(path).name else f"decompress; then {advice}"
 
 

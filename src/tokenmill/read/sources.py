@@ -250,7 +250,7 @@ def _refuse_repeated(sources: Sequence[Source]) -> None:
 
 def _refuse_formats(sources: Sequence[Source]) -> None:
     """Raise a UserError for all files that cannot be read, or for text among records."""
-    refuse_foreign((source.where, source.format) for source in sources)
+    refuse_foreign((source.origin or source.where, source.format) for source in sources)
     families: dict[str, str] = {}
     for source in sources:
         if source.num_bytes:
