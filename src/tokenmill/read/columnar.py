@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, char_spans, column_value
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
@@ -32,7 +33,10 @@ def parse_record_batch(
 ) -> DocumentBatch:
     """The documents of a record batch; null, undecodable and mistyped rows are set aside."""
     texts, reasons = _texts(batch.column(fields.text))
-    extra = {name: _values(name, batch.column(name), reasons) for name in fields.extra}
+    try:
+        extra = {name: _values(name, batch.column(name), reasons) for name in fields.extra}
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise damaged(source.where, f"Python has no such value: {error}") from error
     spans = None
     if fields.no_loss:
         spans = []

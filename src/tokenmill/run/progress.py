@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from tokenmill.read.tables.isolated import parser_pids
+from tokenmill.read.tables.pool import parser_pids
 from tokenmill.read.units import Unit
 from tokenmill.run.receipts import Receipt
 from tokenmill.run.unit import Tally

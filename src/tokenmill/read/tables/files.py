@@ -17,10 +17,8 @@ import pyarrow.parquet as pq
 from tokenmill.errors import UserError
 from tokenmill.read.columnar import sliced
 from tokenmill.read.compression import damaged
-from tokenmill.read.tables.messages import ReadRows, TableFile
+from tokenmill.read.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
 
-BATCHES_PER_DECODE = 8
-"""Parquet has a price for every call, so several batches are decoded at once and then sliced."""
 MAX_SAMPLED_BATCHES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import struct
+from io import FileIO
 from typing import Any
 
 import msgspec
 
+BATCHES_PER_DECODE = 8
+"""Parquet has a price for every call, so several batches are decoded at once and then sliced."""
 _SIZES = struct.Struct("<QQ")
 
 
@@ -122,9 +124,9 @@ Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
 
 
 class Channel:
-    """Sends and receives messages, each as a line of JSON with bytes after it."""
+    """Sends and receives messages: sizes, a message as JSON, bytes that belong to it."""
 
-    def __init__(self, incoming: int, outgoing: int, kind: Any) -> None:
+    def __init__(self, incoming: FileIO, outgoing: FileIO, kind: Any) -> None:
         self._incoming, self._outgoing = incoming, outgoing
         self._decode = msgspec.json.Decoder(kind).decode
 
@@ -132,7 +134,7 @@ class Channel:
         """Send a message and bytes.
 
         Raises:
-            BrokenPipeError: the other process has ended.
+            BrokenPipeError: the other process has ended, or the channel was closed.
         """
         line = msgspec.json.encode(message)
         self._write(_SIZES.pack(len(line), len(payload)) + line)
@@ -142,21 +144,23 @@ class Channel:
         """The next message and its bytes.
 
         Raises:
-            EOFError: the other process has ended.
+            EOFError: the other process has ended, or the channel was closed.
         """
         line_bytes, payload_bytes = _SIZES.unpack(self._read(_SIZES.size))
         return self._decode(self._read(line_bytes)), self._read(payload_bytes)
 
     def _write(self, data: bytes | memoryview) -> None:
         rest = memoryview(data)
+        if self._outgoing.closed:
+            raise BrokenPipeError
         while rest:
-            rest = rest[os.write(self._outgoing, rest) :]
+            rest = rest[self._outgoing.write(rest) :]
 
     def _read(self, num_bytes: int) -> bytearray:
         data = bytearray(num_bytes)
         rest = memoryview(data)
         while rest:
-            if not (count := os.readv(self._incoming, [rest])):
+            if self._incoming.closed or not (count := self._incoming.readinto(rest)):
                 raise EOFError
             rest = rest[count:]
         return data

@@ -161,7 +161,8 @@ def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)  # the other process hears them, and ends this one
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and says enough
-    incoming, outgoing = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    incoming = io.FileIO(os.dup(sys.stdin.fileno()), "rb")
+    outgoing = io.FileIO(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
     Parser(Channel(incoming, outgoing, Command)).run()
 
