@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenmill.cli.signals import signals_as_errors
-from tokenmill.errors import EngineError, Interrupted, StorageError, TokenmillError
+from tokenmill.errors import EngineError, Interrupted, TokenmillError
 from tokenmill.streams import lasting_streams
 
 COMMANDS = {
@@ -65,50 +65,47 @@ class _Version(str):
 
 def _run(arguments: Sequence[str]) -> int:
     command = arguments[0] if arguments else ""
-    debug = False
     try:
         with signals_as_errors():
-            parser = _parser(command)
-            options = parser.parse_args(arguments)
-            if not options.command:
-                parser.print_help()
-                return 2
-            debug = options.debug
-            code = int(options.run(options))
-            sys.stdout.flush()
-            return code
+            return _carry_out(command, arguments)
     except Interrupted as error:
         kept = "finished units are kept" if command == "build" else "nothing was changed"
         _report(f"tokenmill: {error}; {kept}")
         if command == "build":
             _report("resume with the same command:\n  " + _command_line())
         return error.exit_code
-    except TokenmillError as error:
-        if debug:
+    except Exception as error:
+        if "--debug" in arguments:
             raise
-        _report(f"tokenmill: {error}")
-        return error.exit_code
-    except OSError as error:
-        if debug:
-            raise
+        text, code = _explained(error)
+        _report(f"tokenmill: {text}")
+        return code
+
+
+def _carry_out(command: str, arguments: Sequence[str]) -> int:
+    parser = _parser(command)
+    options = parser.parse_args(arguments)
+    if not options.command:
+        parser.print_help()
+        return 2
+    code = int(options.run(options))
+    sys.stdout.flush()
+    return code
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """What to say about an error, and the exit code."""
+    if isinstance(error, MemoryError):
+        hint = "give the process more memory, or see what --debug says of the place"
+        error = EngineError("there is not enough memory", hint=hint)  # as for a worker
+    elif isinstance(error, OSError) and not isinstance(error, TokenmillError):
         from tokenmill.store.files import storage_error
 
-        _report(f"tokenmill: {storage_error(error, 'read or write a file')}")
-        return StorageError.exit_code
-    except MemoryError:
-        if debug:
-            raise
-        hint = "give the process more memory, or see what --debug says of the place"
-        _report(f"tokenmill: there is not enough memory\n  next: {hint}")
-        return EngineError.exit_code  # as for a worker
-    except Exception as error:
-        if debug:
-            raise
-        _report(
-            f"tokenmill: a bug: {type(error).__name__}: {error}\n"
-            "  next: run again with --debug, and report what it prints"
-        )
-        return 1
+        error = storage_error(error, "read or write a file")
+    if isinstance(error, TokenmillError):
+        return str(error), error.exit_code
+    report = "run again with --debug, and report what it prints"
+    return f"a bug: {type(error).__name__}: {error}\n  next: {report}", 1
 
 
 def _command_line() -> str:
