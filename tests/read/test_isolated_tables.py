@@ -146,12 +146,12 @@ def test_row_counts_that_contradict_each_other_are_damage(tmp_path: Path) -> Non
             continue
 
 
-# Two rows. One flipped bit in the footer gives a list of five numbers in place of three, and
-# Arrow 26 calls std::terminate when a column's description is looked at.
+# Two rows and one flipped bit in the footer, found by fuzzing. Arrow 26 calls std::terminate when it
+# is asked for the sizes of the column.
 CRASHES_ARROW = base64.b85decode(
-    "P(e~L6#x|=6(B4X1Qh@k1{DSzHUKCAVi*Bo5fK0Y00IC200aR60001C0RR91Vig1#EHwZa26JO*Wo=;<0ss{VB?1@("
-    "bY*ySB>+qu0000M1Q{F|93}u96$}|A1^^it1axJ1bQJ&=1QuErS|$iQHUKCAVi*Bo5fK0x92Ec+02KlNJQf5Q1{o#*"
-    "1ONa47FrerCI}W<04N}EVRCVGWppiLaBwYQa&m8XAa-SPb7^mGATl;CFfK6}92@`u0F(d#08l|vF#"
+    "P(e~L6#x|=6(B4X1Qh@k1{DSzHUKCAVi*Bo5fK0Y00IC200aR60001C0RR91Vig1#EHwZa26JO*Wo=;<0ss{ZB?A})bY*y"
+    "SB>+qu0000M1Q{F|93}u96$}|A1^^it1axJ1bQJ&=1QuErS|$iQHUKCAVi*Bo5fK0x92Ec+02KlNJQf5Q1{o#*1ONa47Fr"
+    "erCI}W<04N}EVRCVGWppiLaBwYQa&m8XAa-SPb7^mGATl;CFfK6}92@`u0F(d#08l|vF#"
 )
 
 
@@ -205,9 +205,8 @@ if "tokenmill.read.tables.process" in sys.orig_argv:
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_crashes_arrow_is_quarantined_and_the_others_are_built(
-    workers: int, tmp_path: Path, tokenizer_path: Path
+    tmp_path: Path, tokenizer_path: Path
 ) -> None:
     """Arrow's crash is acted by its process: a file that crashes this version is not known."""
     (tmp_path / "sitecustomize.py").write_text(CRASHING)
@@ -218,7 +217,7 @@ def test_a_file_that_crashes_arrow_is_quarantined_and_the_others_are_built(
     path = os.pathsep.join([str(tmp_path), *sys.path])
     command = [sys.executable, "-m", "tokenmill", "build", data, "--out", tmp_path / "out",
                "--tokenizer", tokenizer_path, "--on-bad-file", "quarantine",
-               "--workers", str(workers)]  # fmt: skip
+               "--workers", "2"]  # fmt: skip
     result = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
