@@ -27,6 +27,8 @@ EDGES = (0, 1, 127, 128, 254, 255)
 CASES_AT_ONCE = 500
 MAX_SECONDS = 240
 """For all cases of a process: one that hangs is killed, and counts as a crash."""
+SOAK_SECONDS = 150
+"""For each of four fuzzers: ten minutes in all."""
 CONTAINED = "contained crash"
 """The outcome of a case whose bytes are worth keeping, though it is not a fault."""
 
