@@ -63,7 +63,12 @@ def _refuse_description(path: Path) -> None:
 def _refuse_folder(error: OSError) -> None:
     """A folder that cannot be listed may hold inputs, so it is not passed over."""
     where = str(error.filename)
-    raise UserError("a folder cannot be read", where=where, why=str(error)) from error
+    raise _kind(error)("a folder cannot be read", where=where, why=str(error)) from error
+
+
+def _kind(error: OSError) -> type[UserError | StorageError]:
+    """Whether the user or the disk is at fault."""
+    return UserError if error.errno in MISTAKES else StorageError
 
 
 def refuse_unspeakable(paths: Sequence[Path]) -> None:
@@ -90,8 +95,7 @@ def regular_file(path: Path) -> os.stat_result:
         with open(path, "rb") if stat.S_ISREG(status.st_mode) else open(os.devnull):
             pass
     except OSError as error:
-        kind = UserError if error.errno in MISTAKES else StorageError
-        raise kind("an input cannot be read", where=str(path), why=str(error)) from error
+        raise _kind(error)("an input cannot be read", where=str(path), why=str(error)) from error
     if not stat.S_ISREG(status.st_mode):
         why = "it is a device, a pipe or a socket"
         raise UserError("an input is not a regular file", where=str(path), why=why)
