@@ -14,7 +14,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LIKELY_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|(?<=..):/)")
 """A chain of fsspec, or what `Path` makes of a URL. Files may be called so, too."""
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR)
-MISTAKES = (
+_MISTAKES = (
     *_NO_SUCH_FILE, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL
 )  # fmt: skip
 """Errors of a path that the user can mend; all others are failures of the storage."""
@@ -42,10 +42,14 @@ def local_path(name: str | Path, what: str) -> Path:
         raise UserError(f"{what} cannot be a path", where=ascii(text), why=str(error)) from error
     except OSError as error:
         if error.errno not in _NO_SUCH_FILE:
-            kind = UserError if error.errno in MISTAKES else StorageError
             why = error.strerror or str(error)
-            raise kind(f"{what} cannot be looked up", where=text, why=why) from error
+            raise path_error(error)(f"{what} cannot be looked up", where=text, why=why) from error
     return path
+
+
+def path_error(error: OSError) -> type[UserError | StorageError]:
+    """The kind of error that the user sees: a mistake of theirs, or a failure of the storage."""
+    return UserError if error.errno in _MISTAKES else StorageError
 
 
 def refuse_unspeakable(path: Path, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from dataclasses import replace
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import InputChangedError, UserError
+from tokenmill.errors import InputChangedError, StorageError, UserError
+from tokenmill.read.local_files import regular_file
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'
@@ -218,3 +220,14 @@ def test_a_source_knows_when_its_file_has_changed(tmp_path: Path) -> None:
     for other in (replace(source, num_bytes=1), replace(source, mtime_ns=1)):
         with pytest.raises(InputChangedError, match="an input changed"):
             other.require_unchanged()
+
+
+def test_an_input_on_a_failing_disk_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "stat", fail)
+    with pytest.raises(StorageError, match="an input cannot be read"):
+        regular_file(tmp_path / "a.jsonl")

@@ -154,3 +154,11 @@ def test_what_was_written_can_be_discarded(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot write a shard"):
         ShardWriter(tmp_path / "missing", "stem", LAYOUT)
+
+
+def test_a_shard_whose_table_a_failed_write_has_closed_can_be_discarded(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    append(writer, 0, [7, 8, 0])
+    writer._documents._writer.file_handle.close()
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []

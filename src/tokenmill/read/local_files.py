@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from tokenmill.errors import StorageError, UserError
-from tokenmill.paths import MISTAKES, local_path, refuse_unspeakable
+from tokenmill.errors import UserError
+from tokenmill.paths import local_path, path_error, refuse_unspeakable
 from tokenmill.read.saved import is_description, is_saved, saved_files
 
 
@@ -75,7 +75,7 @@ def _refuse_description(path: Path) -> None:
 def _refuse_folder(error: OSError) -> NoReturn:
     """A folder that cannot be listed may hold inputs, so it is not passed over."""
     where = str(error.filename)
-    raise UserError("a folder cannot be read", where=where, why=str(error)) from error
+    raise path_error(error)("a folder cannot be read", where=where, why=str(error)) from error
 
 
 def real_paths(paths: Iterable[Path]) -> dict[Path, Path]:
@@ -112,8 +112,9 @@ def regular_file(path: Path) -> os.stat_result:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
             endless = status.st_size == 0 and file.read(1)
     except OSError as error:
-        kind = UserError if error.errno in MISTAKES else StorageError
-        raise kind("an input cannot be read", where=str(path), why=str(error)) from error
+        raise path_error(error)(
+            "an input cannot be read", where=str(path), why=str(error)
+        ) from error
     if endless:
         why = "it has a size of 0 and yet holds something, as files below /proc do"
         hint = "copy it to a disk"

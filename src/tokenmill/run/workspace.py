@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
@@ -148,7 +149,7 @@ def locked(workspace: Workspace) -> Iterator[None]:
     with storage_errors("create the output folder", workspace.out):
         workspace.work.mkdir(parents=True, exist_ok=True)
         file = open(workspace.lock, "a+b", buffering=0)  # noqa: SIM115 - held until the end
-    with file:
+    try:
         with storage_errors("lock the output folder", workspace.lock):
             _take_lock(file, workspace)
         yield
@@ -159,6 +160,9 @@ def locked(workspace: Workspace) -> Iterator[None]:
             except OSError as error:
                 text = "the dataset is complete, but %s could not be removed: %s"
                 LOGGER.warning(text, workspace.work, error.strerror)
+    finally:
+        with contextlib.suppress(OSError):  # it is closed even so
+            file.close()
 
 
 def _take_lock(file: FileIO, workspace: Workspace) -> None:
