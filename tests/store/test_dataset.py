@@ -12,6 +12,7 @@ import pytest
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import DocumentBatch
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.documents import DocumentRows
 from tokenmill.store.manifest import (
     Counts,
     FileEntry,
@@ -34,7 +35,8 @@ def write_shard(folder: Path, stem: str, documents: list[list[int]]) -> ShardEnt
     batch = DocumentBatch(0, [""] * count, np.arange(count), np.ones(count, np.int64))
     ids = np.array([token for document in documents for token in document], UINT16)
     lengths = np.array([len(document) for document in documents])
-    writer.append(batch, ids, lengths, np.zeros(count, dtype=bool), None)
+    rows = DocumentRows.of([batch], np.zeros(count, dtype=bool), [])
+    writer.append(rows, ids, lengths)
     files = [
         msgspec.structs.replace(entry, name=f"tokens/{stem}.{entry.name}")
         for entry in writer.close()

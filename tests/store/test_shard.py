@@ -14,6 +14,7 @@ from tokenmill.errors import DataError, StorageError
 from tokenmill.records import DocumentBatch, Rejection
 from tokenmill.store import shard
 from tokenmill.store.digests import block_digests, file_digest
+from tokenmill.store.documents import DocumentRows
 from tokenmill.store.layout import pack_index
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
@@ -26,7 +27,8 @@ def append(writer: ShardWriter, source: int, *documents: list[int]) -> None:
     count = len(documents)
     batch = DocumentBatch(source, [""] * count, np.arange(count) * 10, np.ones(count, np.int64))
     ids = np.array([token for document in documents for token in document], UINT16)
-    writer.append(batch, ids, lengths, np.zeros(count, dtype=bool), None)
+    rows = DocumentRows.of([batch], np.zeros(count, dtype=bool), [])
+    writer.append(rows, ids, lengths)
 
 
 def rejection(record: bytes, reason: str = "invalid-json") -> Rejection:
@@ -113,7 +115,8 @@ def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
             )
             ids = np.array(part, UINT16).ravel()
             lengths = np.full(count, 2, np.int64)
-            writer.append(batch, ids, lengths, np.zeros(count, dtype=bool), None)
+            rows = DocumentRows.of([batch], np.zeros(count, dtype=bool), [])
+            writer.append(rows, ids, lengths)
         found.append(writer.close())
     assert found[0] == found[1]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tokenmill.records import CharSpans, DocumentBatch
 from tokenmill.store import documents
-from tokenmill.store.documents import DocumentsWriter
+from tokenmill.store.documents import DocumentRows, DocumentsWriter
 
 COUNT = 25
 
@@ -34,8 +34,8 @@ def write(path: Path, sizes: list[int], *, has_no_loss: bool = True) -> bytes:
     at = 0
     for size in sizes:
         batch, in_validation, spans = batch_of(at, at + size)
-        batch.source = 0
-        writer.append(batch, in_validation, spans if has_no_loss else None)
+        rows = DocumentRows.of([batch], in_validation, spans if has_no_loss else [])
+        writer.append(rows)
         at += size
     writer.close()
     return path.read_bytes()

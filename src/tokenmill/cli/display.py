@@ -104,7 +104,7 @@ class JsonDisplay(Display):
             "engine": run.engine,
             "audited_documents": run.audited_documents,
             "seconds": run.seconds,
-            "peak_bytes": run.peak_bytes,
+            "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
             "plans": _plan_values(report),
         }
         self._emit("finished", values)
@@ -229,7 +229,7 @@ def summary_lines(report: BuildReport) -> list[str]:
         facts += [
             ("time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"),
             ("bottleneck", f"{slowest} ({', '.join(f'{k} {v:.1f} s' for k, v in stages.items())})"),
-            ("memory", f"{size_text(run.peak_bytes)} at most"),
+            ("memory", f"{size_text(report.snapshot.peak_bytes)} at most"),
         ]
     lines += [f"{name:>12}  {value}" for name, value in facts]
     lines += _plan_lines(report)

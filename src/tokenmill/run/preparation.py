@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -192,10 +191,10 @@ def _too_large(source: Source, fields: Fields) -> bool:
 
 
 def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
-    folder = f"{out.resolve()}{os.sep}"
+    folder = out.resolve()
     for source in sources:
         path = source.path.resolve() if source.origin else source.path  # others are resolved
-        if not source.streamed and str(path).startswith(folder):
+        if not source.streamed and path.is_relative_to(folder):
             why = "a build never reads what it writes"
             raise UserError("an input lies in the output folder", where=str(source.path), why=why)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ class Snapshot:
     num_workers: int
     cpu_cores: float
     memory_bytes: int
+    peak_bytes: int
     resumed_bytes: int
 
     @property
@@ -58,7 +61,6 @@ class ProgressBoard:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of all workers by stage; `start` is the slowest load of an engine, `flush_wait` the
     time in which there was nothing left to do but to wait for the disk."""
-    peak_bytes: int = 0
     _started: float = field(default_factory=time.monotonic)
     _running: dict[int, tuple[Unit, Tally]] = field(default_factory=dict)
     _workers: set[int] = field(default_factory=set)
@@ -70,6 +72,8 @@ class ProgressBoard:
     _cpu: tuple[float, float] = (0.0, 0.0)
     _cores: float = 0.0
     _memory: int = 0
+    _peak_memory: int = 0
+    _resident_before: int = field(default_factory=lambda: _most_resident_bytes())
     _ratio: float = 1.0
 
     def resume(self, receipts: dict[str, Receipt], units: dict[str, Unit]) -> None:
@@ -150,8 +154,19 @@ class ProgressBoard:
             num_workers=len(self._workers),
             cpu_cores=self._cores,
             memory_bytes=self._memory,
+            peak_bytes=self.peak_bytes,
             resumed_bytes=self._resumed_bytes,
         )
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory of all processes so far.
+
+        This process alone may need more for a moment between two measurements, to write a large
+        manifest. The system keeps the peak of one process, from its start.
+        """
+        resident = _most_resident_bytes()
+        return max(self._peak_memory, resident if resident > self._resident_before else 0)
 
     def _count(self, receipt: Receipt) -> None:
         for counts in receipt.counts.values():
@@ -174,7 +189,7 @@ class ProgressBoard:
         if self._measured:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
         self._cpu, self._measured, self._memory = (now, cpu), now, memory
-        self.peak_bytes = max(self.peak_bytes, memory)
+        self._peak_memory = max(self._peak_memory, memory)
 
 
 def _usage(pids: set[int]) -> tuple[float, int]:
@@ -189,3 +204,9 @@ def _usage(pids: set[int]) -> tuple[float, int]:
         except psutil.Error:
             continue
     return cpu, memory
+
+
+def _most_resident_bytes() -> int:
+    """Most memory that this process has ever had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

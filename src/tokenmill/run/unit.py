@@ -366,23 +366,23 @@ class _Attempt:
         document_bytes = int(batch.record_bytes[written].sum())
         documents = int(written.sum())
         num_enclosed = len(tokens.ids) + documents * (len(setup.prefix) + 1)
-        self.counts.setdefault(batch.source, Counts()).add(
-            Counts(
-                records=len(batch.texts) + len(batch.rejected),
-                record_bytes=record_bytes + rejected_bytes,
-                documents=documents,
-                document_bytes=document_bytes,
-                tokens=num_enclosed,
-                empty=len(batch.texts) - documents,
-                empty_bytes=record_bytes - document_bytes,
-                rejected=rejected,
-                rejected_bytes=rejected_bytes,
-                blank_bytes=batch.blank_bytes,
-                bom_bytes=batch.bom_bytes,
-                special_strings=sum(special.values()),
-                unknown_tokens=len(unknown),
-            )
+        counts = Counts(
+            records=len(batch.texts) + len(batch.rejected),
+            record_bytes=record_bytes + rejected_bytes,
+            documents=documents,
+            document_bytes=document_bytes,
+            tokens=num_enclosed,
+            empty=len(batch.texts) - documents,
+            empty_bytes=record_bytes - document_bytes,
+            rejected=rejected,
+            rejected_bytes=rejected_bytes,
+            blank_bytes=batch.blank_bytes,
+            bom_bytes=batch.bom_bytes,
+            special_strings=sum(special.values()),
+            unknown_tokens=len(unknown),
         )
+        if (first := self.counts.setdefault(batch.source, counts)) is not counts:
+            first.add(counts)
         self.tally.bytes += record_bytes + rejected_bytes + batch.blank_bytes
         self.tally.documents += documents
         self.tally.tokens += num_enclosed
