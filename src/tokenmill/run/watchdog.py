@@ -20,6 +20,8 @@ STALL_SECONDS = 300.0
 STALL_BYTES_A_SECOND = 100_000
 MEMORY_A_BYTE = 1_000
 """By how much a worker may grow for a byte of text: `tokenizers` takes 30 to 200 (measured)."""
+BEYOND_OWN_LIMIT = 2
+"""Between batches a worker stops by itself, and knows better: here it may have twice as much."""
 CHECK_SECONDS = 0.2
 ASLEEP_SECONDS = 10.0
 """After so long without a look, this process was stopped or busy: no worker is to blame for it."""
@@ -30,7 +32,7 @@ class Watchdog:
 
     def __init__(self, setup: Setup) -> None:
         self._usual_bytes = LONG_BATCH * setup.batch_bytes
-        self._growth_bytes = WITHIN_UNIT * setup.growth_bytes
+        self._growth_bytes = BEYOND_OWN_LIMIT * WITHIN_UNIT * setup.growth_bytes
         self._looked = time.monotonic()
 
     def overdue(self, processes: Sequence[Process]) -> Iterator[tuple[Process, str]]:
