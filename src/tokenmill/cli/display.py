@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tokenmill.cli.subsets import subset_facts
 from tokenmill.read.hub.access import DownloadProgress
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
@@ -19,6 +20,8 @@ from tokenmill.run.progress import Snapshot
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from tokenmill.report.contents import SubsetCounts
 
 PLAIN_SECONDS = 10.0
 JSON_SECONDS = 5.0
@@ -100,6 +103,7 @@ class JsonDisplay(Display):
             "out": str(report.dataset.folder),
             "dataset_id": manifest.dataset_id,
             "totals": msgspec.to_builtins(manifest.totals),
+            "subsets": _subsets(report),
             "shards": len(manifest.shards),
             "engine": run.engine,
             "audited_documents": run.audited_documents,
@@ -217,6 +221,7 @@ def summary_lines(report: BuildReport) -> list[str]:
         ("dataset", f"{report.dataset.folder} (id {report.dataset.manifest.dataset_id})"),
         ("documents", f"{totals.documents:,} of {totals.records:,} records"),
         ("tokens", f"{totals.tokens:,} in {len(report.dataset.shards)} shards"),
+        *subset_facts(_subsets(report)),
         ("rejected", _reasons(report)),
         ("empty", f"{totals.empty:,}"),
         ("special", f"{totals.special_strings:,} special-token strings in text"),
@@ -236,6 +241,12 @@ def summary_lines(report: BuildReport) -> list[str]:
     out = report.dataset.folder
     lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
     return lines
+
+
+def _subsets(report: BuildReport) -> dict[str, SubsetCounts]:
+    from tokenmill.report.contents import count_subsets
+
+    return count_subsets(report.dataset)
 
 
 def _plan_lines(report: BuildReport) -> list[str]:

@@ -96,15 +96,17 @@ def _show_sequence(options: argparse.Namespace) -> None:
 def _show_dataset(options: argparse.Namespace) -> None:
     import msgspec
 
+    from tokenmill.cli.subsets import subset_facts
+    from tokenmill.report.contents import count_subsets
     from tokenmill.report.inspect import edge_views
     from tokenmill.store.dataset import Dataset
 
     dataset = Dataset(options.dataset)
-    manifest = dataset.manifest
+    manifest, subsets = dataset.manifest, count_subsets(dataset)
     if options.json:
         summary = msgspec.to_builtins(manifest)
         del summary["shards"], summary["rejected"]
-        _print_json({**summary, "num_shards": len(manifest.shards)})
+        _print_json({**summary, "num_shards": len(manifest.shards), "subsets": subsets})
         return
     totals, tokenizer = manifest.totals, manifest.tokenizer
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
@@ -119,7 +121,8 @@ def _show_dataset(options: argparse.Namespace) -> None:
     }
     if tokenizer.fingerprint:
         facts["fingerprint"] = safe_text(tokenizer.fingerprint)
-    print("\n".join(f"{name:>11}  {value}" for name, value in facts.items()), "\n")
+    lines = [*facts.items(), *subset_facts(subsets)]
+    print("\n".join(f"{name:>11}  {value}" for name, value in lines), "\n")
     print(f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source")
     for source in manifest.sources[:MAX_SHOWN_SOURCES]:
         counts = source.counts

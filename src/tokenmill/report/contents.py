@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
+from tokenmill.errors import VerificationError
 from tokenmill.store.canonical import read_sealed
-from tokenmill.store.dataset import Dataset
+from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, Run
 
 
@@ -24,3 +26,51 @@ def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:
 def stored_run(dataset: Dataset) -> Run:
     """The circumstances in which a dataset was built."""
     return read_sealed(dataset.folder / RUN_NAME, Run)
+
+
+class SubsetCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one subset of a dataset holds."""
+
+    documents: int
+    tokens: int
+
+
+def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
+    """Documents and tokens of `train` and `validation`; empty without a validation subset.
+
+    The manifest has no such counts: they come from the documents tables and the token indexes.
+
+    Raises:
+        VerificationError: a documents table does not fit its shard.
+    """
+    if not dataset.manifest.policies.get("read", {}).get("validation"):
+        return {}
+    documents = tokens = 0
+    for shard in dataset.shards:
+        held_out = _in_validation(shard)
+        documents += int(held_out.sum())
+        tokens += int(shard.read_lengths()[held_out].sum())
+    rest = SubsetCounts(
+        documents=dataset.num_documents - documents, tokens=dataset.num_tokens - tokens
+    )
+    return {"train": rest, "validation": SubsetCounts(documents=documents, tokens=tokens)}
+
+
+def _in_validation(shard: Shard) -> np.ndarray:
+    """Shape (num_documents,), bool."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = shard.path("parquet")
+    try:
+        subsets = pq.read_table(path, columns=["subset"]).column("subset")
+        held_out = pc.equal(subsets, "validation").to_numpy()
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise VerificationError(
+            "a documents table is damaged", where=str(path), why=str(error)
+        ) from error
+    if len(held_out) != shard.entry.documents:
+        why = f"{len(held_out)} rows for {shard.entry.documents} documents"
+        raise VerificationError("a documents table is of another shard", where=str(path), why=why)
+    return held_out.astype(np.bool_)  # type: ignore[no-any-return]

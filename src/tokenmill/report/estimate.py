@@ -24,6 +24,8 @@ from tokenmill.store.layout import token_dtype
 
 SAMPLE_BYTES = 1 << 20
 MAX_SAMPLES = 12
+MAX_SMALL_SAMPLES = 500
+"""Small files that are read, so that they are about as many bytes as the samples of large ones."""
 INDEX_BYTES_PER_DOCUMENT = 20
 TABLE_BYTES_PER_DOCUMENT = 6
 START_SECONDS = 2.0
@@ -113,10 +115,14 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
     Of Python tokenizers, 64 KiB in place of a megabyte.
     """
     sources = [source for source in prepared.sources if source.num_bytes]
-    chosen = sources[:: max(len(sources) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
-    places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
     slow = prepared.file.kind == "python"
     num_bytes = prepared.batch_bytes if slow else SAMPLE_BYTES
+    most_bytes, num_samples = MAX_SAMPLES * num_bytes, MAX_SAMPLES
+    if not any(source.streamed for source in sources):
+        mean_bytes = prepared.num_bytes // max(len(sources), 1)
+        num_samples = min(max(most_bytes // max(mean_bytes, 1), MAX_SAMPLES), MAX_SMALL_SAMPLES)
+    chosen = sources[:: max(len(sources) // num_samples, 1)][:num_samples]
+    places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
     reader = Reader(prepared.sources, prepared.recipe.read.fields, num_bytes)
     for source in chosen:
         for extent in _extents(source, places):
@@ -126,6 +132,9 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
                 continue  # the build reports it
             if batch is not None:
                 yield batch
+                most_bytes -= int(batch.record_bytes.sum())
+        if most_bytes <= 0:
+            return
 
 
 def _extents(source: Source, places: int) -> list[Extent]:

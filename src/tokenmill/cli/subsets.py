@@ -1,0 +1,25 @@
+"""The subsets of a dataset, as the build's summary and `inspect` show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenmill.report.contents import SubsetCounts
+
+NOTE = (
+    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it.",
+    "To skip it there: document i of tokens/NNNNN is row i of documents/NNNNN.parquet, and its",
+    "column `subset` says 'train' or 'validation'.",
+)
+
+
+def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
+    """Names and values, one a line; none if the dataset has no validation subset."""
+    if not subsets:
+        return []
+    facts = [
+        (name, f"{counts.documents:,} documents, {counts.tokens:,} tokens")
+        for name, counts in subsets.items()
+    ]
+    return [*facts, ("note", NOTE[0]), *(("", line) for line in NOTE[1:])]
