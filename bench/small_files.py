@@ -24,7 +24,7 @@ import measure
 
 DOCUMENT_BYTES = 1000
 FILES_PER_FOLDER = 1000
-SYLLABLES = "ka re mi to su ne lo pi an der el in os ur the st ing er ly ness con pre".split()
+SYLLABLES = ["ka", "re", "mi", "to", "su", "ne", "lo", "pi", "an", "der", "el", "in", "os", "ur", "the", "st", "ing", "er", "ly", "ness", "con", "pre"]
 KINDS = ("one file", "jsonl", "text")
 
 
