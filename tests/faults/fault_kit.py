@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,15 +76,14 @@ class Job:
     """Whether the same command succeeds again after it has succeeded."""
 
 
-@functools.cache
-def shim() -> Path:
-    """The compiled shim; skips the test where it cannot be made or loaded."""
+def compiled_shim(folder: Path) -> Path:
+    """The shim, compiled into a folder; skips the test if it cannot be made or loaded."""
     if not sys.platform.startswith("linux"):
         pytest.skip("LD_PRELOAD is for Linux")
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         pytest.skip("no C compiler was found: cc, gcc or clang")
-    path = Path(tempfile.mkdtemp(prefix="tokenmill-shim-")) / "shim.so"
+    path = folder / "shim.so"
     source = str(HERE / "shim.c")
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", path, source, "-ldl"], check=True)
     return path
@@ -136,7 +133,7 @@ class Commands:
 def commands(folder: Path, **environment: str) -> Iterator[Commands]:
     """A process that runs commands until the end of the block."""
     folder.mkdir()
-    own = {"LD_PRELOAD": str(shim()), "OPENBLAS_NUM_THREADS": "1"}
+    own = {"LD_PRELOAD": str(compiled_shim(folder)), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, str(HERE / "zygote.py")],
         stdin=subprocess.PIPE,
