@@ -248,10 +248,11 @@ def test_a_post_processor_adds_its_beginning_and_no_second_end(
     tmp_path: Path, tokenizer_path: Path, reference: Reference
 ) -> None:
     tokenizer = json.loads(tokenizer_path.read_text())
-    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 400, "content": "<s>"})
+    bos = len(tokenizer["model"]["vocab"])
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": bos, "content": "<s>"})
     special = {
         name: {"id": name, "ids": [number], "tokens": [name]}
-        for name, number in (("<s>", 400), ("<|endoftext|>", EOS))
+        for name, number in (("<s>", bos), ("<|endoftext|>", EOS))
     }
     template = [
         {"SpecialToken": {"id": "<s>", "type_id": 0}},
@@ -267,7 +268,7 @@ def test_a_post_processor_adds_its_beginning_and_no_second_end(
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     path = write_jsonl(tmp_path / "a.jsonl", ["hello"])
     tokenmill.build(path, tmp_path / "tokenizer.json", tmp_path / "out", workers=1)
-    assert documents(tmp_path / "out") == [[400, *reference("hello"), EOS]]
+    assert documents(tmp_path / "out") == [[bos, *reference("hello"), EOS]]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
