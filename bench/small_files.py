@@ -24,7 +24,7 @@ import measure
 
 DOCUMENT_BYTES = 1000
 FILES_PER_FOLDER = 1000
-SYLLABLES = ["ka", "re", "mi", "to", "su", "ne", "lo", "pi", "an", "der", "el", "in", "os", "ur", "the", "st", "ing", "er", "ly", "ness", "con", "pre"]
+LETTERS = "etaoinshrdlu"
 KINDS = ("one file", "jsonl", "text")
 
 
@@ -41,7 +41,7 @@ class Build:
 def documents(count: int) -> list[str]:
     """Reproducible words that no cache of chunks holds all of."""
     source = random.Random(0)
-    words = ["".join(source.choices(SYLLABLES, k=source.randint(1, 3))) for _ in range(5000)]
+    words = ["".join(source.choices(LETTERS, k=source.randint(1, 9))) for _ in range(5000)]
     num_words = DOCUMENT_BYTES // 5
     return [" ".join(source.choices(words, k=num_words))[:DOCUMENT_BYTES] for _ in range(count)]
 

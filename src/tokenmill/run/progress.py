@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import resource
-import sys
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -207,6 +207,9 @@ def _usage(pids: set[int]) -> tuple[float, int]:
 
 
 def _most_resident_bytes() -> int:
-    """Most memory that this process has ever had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """Most memory that this process has ever had; 0 if the system doesn't say."""
+    try:
+        found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0

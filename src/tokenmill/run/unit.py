@@ -157,7 +157,9 @@ class UnitRunner:
         attempt = _Attempt(self, unit, limit, announce, careful)
         try:
             batches = attempt.timed("read", self._batches(unit, spool, excluded))
-            for group in grouped(batches, self.setup.batch_bytes):
+            # Nothing behind a limit is read: a source's digest covers all that was read of it.
+            group_bytes = self.setup.batch_bytes if limit == Limit() else 0
+            for group in grouped(batches, group_bytes):
                 attempt.add(group)
                 report(attempt.tally)
                 if attempt.limited:
