@@ -21,6 +21,7 @@ from tokenmill.read.hub.access import DownloadListener, HubAccess
 from tokenmill.read.hub.names import parse_hub_name
 from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, PREVIEW_BYTES, check_fields
 from tokenmill.read.sources import Source, fetch_sources, list_sources
+from tokenmill.read.tables.pool import end_idle_parsers
 from tokenmill.read.units import (
     Extent,
     Stream,
@@ -116,7 +117,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
     check_fields(sources, fields)
     resources = choose_resources(recipe.resources)
     unit_bytes = choose_unit_bytes(sources, slow=file.kind == "python")
-    return Preparation(
+    preparation = Preparation(
         recipe=recipe,
         sources=sources,
         file=file,
@@ -128,6 +129,9 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
         sample=sample_texts(sources, fields),
         tokenizer_source=_source_for_workers(file, resources.num_workers),
     )
+    if resources.num_workers > 1:
+        end_idle_parsers()  # each worker has its own
+    return preparation
 
 
 def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
