@@ -200,7 +200,7 @@ def crash(path, *arguments, **options):
         os.kill(os.getpid(), signal.SIGSEGV)
     return open_file(path, *arguments, **options)
 
-if "tokenmill.read.tables.process" in sys.orig_argv:
+if "tables.process" in sys.orig_argv[-1]:
     open_file, builtins.open = open, crash
 """
 

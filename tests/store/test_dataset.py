@@ -130,3 +130,17 @@ def test_an_unknown_width_of_ids_is_refused(dtype: str, folder: Path) -> None:
     rewrite(folder, token_dtype=dtype)
     with pytest.raises(VerificationError, match="unknown token width"):
         Dataset(folder)
+
+
+def test_a_documents_table_that_arrow_cannot_read_is_damage_of_the_dataset(folder: Path) -> None:
+    shard = Dataset(folder).shards[0]
+    path = shard.path("parquet")
+    data = path.read_bytes()
+    assert shard.documents().column_names == ["source", "position", "id", "subset"]
+    assert shard.documents(["position"]).to_pydict() == {"position": [0, 1]}
+    path.write_bytes(data[:4] + b"\xff" * 60 + data[64:])
+    with pytest.raises(VerificationError, match="a documents table is damaged"):
+        shard.documents()
+    path.write_bytes(data[:-40] + b"\xff" * 32 + data[-8:])
+    with pytest.raises(VerificationError, match="a documents table is damaged"):
+        shard.documents_schema()

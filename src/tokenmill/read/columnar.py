@@ -22,6 +22,8 @@ def spooled_batches(path: Path, row: int, batch_bytes: int) -> Iterator[tuple[in
     """Yield (first row, record batch) of a spool file of our own, whose first row is `row`."""
     import pyarrow as pa
 
+    from tokenmill.read.tables.files import sliced
+
     for batch in pa.ipc.open_stream(str(path)):
         for piece in sliced(batch, batch_bytes):
             yield row, piece
@@ -121,12 +123,6 @@ def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes
             continue
         values[row] = ""
     return values, reasons
-
-
-def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """A record batch in slices of about `batch_bytes`."""
-    rows = max(batch.num_rows * batch_bytes // max(batch.nbytes, 1), 1)
-    return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
 def text_sizes(texts: Sequence[str]) -> Int64Array:

@@ -22,6 +22,7 @@ from tokenmill.read.hub.access import DownloadListener, HubAccess
 from tokenmill.read.hub.names import parse_hub_name
 from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, PREVIEW_BYTES, check_fields
 from tokenmill.read.sources import Source, fetch_sources, list_sources
+from tokenmill.read.tables.pool import end_idle_parsers
 from tokenmill.read.units import (
     Extent,
     Stream,
@@ -121,7 +122,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
         hint = "remove the document, or use another tokenizer"
         raise EngineError("the tokenizer fails on a document", why=why, hint=hint)
     unit_bytes = choose_unit_bytes(sources, slow=file.kind == "python")
-    return Preparation(
+    preparation = Preparation(
         recipe=recipe,
         sources=sources,
         file=file,
@@ -133,6 +134,9 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
         sample=sample,
         tokenizer_source=_source_for_workers(file, resources.num_workers),
     )
+    if resources.num_workers > 1:
+        end_idle_parsers()  # each worker has its own
+    return preparation
 
 
 def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:

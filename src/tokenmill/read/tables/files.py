@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import UserError
-from tokenmill.read.columnar import sliced
 from tokenmill.read.compression import damaged
 from tokenmill.read.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
 
@@ -226,6 +225,12 @@ def _with_bytes(kind: pa.DataType) -> pa.DataType:
 
 def _field_with_bytes(kind: pa.DataType) -> pa.Field:
     return kind.value_field.with_type(_with_bytes(kind.value_type))
+
+
+def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """A record batch in slices of about `batch_bytes`."""
+    rows = max(batch.num_rows * batch_bytes // max(batch.nbytes, 1), 1)
+    return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

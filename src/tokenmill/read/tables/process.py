@@ -165,7 +165,3 @@ def main() -> None:
     outgoing = io.FileIO(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
     Parser(Channel(incoming, outgoing, Command)).run()
-
-
-if __name__ == "__main__":
-    main()
