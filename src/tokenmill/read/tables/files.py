@@ -19,6 +19,7 @@ from tokenmill.read.compression import damaged
 from tokenmill.read.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
 
 MAX_SAMPLED_BATCHES = 8
+LOCAL_BLOCK_BYTES = 1 << 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 Announce = Callable[[list[list[tuple[int, int]]]], None]
@@ -114,8 +115,8 @@ def _parquet_batches(
     """The first row of some row groups, and the record batches of all their rows."""
     file = pq.ParquetFile(
         raw,
-        buffer_size=command.block_bytes,
-        pre_buffer=not command.block_bytes,
+        buffer_size=command.block_bytes or LOCAL_BLOCK_BYTES,
+        pre_buffer=False,  # it would hold the column of a whole row group
         page_checksum_verification=True,
     )
     check_columns(file.schema_arrow, command.file, command.columns)

@@ -54,7 +54,7 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
     """Row groups or record batches [start, stop); None: all."""
     batch_bytes: int
     block_bytes: int
-    """What to ask for at a time; 0: a column of a row group in one read."""
+    """Of a file of the Hub: what to ask for at a time; else 0."""
 
 
 class More(msgspec.Struct, tag="more"):
