@@ -96,6 +96,7 @@ def run_ours(dataset: Any, tokenizer: str, length: int, overlap: int) -> Any:
     from tokenmill.hf import CausalLMTokenizer
 
     config = {"context_length": length, "overlap": overlap, "verbose_level": "WARNING"}
+    config["append_eos"] = False  # as the recipe
     tokenizing = CausalLMTokenizer(config, load_fast(tokenizer))
     result = tokenizing.tokenize(dataset)
     stages = tokenizing.summary.stage_seconds

@@ -112,6 +112,7 @@ def test_every_column_of_one_batch(batch_of: BatchOf) -> None:
         "max_seqlen": 3,
         "max_length_q": 3,
         "max_length_k": 3,
+        "use_cache": False,
     }
 
 

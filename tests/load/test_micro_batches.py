@@ -86,12 +86,13 @@ def test_parts_put_together_are_the_batch(number: int, batch: Batch) -> None:
     parts = micro_batches(batch, number)
     assert len(parts) == number
     for name, value in batch.items():
-        if name in (*EDGES, *LONGEST, "num_targets", "segmentation"):
+        if name in (*EDGES, *LONGEST, "num_targets", "segmentation", "use_cache"):
             continue
         together = np.concatenate([part[name] for part in parts])
         assert together.tolist() == value.tolist()
         assert together.dtype == value.dtype
     assert sum(part["num_targets"] for part in parts) == batch["num_targets"]
+    assert [part["use_cache"] for part in parts] == [False] * number
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -130,7 +131,7 @@ def test_tensors_are_divided_as_arrays_are(number: int, batch: Batch) -> None:
                 assert found[name].dtype == torch.from_numpy(value).dtype
             elif name != "segmentation":
                 assert found[name] == value
-                assert type(found[name]) is int
+                assert type(found[name]) is type(value)
 
 
 @pytest.mark.parametrize("number", [0, -1, 3, 8])
