@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.errors import InputChangedError, UserError
+from tokenmill.read.local_files import resolve_all
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'
@@ -218,3 +219,15 @@ def test_a_source_knows_when_its_file_has_changed(tmp_path: Path) -> None:
     for other in (replace(source, num_bytes=1), replace(source, mtime_ns=1)):
         with pytest.raises(InputChangedError, match="an input changed"):
             other.require_unchanged()
+
+
+def test_many_paths_resolve_as_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").touch()
+    (tmp_path / "folder" / "link").symlink_to("../b")
+    (tmp_path / "b").touch()
+    (tmp_path / "other").symlink_to("folder")
+    monkeypatch.chdir(tmp_path)
+    names = ["b", "folder/a", "folder/link", "other/a", "other/link", "other/../b", "./folder/a"]
+    paths = [Path(name) for name in names]
+    assert resolve_all(paths) == {path: path.resolve() for path in paths}
