@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.boundaries import enclose_documents, offsets_from_lengths, token_ranges
+from tokenmill.boundaries import enclose_documents, join_batches, offsets_from_lengths, token_ranges
 from tokenmill.records import TokenBatch
 
 UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")
@@ -62,6 +62,18 @@ def test_enclosing_is_what_a_loop_over_documents_gives(
 def test_ids_over_16_bits_keep_their_value_in_32() -> None:
     ids, _ = enclose_documents(token_batch([[2**31 - 1, 70_000]]), (), 65_536, INT32)
     assert ids.tolist() == [2**31 - 1, 70_000, 65_536]
+
+
+@given(documents_of_ids, documents_of_ids)
+@settings(deadline=None)
+def test_joined_batches_split_into_the_same_batches(
+    first: list[list[int]], second: list[list[int]]
+) -> None:
+    joined = join_batches([token_batch(first), token_batch(second)])
+    parts = joined.split([len(first), len(second)])
+    for part, expected in zip(parts, map(token_batch, (first, second)), strict=True):
+        assert part.ids.tolist() == expected.ids.tolist()
+        assert part.offsets.tolist() == expected.offsets.tolist()
 
 
 def test_a_head_of_a_token_batch_can_be_enclosed() -> None:

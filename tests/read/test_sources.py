@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.errors import InputChangedError, StorageError, UserError
-from tokenmill.read.local_files import regular_file
+from tokenmill.read.local_files import real_paths, regular_file
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'
@@ -231,3 +231,15 @@ def test_an_input_on_a_failing_disk_is_a_storage_error(
     monkeypatch.setattr(Path, "stat", fail)
     with pytest.raises(StorageError, match="an input cannot be read"):
         regular_file(tmp_path / "a.jsonl")
+
+
+def test_many_paths_resolve_as_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").touch()
+    (tmp_path / "folder" / "link").symlink_to("../b")
+    (tmp_path / "b").touch()
+    (tmp_path / "other").symlink_to("folder")
+    monkeypatch.chdir(tmp_path)
+    names = ["b", "folder/a", "folder/link", "other/a", "other/link", "other/../b", "./folder/a"]
+    paths = [Path(name) for name in names]
+    assert real_paths(paths) == {path: path.resolve() for path in paths}

@@ -53,3 +53,11 @@ def test_documents_are_found_across_shards(tmp_path: Path, tokenizer_path: Path)
     path = write_jsonl(tmp_path / "a.jsonl", filter(None, texts))
     tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
     assert tokenmill.view_document(tmp_path / "out", 4).pieces[0].text == "number 4"
+
+
+def test_an_estimate_samples_many_small_files(tmp_path: Path, tokenizer_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(40):
+        (tmp_path / "data" / f"{number:02d}.txt").write_text("word " * number + "end")
+    found = tokenmill.estimate(tmp_path / "data", tokenizer_path, workers=1)
+    assert (found.sample_documents, found.documents) == (40, 40)

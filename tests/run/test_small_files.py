@@ -14,9 +14,9 @@ from corpora import contents
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import DataError
+from tokenmill.read import documents
+from tokenmill.read.documents import grouped
 from tokenmill.records import DocumentBatch
-from tokenmill.run import unit
-from tokenmill.run.unit import grouped
 from tokenmill.store.documents import DocumentRows, DocumentsWriter
 
 
@@ -55,7 +55,7 @@ def test_batches_are_grouped_until_they_fill_half_a_batch() -> None:
 
 
 def test_a_group_of_empty_files_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit, "MAX_GROUPED_BATCHES", 2)
+    monkeypatch.setattr(documents, "MAX_GROUPED_BATCHES", 2)
     assert sources(list(grouped([batch(number) for number in range(5)], 10))) == [
         [0, 1],
         [2, 3],
@@ -91,7 +91,7 @@ def test_grouping_changes_no_byte_of_a_dataset(
     data = write_records(tmp_path / "data")
     options |= {"workers": 1, "max_bad": 0.5, "keep": ["id"]}
     tokenmill.build(data, tokenizer_path, tmp_path / "together", **options)
-    monkeypatch.setattr(unit, "MAX_GROUPED_BATCHES", 1)
+    monkeypatch.setattr(documents, "MAX_GROUPED_BATCHES", 1)
     tokenmill.build(data, tokenizer_path, tmp_path / "alone", **options)
     assert contents(tmp_path / "together") == contents(tmp_path / "alone")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from tokenmill.read.text import parse_text_block
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
+MAX_GROUPED_BATCHES = 4_096
+"""Batches encoded in one call: empty files have no bytes to count."""
 COLUMNAR_FORMATS = ("parquet", "arrow-file", "arrow-stream")
 
 Observer = Callable[[int, bytes | memoryview], None]
@@ -110,6 +112,23 @@ class Reader:
             self.position = row
             self.observe(source.index, text_bytes(batch, self._fields))
             yield parse_record_batch(batch, row, source, self._fields)
+
+
+def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:
+    """Collect batches until they hold about `num_bytes`.
+
+    Each small file is a batch of its own; together they share the cost of encoding and writing.
+    """
+    group: list[DocumentBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += sum(map(len, batch.texts))
+        if 2 * size >= num_bytes or len(group) == MAX_GROUPED_BATCHES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def delimiter_of(source: Source, fields: Fields) -> bytes:

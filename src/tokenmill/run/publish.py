@@ -173,12 +173,12 @@ def _describe_sources(
 ) -> list[SourceEntry]:
     """Books and digest of every source, over all units that read a part of it."""
     counts = {source.index: Counts() for source in sources}
-    digests = {source.index: xxhash.xxh3_128() for source in sources}
+    digests = dict.fromkeys(counts, b"")  # a hasher takes 600 bytes, and there may be many sources
     for receipt in receipts:
         for index, entry in receipt.counts.items():
             counts[int(index)].add(entry)
         for index, digest in receipt.read_digests.items():
-            digests[int(index)].update(bytes.fromhex(digest))
+            digests[int(index)] += bytes.fromhex(digest)
     for source in sources:
         counts[source.index].check_balance(source.name)
     return [
@@ -188,7 +188,7 @@ def _describe_sources(
             compression=source.compression,
             origin=source.origin or msgspec.UNSET,
             bytes=source.num_bytes,
-            xxh3_128=digests[source.index].hexdigest(),
+            xxh3_128=xxhash.xxh3_128_hexdigest(digests[source.index]),
             counts=counts[source.index],
             quarantined=quarantined.get(source.index, ""),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
-from tokenmill.read.documents import Reader, Spool
+from tokenmill.read.documents import Reader, Spool, grouped
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
@@ -38,8 +38,6 @@ from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 SHORT_CHARACTERS = 8_192
-MAX_GROUPED_BATCHES = 4_096
-"""Batches encoded in one call: empty files have no bytes to count."""
 LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""
 
@@ -436,20 +434,3 @@ class _Attempt:
             in_validation = chosen(np.concatenate(hashes), setup.recipe.read.validation)
             rows = DocumentRows.of(batches, in_validation, no_loss)
             self.writer.append(rows, ids, lengths)
-
-
-def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:
-    """Collect batches until they hold about `num_bytes`.
-
-    Each small file is a batch of its own; together they share the cost of encoding and writing.
-    """
-    group: list[DocumentBatch] = []
-    size = 0
-    for batch in batches:
-        group.append(batch)
-        size += sum(map(len, batch.texts))
-        if 2 * size >= num_bytes or len(group) == MAX_GROUPED_BATCHES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
