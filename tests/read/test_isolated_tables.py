@@ -147,7 +147,7 @@ def test_row_counts_that_contradict_each_other_are_damage(tmp_path: Path) -> Non
 
 
 # Two rows and one flipped bit in the footer, found by fuzzing. Arrow 26 calls std::terminate when
-# it is asked for the sizes of the column.
+# it is asked for the size of the column.
 CRASHES_ARROW = base64.b85decode(
     "P(e~L6#x|=6(B4X1Qh@k1{DSzHUKCAVi*Bo5fK0Y00IC200aR60001C0RR91Vig1#EHwZa26JO*Wo=;<0ss{ZB?A})bY*y"
     "SB>+qu0000M1Q{F|93}u96$}|A1^^it1axJ1bQJ&=1QuErS|$iQHUKCAVi*Bo5fK0x92Ec+02KlNJQf5Q1{o#*1ONa47Fr"
