@@ -24,16 +24,17 @@ def local_path(name: str | Path, what: str) -> Path:
     """The path that `name` means; there need not be a file. `what` is what the user names by it.
 
     Raises:
-        UserError: the name is a URL, or no path at all.
+        UserError: the name is a URL, or not a valid path.
         StorageError: the file system fails.
     """
     text = str(name)
-    if _URL.match(text) or (_LIKELY_URL.match(text) and not os.path.lexists(text)):
+    found = _URL.match(text) or (not os.path.lexists(text) and _LIKELY_URL.match(text))
+    if found:
         raise UserError(
             f"{what} must be on this machine",
             where=redacted(text),
-            why=f"names that begin with {_scheme(text)} are not supported",
-            hint=_hint(text),
+            why=f"names that begin with {found[0]} are not supported",
+            hint=_hint(found[0]),
         )
     path = Path(name)
     try:
@@ -52,7 +53,7 @@ def path_error(error: OSError) -> type[UserError | StorageError]:
     return UserError if error.errno in _MISTAKES else StorageError
 
 
-def refuse_unspeakable(path: Path, what: str) -> None:
+def refuse_non_utf8(path: Path, what: str) -> None:
     """Raise a UserError for a path that is not UTF-8: files in JSON will name it."""
     try:
         str(path).encode()
@@ -97,13 +98,8 @@ def redacted(name: str) -> str:
     return f"{start}{slashes}{place}{query}" + ("***" if query else "")
 
 
-def _scheme(text: str) -> str:
-    found = _URL.match(text) or _LIKELY_URL.match(text)
-    return found[0] if found else ""
-
-
-def _hint(text: str) -> str:
-    scheme = _scheme(text).rstrip(":/").lower()
+def _hint(beginning: str) -> str:
+    scheme = beginning.rstrip(":/").lower()
     if scheme == "file":
         return "give the plain path, without file://"
     if scheme == "hf":

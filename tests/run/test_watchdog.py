@@ -29,6 +29,7 @@ from encode.tokenizer_kit import (
 )
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.selection import load_engine
+from tokenmill.encode.steps import steps_before_model
 from tokenmill.errors import EngineError, InternalError
 from tokenmill.run import messages, watchdog
 from tokenmill.run.careful import CarefulEncoder, Encoding
@@ -135,7 +136,9 @@ def test_documents_encoded_one_by_one_have_the_ids_of_the_batch(engine: str) -> 
     def announce(encoding: Encoding) -> None:
         announced.append((encoding.position, encoding.step))
 
-    found = CarefulEncoder(encoder, [], lambda: file).encode(batch_of(texts), announce)
+    found = CarefulEncoder(encoder, [], lambda: steps_before_model(file)).encode(
+        batch_of(texts), announce
+    )
     assert documents(found) == documents(encoder.encode(texts))
     steps = ("normalizer", "pre-tokenizer", f"engine {encoder.name}")
     assert announced == [(place, step) for place in range(len(texts)) for step in steps]
@@ -225,7 +228,7 @@ def test_a_line_that_is_no_message_is_our_own_bug_and_is_shown(
     monkeypatch.setattr(sys, "executable", str(worker))
     with pytest.raises(InternalError) as caught:
         tokenmill.build([corpus], tokenizer_path, tmp_path / "out", workers=2)
-    assert caught.value.what == "a worker sent what is no message"
+    assert caught.value.what == "a worker sent an invalid message"
     assert 'in b\'{"type": "started", "seconds": "x"}' in caught.value.why
 
 

@@ -96,7 +96,7 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
 def _explained(error: Exception) -> tuple[str, int]:
     """What to say about an error, and the exit code."""
     if isinstance(error, MemoryError):
-        hint = "give the process more memory, or see what --debug says of the place"
+        hint = "give the process more memory; --debug shows where it ran out"
         error = EngineError("there is not enough memory", hint=hint)  # as for a worker
     elif isinstance(error, OSError) and not isinstance(error, TokenmillError):
         from tokenmill.store.files import storage_error

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tokenmill.encode.tokenizer_bounds import WHAT, check_ids
-from tokenmill.errors import UserError
+from tokenmill.encode.tokenizer_bounds import cannot_load, check_ids
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _CL100K = (
@@ -105,8 +104,8 @@ def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
     """Token bytes to rank, from a rank file: one "base64 rank" pair a line.
 
     Raises:
-        UserError: a line is not such a pair, a rank is out of bounds or not the only one of its
-            token, two tokens share one, or a byte has none.
+        UserError: a line is not such a pair, a rank is out of bounds, a token has two ranks,
+            two tokens share a rank, or a byte has none.
     """
     pairs: list[tuple[bytes, int]] = []
     for number, line in enumerate(data.splitlines(), 1):
@@ -116,17 +115,15 @@ def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
                 pairs.append((base64.b64decode(token, validate=True), int(rank)))
             except ValueError as error:
                 why = f"line {number}, {line[:80]!r}: {error}"
-                raise UserError(WHAT, where=origin, why=why) from error
+                raise cannot_load(origin, why) from error
     check_ids(pairs, len(data), origin)
     ranks = dict(pairs)
-    bare = [byte for byte in range(256) if bytes([byte]) not in ranks]
-    problems = {
-        "a token has two ranks": len(ranks) != len(pairs),
-        "two tokens have the same rank": len(set(ranks.values())) != len(ranks),
-        f"byte {bare[0] if bare else 0:#04x} has no rank": bool(bare),
-    }
-    for why in (problem for problem, found in problems.items() if found):
-        raise UserError(WHAT, where=origin, why=why)
+    if len(ranks) != len(pairs):
+        raise cannot_load(origin, "a token has two ranks")
+    if len(set(ranks.values())) != len(ranks):
+        raise cannot_load(origin, "two tokens have the same rank")
+    if bare := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+        raise cannot_load(origin, f"byte {bare[0]:#04x} has no rank")
     return ranks
 
 

@@ -22,9 +22,8 @@ import psutil
 from tokenmill.encode.calibration import MAX_SHOWN_CHARACTERS, adversarial_texts
 from tokenmill.encode.selection import load_reference
 from tokenmill.encode.steps import steps_before_model, unknown_step
-from tokenmill.encode.tokenizer_bounds import WHAT
+from tokenmill.encode.tokenizer_bounds import cannot_load
 from tokenmill.encode.tokenizer_file import TokenizerFile
-from tokenmill.errors import UserError
 
 PROBE_SECONDS = 60.0
 PROBE_BYTES = 2_000_000_000
@@ -48,14 +47,14 @@ def require_harmless(file: TokenizerFile) -> TokenizerFile:
     """
     if why := probe(file):
         hint = "take the tokenizer from a source that you trust"
-        raise UserError(WHAT, where=file.origin, why=why, hint=hint)
+        raise cannot_load(file.origin, why, hint)
     return file
 
 
 def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
     """How a tokenizer fails on texts, None for those of the calibration; "" if it does not.
 
-    An error of a library is no failure: it is an error in this process as well.
+    An error that a library raises does not count: this process will see it too.
     """
     unknown = unknown_step(file)
     if not unknown:

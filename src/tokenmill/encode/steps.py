@@ -73,27 +73,22 @@ def unknown_step(file: TokenizerFile) -> str:
             if pattern.get("Regex", "") not in KNOWN_PATTERNS | {""}:
                 return f"a regular expression of its own in {step['type']}"
             growth *= max(_growth(step), 1.0)
-        problems = {
-            "steps that make texts longer": growth > MAX_GROWTH,
-            "words of any length for WordPiece": _word_characters(tokenizer) > MAX_WORD_CHARACTERS,
-        }
-        for problem in (name for name, found in problems.items() if found):
-            return problem
-        removed = _removes_added_token(tokenizer)
+        if growth > MAX_GROWTH:
+            return "steps that make texts longer"
+        if tokenizer["model"]["max_input_chars_per_word"] > MAX_WORD_CHARACTERS:
+            return "words of any length for WordPiece"
+        if _removes_added_token(tokenizer):  # runs the normalizer, whose steps are known by now
+            return "an added token that its normalizer removes"
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException:  # a Rust panic is not an Exception
         return "a step that cannot be read"
-    return "an added token that its normalizer removes" if removed else ""
+    return ""
 
 
 def _read(file: TokenizerFile) -> Json:
     tokenizer: Json = msgspec.to_builtins(msgspec.json.decode(file.data, type=_Steps))
     return tokenizer
-
-
-def _word_characters(tokenizer: Json) -> int:
-    return int(tokenizer["model"]["max_input_chars_per_word"])
 
 
 def _removes_added_token(tokenizer: Json) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from tokenmill.errors import TokenmillError, UserError
 
-WHAT = "cannot load the tokenizer"
+_WHAT = "cannot load the tokenizer"
 LARGEST_ID = (1 << 31) - 1
 FREE_IDS = 1 << 20
 """Ids below this are allowed in a file of any size: a table of them takes a few megabytes."""
@@ -43,8 +43,13 @@ class _Tokenizer(msgspec.Struct):
     decoder: dict[str, Any] | None = None
 
 
+def cannot_load(origin: str, why: str, hint: str = "") -> UserError:
+    """The error for a tokenizer that is refused."""
+    return UserError(_WHAT, where=origin, why=why, hint=hint)
+
+
 @contextmanager
-def load_failures(origin: str, what: str = WHAT) -> Iterator[None]:
+def load_failures(origin: str, what: str = _WHAT) -> Iterator[None]:
     """Turn any failure of a library into a UserError; a Rust panic is not an `Exception`."""
     try:
         yield
@@ -64,7 +69,7 @@ def check_tokenizer_json(data: bytes, origin: str) -> None:
     try:
         found = msgspec.json.decode(data, type=_Tokenizer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(WHAT, where=origin, why=str(error)) from error
+        raise cannot_load(origin, str(error)) from error
     vocab = found.model.vocab
     ids = list(vocab.items()) if isinstance(vocab, dict) else []
     ids += [(token.content, token.id) for token in found.added_tokens or ()]
@@ -80,17 +85,17 @@ def check_ids(ids: list[tuple[Any, int]], num_bytes: int, origin: str) -> None:
         token, token_id = extreme(ids, key=lambda pair: pair[1], default=("", 0))
         if not 0 <= token_id <= limit:
             why = f"id {token_id} of {str(token)[:80]!r}; a file of this size has 0 to {limit}"
-            raise UserError(WHAT, where=origin, why=why)
+            raise cannot_load(origin, why)
 
 
 def _check_step(value: object, origin: str, depth: int = 0) -> None:
     if isinstance(value, str) and len(value) > MAX_STEP_CHARACTERS:
         why = f"a step has a string of {len(value):,} characters; the limit is "
-        raise UserError(WHAT, where=origin, why=f"{why}{MAX_STEP_CHARACTERS:,}")
+        raise cannot_load(origin, f"{why}{MAX_STEP_CHARACTERS:,}")
     if depth > MAX_DEPTH:
-        raise UserError(WHAT, where=origin, why=f"steps are nested deeper than {MAX_DEPTH} levels")
+        raise cannot_load(origin, f"steps are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        # The table of a normalizer is no pattern, and has some 300 kB.
+        # The table of a normalizer is not a pattern; it takes some 300 kB.
         parts = [part for name, part in value.items() if name != "precompiled_charsmap"]
     else:
         parts = value if isinstance(value, list) else []

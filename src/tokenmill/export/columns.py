@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,11 +31,6 @@ DTYPES: dict[str, dict[str, str]] = {
     "parquet": _INT32,
     "datasets": _INT32,
 }
-
-
-def dtypes_of(format_name: str, names: Sequence[Column]) -> dict[str, str]:
-    """The dtype of each column in a format."""
-    return {name: DTYPES[format_name][name] for name in names}
 
 
 def columns_of(rows: Rows, dtypes: dict[str, str]) -> Columns:

@@ -24,10 +24,10 @@ from msgspec import Meta
 from tokenmill.errors import OutputConflictError
 from tokenmill.export.columns import (
     DEFAULT_COLUMNS,
+    DTYPES,
     Column,
     Format,
     columns_of,
-    dtypes_of,
     token_bytes,
 )
 from tokenmill.export.spool import Spool
@@ -78,7 +78,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of each column."""
-        return dtypes_of(self.format, self.columns)
+        return {name: DTYPES[self.format][name] for name in self.columns}
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):

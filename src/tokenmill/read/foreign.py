@@ -1,7 +1,7 @@
-"""Files that are something else than tokenmill reads: their kinds, and what to do with each.
+"""Files in formats that tokenmill does not read.
 
-A kind is told by the first bytes, then by the suffix, then by the shape of the text. Suffixes that
-are also codes of languages (.br, .pt, .so) are left to the first bytes.
+The kind is detected from the first bytes, then the suffix, then the shape of the text. Suffixes
+that are also codes of languages (.br, .pt, .so) are left to the first bytes.
 """
 
 from __future__ import annotations
@@ -67,47 +67,50 @@ _KIND_BY_SUFFIX = {
     for suffix in suffixes.split()
 }
 
-_MAGIC = {
-    b"PAR1": "compressed Parquet or Arrow",
-    b"ARROW1\x00\x00": "compressed Parquet or Arrow",
-    b"\xff\xff\xff\xff": "compressed Parquet or Arrow",
-    b"version https://git-lfs.github.com/spec/": "Git LFS pointers",
-    b"\x93NUMPY": "NumPy arrays",
-    b"Obj\x01": "ORC, Avro, HDF5 or TFRecord",
-    b"\x89HDF\r\n\x1a\n": "ORC, Avro, HDF5 or TFRecord",
-    b"%PDF-": "PDF",
-    b"SQLite format 3\x00": "SQLite databases",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-    b"WARC/": "WARC",
-    b"PK\x03\x04": "archives",
-    b"PK\x05\x06": "archives",
-    b"7z\xbc\xaf\x27\x1c": "archives",
-    b"Rar!\x1a\x07": "archives",
-    b"!<arch>\n": "archives",
-    b"ID3\x02": "audio or video",
-    b"ID3\x03": "audio or video",
-    b"ID3\x04": "audio or video",
-    b"\xff\xfb": "audio or video",
-    b"OggS\x00": "audio or video",
-    b"fLaC\x00": "audio or video",
-    b"\x1aE\xdf\xa3": "audio or video",
-    b"\x04\x22\x4d\x18": "compressed in another way",
-    b"\xff\x06\x00\x00sNaPpY": "compressed in another way",
-    b"\x1f\x9d": "compressed in another way",
-    b"\x7fELF": "executables",
-    b"\xcf\xfa\xed\xfe": "executables",
-    b"\xca\xfe\xba\xbe": "executables",
-    b"\x89PNG\r\n\x1a\n": "images",
-    b"\xff\xd8\xff": "images",
-    b"GIF87a": "images",
-    b"GIF89a": "images",
-    b"II*\x00": "images",
-    b"MM\x00*": "images",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "office documents or e-books",
-    rb"{\rtf": "office documents or e-books",
-    **{bytes([0x80, protocol]): "pickles or model weights" for protocol in range(2, 6)},
-    b"GGUF": "pickles or model weights",
+_KIND_BY_MAGIC = {
+    magic: kind
+    for kind, magics in {
+        "compressed Parquet or Arrow": (b"PAR1", b"ARROW1\x00\x00", b"\xff\xff\xff\xff"),
+        "Git LFS pointers": (b"version https://git-lfs.github.com/spec/",),
+        "NumPy arrays": (b"\x93NUMPY",),
+        "ORC, Avro, HDF5 or TFRecord": (b"Obj\x01", b"\x89HDF\r\n\x1a\n"),
+        "PDF": (b"%PDF-",),
+        "SQLite databases": (b"SQLite format 3\x00",),
+        "UTF-16 text": (b"\xff\xfe", b"\xfe\xff"),
+        "WARC": (b"WARC/",),
+        "archives": (
+            b"PK\x03\x04",
+            b"PK\x05\x06",
+            b"7z\xbc\xaf\x27\x1c",
+            b"Rar!\x1a\x07",
+            b"!<arch>\n",
+        ),
+        "audio or video": (
+            b"ID3\x02",
+            b"ID3\x03",
+            b"ID3\x04",
+            b"\xff\xfb",
+            b"OggS\x00",
+            b"fLaC\x00",
+            b"\x1aE\xdf\xa3",
+        ),
+        "compressed in another way": (b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"\x1f\x9d"),
+        "executables": (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"),
+        "images": (
+            b"\x89PNG\r\n\x1a\n",
+            b"\xff\xd8\xff",
+            b"GIF87a",
+            b"GIF89a",
+            b"II*\x00",
+            b"MM\x00*",
+        ),
+        "office documents or e-books": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", rb"{\rtf"),
+        "pickles or model weights": (
+            *(bytes([0x80, protocol]) for protocol in range(2, 6)),
+            b"GGUF",
+        ),
+    }.items()
+    for magic in magics
 }
 _MAGIC_INSIDE = (
     (4, b"ftyp", "audio or video"),
@@ -158,7 +161,7 @@ def foreign_kind(head: bytes, name: Path) -> str:
 
 
 def _kind_by_magic(head: bytes) -> str:
-    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    kind = next((kind for magic, kind in _KIND_BY_MAGIC.items() if head.startswith(magic)), "")
     if head.startswith(b"PK\x03\x04"):
         return next((kind for mark, kind in _ZIP_MARKS.items() if mark in head), kind)
     if not kind and b"\x00" in head:

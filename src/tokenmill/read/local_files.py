@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tokenmill.errors import UserError
-from tokenmill.paths import local_path, path_error, refuse_unspeakable
+from tokenmill.paths import local_path, path_error, refuse_non_utf8
 from tokenmill.read.saved import is_description, is_saved, saved_files
 
 
@@ -92,7 +92,7 @@ def real_paths(paths: Iterable[Path]) -> dict[Path, Path]:
             folders[path.parent] = Path(os.path.realpath(path.parent))
         real = folders[path.parent] / path.name
         found[path] = Path(os.path.realpath(real)) if real.is_symlink() else real
-        refuse_unspeakable(found[path], "an input")
+        refuse_non_utf8(found[path], "an input")
     return found
 
 

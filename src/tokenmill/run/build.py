@@ -19,7 +19,7 @@ from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
-from tokenmill.paths import local_path, refuse_unspeakable
+from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.fleet import Fleet
@@ -109,7 +109,7 @@ def _build_dataset(
     recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents
 ) -> BuildReport:
     out = local_path(recipe.out, "the output folder")
-    refuse_unspeakable(Path(os.path.realpath(out)), "the output folder")
+    refuse_non_utf8(Path(os.path.realpath(out)), "the output folder")
     workspace = Workspace(out)
     check_output(out)
     hub = hub_access(recipe, events.on_download)

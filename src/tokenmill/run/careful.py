@@ -12,8 +12,7 @@ import msgspec
 from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.references.python_object import TextError
-from tokenmill.encode.steps import Step, steps_before_model
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
 from tokenmill.read.sources import Source
 from tokenmill.records import DocumentBatch, TokenBatch
@@ -36,11 +35,11 @@ class CarefulEncoder:
     """Encodes the documents of a batch one by one; the ids are those of the whole batch."""
 
     def __init__(
-        self, encoder: Encoder, sources: Sequence[Source], load_file: Callable[[], TokenizerFile]
+        self, encoder: Encoder, sources: Sequence[Source], load_steps: Callable[[], list[Step]]
     ) -> None:
         self._encoder = encoder
         self._sources = sources
-        self._load_file = load_file
+        self._load_steps = load_steps
         self._steps: list[Step] | None = None
 
     def encode(self, batch: DocumentBatch, announce: Announce) -> TokenBatch:
@@ -50,7 +49,7 @@ class CarefulEncoder:
             EngineError: one failed; the error names its source, its position and the step.
         """
         if self._steps is None:
-            self._steps = steps_before_model(self._load_file())
+            self._steps = self._load_steps()
         parts = [self._encode(batch, index, announce) for index in range(len(batch.texts))]
         return join_batches(parts)
 

@@ -48,6 +48,11 @@ class Process:
         return self.running is not None or bool(self.committing) or bool(self.held)
 
     @property
+    def examining(self) -> bool:
+        """Whether it encodes the calibration texts."""
+        return self.examined and not self.calibrated
+
+    @property
     def reads_carefully(self) -> bool:
         """Whether it announces each document and has announced none: then it reads or writes."""
         careful = self.running is not None and self.running.crashes > 0

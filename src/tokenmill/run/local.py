@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenmill.encode.calibration import Exam
 from tokenmill.encode.references.python_tokenizer import PythonReference
-from tokenmill.errors import EngineError, InternalError, TokenmillError
+from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
 from tokenmill.run.careful import Encoding
 from tokenmill.run.fleet import Fleet, Process
@@ -96,8 +96,8 @@ def _veto(error: TokenmillError) -> CalibrationVetoError:
     return CalibrationVetoError(error.what, where=error.where, why=error.why, hint=error.hint)
 
 
-Event = tuple[Process, messages.Message | InternalError | None] | None
-"""A message of a process, an error in its place, or None for its end; None alone: new tasks."""
+Event = tuple[Process, bytes | None] | None
+"""A message of a process as a line, or None for its end; None alone: new tasks."""
 
 
 class _Crew:
@@ -153,9 +153,7 @@ class _Crew:
             for line in process.popen.stdout:
                 if not line.endswith(b"\n"):
                     break  # killed in the middle of a message
-                self._events.put((process, messages.decode(line)))
-        except InternalError as error:
-            self._events.put((process, error))
+                self._events.put((process, line))
         except ValueError:
             pass  # closed because the worker was dismissed
         finally:
@@ -168,13 +166,11 @@ class _Crew:
             return
         if event is None:
             return
-        process, message = event
-        if isinstance(message, InternalError):
-            raise message
-        if message is None:
+        process, line = event
+        if line is None:
             self._ended(process)
         else:
-            self._heard(process, message)
+            self._heard(process, messages.decode(line))
 
     def _heard(self, process: Process, message: messages.Message) -> None:
         process.heard = time.monotonic()
@@ -307,12 +303,10 @@ class _Crew:
         signals = "(negative: the signal; -9 is usually memory)"
         why = process.blame or f"ended with exit code {code} {signals}"
         tally = self._session.board.forget_worker(process.popen.pid) or Tally()
-        suspects = [process.running] if process.running else [*process.committing.values()]
-        if process.examined and not process.calibrated:
-            suspects = []
+        if process.examining:
             self._exam_ended(why)
         for task in process.committing.values():
-            if any(task is suspect for suspect in suspects):
+            if not process.examining and (process.running is None or task is process.running):
                 task.crashes += 1
             if task.crashes > MAX_CRASHES:
                 raise self._failed_twice(task, process, tally, why)

@@ -122,14 +122,14 @@ def decode(line: bytes) -> Message:
     """The message that a worker sent.
 
     Raises:
-        InternalError: it is none.
+        InternalError: the line is not a message.
     """
     try:
         message: Message = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = f"{error}, in {line[:200]!r}"
         hint = "please report this"
-        raise InternalError("a worker sent what is no message", why=why, hint=hint) from error
+        raise InternalError("a worker sent an invalid message", why=why, hint=hint) from error
     return message
 
 

@@ -22,6 +22,7 @@ from tokenmill.encode.references.python_object import TextError
 from tokenmill.encode.selection import REFERENCE, load_engine, load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
+from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, Spool, grouped
@@ -120,7 +121,7 @@ class UnitRunner:
             setup.engine, _tokenizer_file(setup), control, setup.cache_bytes
         )
         self.encoder = Encoder(engine, setup.largest_id)
-        self.careful = CarefulEncoder(self.encoder, setup.sources, self._file_with_steps)
+        self.careful = CarefulEncoder(self.encoder, setup.sources, self._load_steps)
         self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(setup), control))
         self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
         self.special_strings = SpecialStrings(setup.special_tokens)
@@ -170,11 +171,11 @@ class UnitRunner:
             attempt.writer.discard()
             raise
 
-    def _file_with_steps(self) -> TokenizerFile:
-        """The tokenizer's file; a Python object has no steps that could be run by themselves."""
+    def _load_steps(self) -> list[Step]:
+        """The tokenizer's steps; a Python object has none that could be run by themselves."""
         if self.setup.tokenizer_kind == "python":
-            return TokenizerFile("python", b"")
-        return _tokenizer_file(self.setup)
+            return []
+        return steps_before_model(_tokenizer_file(self.setup))
 
     def _out_of_memory(self) -> EngineError:
         source = self.setup.sources[self.current_source or 0]

@@ -48,8 +48,7 @@ class Watchdog:
                 yield process, why
 
     def _stalled(self, process: Process, now: float) -> str:
-        examined = process.examined and not process.calibrated
-        if not (process.running or examined) or process.reads_carefully:
+        if not (process.running or process.examining) or process.reads_carefully:
             return ""
         allowed = STALL_SECONDS + self._num_bytes(process) / STALL_BYTES_A_SECOND
         return f"made no progress for {allowed:,.0f} s" if now - process.heard > allowed else ""

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.tokenizer_bounds import WHAT, load_failures
+from tokenmill.encode.tokenizer_bounds import cannot_load, load_failures
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
@@ -64,7 +64,7 @@ class HuggingFaceReference:
         around = max((*self.prefix, *self.suffix), default=0)
         if around > self.largest_id:
             why = f"its post-processor adds id {around}; its largest is {self.largest_id}"
-            raise UserError(WHAT, where=file.origin, why=why)
+            raise cannot_load(file.origin, why)
         # It adds nothing to the texts below, but would cut the spaces off the offsets.
         tokenizer.post_processor = None
 
@@ -109,7 +109,7 @@ def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[i
             start = next((i for i in starts if whole[i : i + len(bare)] == bare), None)
             if start is None:
                 why = "its post-processor does not keep the tokens of a text"
-                raise UserError(WHAT, where=origin, why=why)
+                raise cannot_load(origin, why)
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import bisect
-import io
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 from tokenmill.read.compression import damaged
 from tokenmill.read.hub.client import HubClient
 from tokenmill.read.hub.file import HubFile, recorded_file
 from tokenmill.read.hub.patience import Check
+from tokenmill.read.range_file import RangeFile
 
 SMALL_BLOCK_BYTES = 1 << 20
 """What is fetched for a read of less, as long as nothing is announced."""
@@ -58,7 +57,7 @@ def open_remote(origin: str, num_bytes: int, etag: str, check: Check) -> RemoteF
     return RemoteFile(recorded_file(origin, num_bytes, etag), check)
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(RangeFile):
     """Reads at any place, each a request unless its bytes are there already.
 
     Raises:
@@ -67,10 +66,10 @@ class RemoteFile(io.RawIOBase):
     """
 
     def __init__(self, file: HubFile, check: Check = lambda: None) -> None:
+        super().__init__(file.num_bytes)
         self._file = file
         self._check = check
         self._closing = threading.Event()
-        self._position = 0
         self._recent = (0, b"")
         """Bytes that were fetched and not yet read, and the place of the first."""
         self._starts: dict[int, int] = {}
@@ -95,41 +94,17 @@ class RemoteFile(io.RawIOBase):
         """
         for ranges in columns:
             for (start, stop), following in pairwise([*ranges, (0, 0)]):
-                if not 0 <= start <= stop <= self._file.num_bytes:
-                    why = f"it names the bytes from {start} to {stop} of {self._file.num_bytes}"
+                if not 0 <= start <= stop <= self._num_bytes:
+                    why = f"it names the bytes from {start} to {stop} of {self._num_bytes}"
                     raise damaged(self._file.origin, why)
                 self._starts[stop], self._following[stop] = start, following
         self._ends = sorted(self._starts)
         self._block_bytes = block_bytes
 
-    def readable(self) -> bool:
-        """True, in place of the False of `RawIOBase`."""
-        return True
-
-    def seekable(self) -> bool:
-        """True, in place of the False of `RawIOBase`."""
-        return True
-
-    def tell(self) -> int:
-        """The place of the next read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the place of the next read; nothing is fetched."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.num_bytes}
-        self._position = max(base[whence] + offset, 0)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the file goes."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def read(self, size: int = -1) -> bytes:
         """`size` bytes, or all that are left."""
-        start = min(self._position, self._file.num_bytes)
-        stop = self._file.num_bytes if size < 0 else min(start + size, self._file.num_bytes)
+        start = min(self._position, self._num_bytes)
+        stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
         pieces = []
         while start < stop:
             piece = self._piece(start, stop)
@@ -162,7 +137,7 @@ class RemoteFile(io.RawIOBase):
         first, data = self._recent
         if not first <= start < first + len(data):
             end = stop if self._starts else max(stop, start + SMALL_BLOCK_BYTES)
-            first, data = start, self._fetch(start, min(end, self._file.num_bytes))
+            first, data = start, self._fetch(start, min(end, self._num_bytes))
             self._recent = (first, data)
         if stop >= first + len(data) and (self._starts or len(data) > SMALL_BLOCK_BYTES):
             self._recent = (0, b"")

@@ -1,7 +1,8 @@
 """Parquet and Arrow files from outside: for the parsing process alone, which they may crash.
 
 Arrow trusts the lengths and offsets in a file. An offset behind its buffer gives whatever the
-memory holds there, so nothing looks at a record batch before `validated`.
+memory holds there, so nothing looks at a record batch before `validated`. Errors name no file: the
+process that asked knows which one it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 Announce = Callable[[list[list[tuple[int, int]]]], None]
 
 
-def check_columns(schema: pa.Schema, file: TableFile, columns: Sequence[str]) -> None:
+def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
     """Raise a UserError if a column is missing, or if the first does not hold strings."""
     for name in columns:
         kind: pa.DataType = pa.struct(list(schema))
@@ -33,7 +34,6 @@ def check_columns(schema: pa.Schema, file: TableFile, columns: Sequence[str]) ->
             if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
                 raise UserError(
                     f"there is no column {name!r}",
-                    where=file.where,
                     why=f"the columns are {', '.join(schema.names)}",
                     hint="name the right one with --text-field, --id-field, --keep or --no-loss",
                 )
@@ -41,7 +41,7 @@ def check_columns(schema: pa.Schema, file: TableFile, columns: Sequence[str]) ->
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if name == columns[0] and not (_is_stringlike(kind) or pa.types.is_null(kind)):
             why = f"its type is {kind}, not a string"
-            raise UserError(f"column {name!r} holds no text", where=file.where, why=why)
+            raise UserError(f"column {name!r} holds no text", why=why)
 
 
 def schema_of(raw: BinaryIO, file: TableFile) -> pa.Schema:
@@ -96,7 +96,7 @@ def iter_rows(
         row, batches = _parquet_batches(raw, command, announce)
     elif file.format == "arrow-file":
         reader = pa.ipc.open_file(raw)
-        check_columns(reader.schema, file, command.columns)
+        check_columns(reader.schema, command.columns)
         start, stop = command.groups or (0, reader.num_record_batches)
         row = sum(validated(reader.get_batch(i)).num_rows for i in range(start))
         batches = (reader.get_batch(i) for i in range(start, stop))
@@ -119,7 +119,7 @@ def _parquet_batches(
         pre_buffer=False,  # it would hold the column of a whole row group
         page_checksum_verification=True,
     )
-    check_columns(file.schema_arrow, command.file, command.columns)
+    check_columns(file.schema_arrow, command.columns)
     metadata = file.metadata
     start, stop = command.groups or (0, metadata.num_row_groups)
     if command.block_bytes:
@@ -127,7 +127,7 @@ def _parquet_batches(
     counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
         why = f"{metadata.num_rows} rows, with {sum(counts)} in its row groups"
-        raise damaged(command.file.where, why)
+        raise damaged("", why)
     num_bytes = sum(metadata.row_group(i).total_byte_size for i in range(start, stop))
     decoded_bytes = command.batch_bytes * BATCHES_PER_DECODE
     num_rows = sum(counts[start:stop])
@@ -137,19 +137,17 @@ def _parquet_batches(
         columns=command.columns,
         use_threads=False,
     )
-    return sum(counts[:start]), _all_rows(batches, num_rows, command.file)
+    return sum(counts[:start]), _all_rows(batches, num_rows)
 
 
-def _all_rows(
-    batches: Iterator[pa.RecordBatch], num_rows: int, file: TableFile
-) -> Iterator[pa.RecordBatch]:
+def _all_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
     """The same batches, which must have so many rows: columns may end early without an error."""
     found = 0
     for batch in batches:
         found += batch.num_rows
         yield batch
     if found != num_rows:
-        raise damaged(file.where, f"it should have {num_rows} rows, and has {found}")
+        raise damaged("", f"it should have {num_rows} rows, and has {found}")
 
 
 def column_ranges(
@@ -177,13 +175,13 @@ def _stream_batches(raw: BinaryIO, command: ReadRows) -> Iterator[pa.RecordBatch
     Without the mark, a file that was cut off between two batches would look whole.
     """
     reader = pa.ipc.open_stream(raw)
-    check_columns(reader.schema, command.file, command.columns)
+    check_columns(reader.schema, command.columns)
     yield from reader
     raw.seek(raw.tell() - len(_END_OF_STREAM))
     if raw.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-        raise damaged(command.file.where, "the Arrow stream is cut off: it has no end mark")
+        raise damaged("", "the Arrow stream is cut off: it has no end mark")
     if raw.read(1):
-        raise damaged(command.file.where, "something follows the end of the Arrow stream")
+        raise damaged("", "something follows the end of the Arrow stream")
 
 
 def validated(batch: pa.RecordBatch) -> pa.RecordBatch:

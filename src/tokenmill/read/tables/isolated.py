@@ -120,9 +120,7 @@ def _columns(fields: Fields) -> list[str]:
 
 def _file(source: Source) -> TableFile:
     path = "" if source.streamed else str(source.path)
-    return TableFile(
-        where=source.where, format=source.format, path=path, num_bytes=source.num_bytes
-    )
+    return TableFile(format=source.format, path=path, num_bytes=source.num_bytes)
 
 
 def _ask(source: Source, command: Command) -> list[int]:

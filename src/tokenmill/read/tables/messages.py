@@ -16,8 +16,6 @@ _SIZES = struct.Struct("<QQ")
 class TableFile(msgspec.Struct, frozen=True, kw_only=True):
     """A Parquet or Arrow file."""
 
-    where: str
-    """Its name, for errors."""
     format: str
     path: str
     """"" for a file of the Hub: the parser asks for its bytes with `Wanted`."""

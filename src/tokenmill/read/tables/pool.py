@@ -73,7 +73,7 @@ def borrowed_parser(source: Source) -> Iterator[ParserProcess]:
         parser = ParserProcess()
         with _lock:
             _parsers.add(parser)
-    parser.source = source
+    parser.where = source.where
     try:
         yield parser
     finally:
@@ -104,8 +104,8 @@ class ParserProcess:
         self._stdin = cast(FileIO, self._popen.stdin)
         self._stdout = cast(FileIO, self._popen.stdout)
         self._channel = Channel(self._stdout, self._stdin, Reply)
-        self.source: Source | None = None
-        """Whose file it parses."""
+        self.where = ""
+        """The name of the file that it parses."""
         self.is_idle = True
         """Whether it waits for a command."""
 
@@ -151,14 +151,12 @@ class ParserProcess:
             return reply, payload
 
     def _failure(self, failed: Failed) -> TokenmillError:
-        assert self.source is not None
         if failed.is_damage:
-            return damaged(self.source.where, failed.why)
-        return UserError(failed.what, where=self.source.where, why=failed.why, hint=failed.hint)
+            return damaged(self.where, failed.why)
+        return UserError(failed.what, where=self.where, why=failed.why, hint=failed.hint)
 
     def _death(self) -> TokenmillError:
-        assert self.source is not None
-        where, code = self.source.where, self._popen.wait()
+        where, code = self.where, self._popen.wait()
         if -code in CRASHES:
             return damaged(where, f"Arrow crashes while it reads the file: {_signal_name(-code)}")
         if code < 0:
@@ -168,7 +166,7 @@ class ParserProcess:
                 why=f"{_signal_name(-code)}; SIGKILL usually means that memory ran out",
                 hint="lower --workers, and run the same command again: it resumes",
             )
-        why = f"exit code {code}; its own message stands above"
+        why = f"exit code {code}; see its message above"
         return InternalError("the process that parses an input failed", where=where, why=why)
 
     def end(self) -> None:

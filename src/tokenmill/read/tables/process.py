@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from tokenmill.errors import TokenmillError, UserError
+from tokenmill.read.range_file import RangeFile
 from tokenmill.read.tables import files
 from tokenmill.read.tables.messages import (
     Announced,
@@ -41,7 +42,6 @@ DAMAGE = (
     ArithmeticError,
     LookupError,
     MemoryError,
-    OSError,
     RuntimeError,
     SystemError,
     TypeError,
@@ -91,7 +91,7 @@ class Parser:
         match command:
             case CheckColumns(file=file, columns=columns):
                 with self._open(file) as raw:
-                    files.check_columns(files.schema_of(raw, file), file, columns)
+                    files.check_columns(files.schema_of(raw, file), columns)
                 self._channel.send(Value([]))
             case GroupSizes(file=file):
                 with self._open(file) as raw:
@@ -129,25 +129,12 @@ class Parser:
         return data
 
 
-class _AskedFile(io.RawIOBase):
+class _AskedFile(RangeFile):
     """A file whose bytes the other process has."""
 
     def __init__(self, num_bytes: int, ask: Any) -> None:
-        self._num_bytes, self._ask, self._position = num_bytes, ask, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}
-        self._position = max(base[whence] + offset, 0)
-        return self._position
+        super().__init__(num_bytes)
+        self._ask = ask
 
     def read(self, size: int = -1) -> bytes:
         start = min(self._position, self._num_bytes)
