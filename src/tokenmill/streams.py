@@ -48,17 +48,12 @@ def _open_if_closed(descriptor: int) -> None:
 
 
 def _stream(descriptor: int, replaced: TextIO | None) -> TextIO:
-    if isinstance(replaced, io.TextIOWrapper):
+    settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
+    if isinstance(replaced, io.TextIOWrapper):  # else it was closed
         replaced.flush()
-        settings = {"encoding": replaced.encoding, "errors": replaced.errors}
-        buffering = (replaced.line_buffering, replaced.write_through)
-    else:  # it was closed
-        settings, buffering = {"encoding": "utf-8", "errors": "backslashreplace"}, (False, False)
-    raw = io.BufferedWriter(_Descriptor(descriptor))
-    line_buffering, write_through = buffering
-    return io.TextIOWrapper(
-        raw, **settings, line_buffering=line_buffering, write_through=write_through
-    )
+        names = ("encoding", "errors", "line_buffering", "write_through")
+        settings = {name: getattr(replaced, name) for name in names}
+    return io.TextIOWrapper(io.BufferedWriter(_Descriptor(descriptor)), **settings)
 
 
 class _Descriptor(io.FileIO):

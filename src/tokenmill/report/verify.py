@@ -197,7 +197,7 @@ def _check_shard(result: Verification, shard: Shard) -> None:
     if not (ids[offsets[1:] - 1] == tokenizer.eos_id).all():
         raise _problem("a document does not end with the end-of-document token", where)
     if int(shard.lengths.min()) <= len(tokenizer.prefix_ids):
-        raise _problem("a document is shorter than what stands around each", where)
+        raise _problem("a document is too short for its prefix and end-of-document token", where)
     for place, expected in enumerate(tokenizer.prefix_ids):
         if not (ids[offsets[:-1] + place] == expected).all():
             raise _problem("a document does not begin as the tokenizer wants", where)

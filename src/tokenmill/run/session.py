@@ -38,7 +38,8 @@ class Session:
     """Called before the first receipt."""
     on_receipt: Callable[[TaskQueue], None] = lambda queue: None
     watched: bool = False
-    """Whether the tokenizer has steps that nothing is known of: it never runs in this process."""
+    """Whether the tokenizer has unknown steps. Its engine never encodes documents in this process;
+    only calibration texts and audit samples do, after the trial."""
     excluded: list[int] = field(default_factory=list)
     limit: Limit = field(default_factory=Limit)
     damaged: dict[int, TokenmillError] = field(default_factory=dict)

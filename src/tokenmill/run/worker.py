@@ -158,7 +158,7 @@ class Worker:
 
 def main() -> None:
     """Run a worker on this process's standard input and output."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as others do, it ends the process, not the unit
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends the whole process, not just the unit
     commands = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with open(os.devnull, "rb") as nothing:

@@ -14,6 +14,7 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.paths import local_path
 from tokenmill.records import Int64Array
+from tokenmill.store.canonical import RESTORE
 from tokenmill.store.documents import read_documents
 from tokenmill.store.files import SizesInside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
@@ -119,9 +120,6 @@ class Dataset:
     def __init__(self, folder: str | Path) -> None:
         self.folder = local_path(folder, "a dataset")
         self.manifest: Manifest = read_manifest(self.folder)
-        if self.manifest.token_dtype not in ("uint16", "int32"):
-            why = f"token_dtype {self.manifest.token_dtype!r}"
-            raise VerificationError("unknown token width", where=str(folder), why=why)
         check_manifest(self.folder, self.manifest)
         self._check_sizes()
         self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)
@@ -181,5 +179,5 @@ class Dataset:
                     else "a file has another size",
                     where=str(self.folder / file.name),
                     why=f"the manifest says {file.bytes} bytes, found {size}",
-                    hint="restore the file from a copy, or build the dataset again",
+                    hint=RESTORE,
                 )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import VerificationError
 from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
+from tokenmill.store.canonical import RESTORE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +149,8 @@ def read_documents(
     """A documents table, or some of its columns: those that it does not have are left out.
 
     Raises:
-        VerificationError: it is no such table, has another number of rows, or lacks values.
+        VerificationError: the file is not a documents table, has another number of rows, or
+            lacks values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -157,25 +159,25 @@ def read_documents(
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if file.metadata.num_rows != num_documents:
                 why = f"it has {file.metadata.num_rows} rows; the shard has {num_documents}"
-                raise _damaged_table(path, f"{why} documents")
+                raise damaged_table(path, f"{why} documents")
             schema = file.schema_arrow
             for field in schema:
                 if not field.type.equals(_type_of(field.name)):
-                    raise _damaged_table(path, f"the column {field.name!r} has type {field.type}")
+                    raise damaged_table(path, f"the column {field.name!r} has type {field.type}")
             if missing := [name for name in REQUIRED if name not in schema.names]:
-                raise _damaged_table(path, f"it has no column {missing[0]!r}")
+                raise damaged_table(path, f"it has no column {missing[0]!r}")
             names = schema.names if columns is None else set(columns).intersection(schema.names)
             table = file.read(columns=sorted(names, key=schema.names.index))
         table.validate(full=True)
     except (pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's, not the file's
-        raise _damaged_table(path, str(error) or type(error).__name__) from error
+        raise damaged_table(path, str(error) or type(error).__name__) from error
     if table.num_rows != num_documents:
-        raise _damaged_table(path, f"{table.num_rows} of {num_documents} rows can be read")
+        raise damaged_table(path, f"{table.num_rows} of {num_documents} rows can be read")
     for name in REQUIRED:
         if name in table.column_names and table.column(name).null_count:
-            raise _damaged_table(path, f"the column {name!r} has null values")
+            raise damaged_table(path, f"the column {name!r} has null values")
     return table
 
 
@@ -191,10 +193,6 @@ def _type_of(name: str) -> pa.DataType:
     return pa.int64() if name == "position" else pa.string()
 
 
-def _damaged_table(path: Path, why: str) -> VerificationError:
-    return VerificationError(
-        "a documents table is damaged",
-        where=str(path),
-        why=why,
-        hint="restore the file from a copy, or build the dataset again",
-    )
+def damaged_table(path: Path, why: str) -> VerificationError:
+    """The error for a documents table that is not as it was written."""
+    return VerificationError("a documents table is damaged", where=str(path), why=why, hint=RESTORE)

@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 from tokenmill.errors import StorageError, VerificationError
+from tokenmill.store.canonical import RESTORE
 
 MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -43,7 +44,7 @@ class FileMap:
                     "a file of the dataset has another size",
                     where=str(path),
                     why=f"it should have {size} bytes, and has {found.st_size}",
-                    hint="restore the file from a copy, or build the dataset again",
+                    hint=RESTORE,
                 )
             address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
         if address is None or address == MAP_FAILED:

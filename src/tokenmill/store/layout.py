@@ -22,6 +22,7 @@ import numpy as np
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
 from tokenmill.records import Int64Array
+from tokenmill.store.canonical import RESTORE
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
@@ -67,7 +68,7 @@ def contradiction(where: str) -> VerificationError:
         "a token index contradicts itself",
         where=where,
         why="its offsets do not follow from its lengths",
-        hint="build the dataset again, or restore the file from a copy",
+        hint=RESTORE,
     )
 
 
@@ -101,5 +102,4 @@ def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.i
             problem = f"{num_sequences} sequences do not make {num_bytes} bytes"
         else:
             return dtypes[code], num_sequences
-    hint = "build the dataset again, or restore the file from a copy"
-    raise VerificationError("not a token index", where=where, why=problem, hint=hint)
+    raise VerificationError("not a token index", where=where, why=problem, hint=RESTORE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from tokenmill.errors import VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import file_digest
+from tokenmill.store.documents import damaged_table
 
 SHARDS_KEPT = 64
 
@@ -54,22 +54,17 @@ def read_spans(shard: Shard) -> Spans:
     path = shard.path("parquet")
     table = shard.documents(["no_loss"])
     if "no_loss" not in table.column_names:
-        raise _wrong(path, "it has no column 'no_loss', and the manifest says that it has")
+        raise damaged_table(path, "it has no column 'no_loss', and the manifest says that it has")
     column = table.column("no_loss").combine_chunks()
     counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ranges = column.flatten()
     if ranges.null_count or any(ranges.field(name).null_count for name in ("start", "stop")):
-        raise _wrong(path, "a range without loss has no start or no stop")
+        raise damaged_table(path, "a range without loss has no start or no stop")
     starts, stops = (ranges.field(name).to_numpy() for name in ("start", "stop"))
     of_each = np.repeat(shard.read_lengths(), counts)
     if ((starts < 0) | (starts >= stops) | (stops > of_each)).any():
-        raise _wrong(path, "a range without loss leads out of its document")
+        raise damaged_table(path, "a range without loss leads out of its document")
     return offsets_from_lengths(counts), starts, stops
-
-
-def _wrong(path: Path, why: str) -> VerificationError:
-    hint = "build the dataset again"
-    return VerificationError("a documents table is damaged", where=str(path), why=why, hint=hint)
 
 
 def _digest(shard: Shard) -> str:
