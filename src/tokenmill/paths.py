@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenmill.errors import StorageError, UserError
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _LIKELY_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|(?<=..):/)")
 """A chain of fsspec, or what `Path` makes of a URL. Files may be called so, too."""
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR)
@@ -94,7 +94,7 @@ def redacted(name: str) -> str:
     before, at, after = rest.rpartition("@")
     if at and (":" in before or "/" not in before):
         rest = f"***@{after}"
-    place, query, _ = re.split(r"([?#]|$)", rest, maxsplit=1)
+    place, query, _ = re.split(r"([?#;]|$)", rest, maxsplit=1)
     return f"{start}{slashes}{place}{query}" + ("***" if query else "")
 
 

@@ -390,3 +390,18 @@ def test_looking_at_a_model_does_not_change_it(is_training: bool) -> None:
     assert model.training == is_training
     assert all(map(torch.equal, before, model.parameters()))
     assert all(weights.grad is None for weights in model.parameters())
+
+
+def test_labels_of_the_next_token_would_be_shifted_twice_and_are_refused() -> None:
+    row = {"input_ids": [5, 6, 7], "labels": [6, 7, -100], "position_ids": [0, 1, 2]}
+    with pytest.raises(UserError, match="labels are not aligned with input_ids"):
+        collator()([row])
+
+
+@pytest.mark.parametrize(
+    "change", [{"labels": [5, 6]}, {"labels": 3}, {"labels": None}, {"position_ids": [0.0, 1.0, 2.0]}]
+)
+def test_a_row_that_does_not_fit_is_refused_wherever_it_is(change: dict[str, object]) -> None:
+    row = {"input_ids": [5, 6, 7], "labels": [5, 6, 7], "position_ids": [0, 1, 2]}
+    with pytest.raises(UserError, match="of a row does not fit"):
+        collator()([row, {**row, **change}])

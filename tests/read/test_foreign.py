@@ -24,7 +24,7 @@ import tokenmill
 from tokenmill.errors import UserError
 from tokenmill.load.text.documents import TextDocuments
 from tokenmill.read.fields import Fields
-from tokenmill.read.foreign import ADVICE
+from tokenmill.read.foreign import ADVICE, foreign_kind
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.bench.documents import take_documents
 
@@ -211,7 +211,7 @@ def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
   why: CSV or TSV (5): {tmp_path}/a.csv, {tmp_path}/b.csv, {tmp_path}/c.csv and 2 more
          convert them to Parquet or JSON Lines, for example with duckdb or pyarrow
        JSON array (1): {tmp_path}/f.json.gz
-         decompress; then write one record a line: jq -c '.[]' f.json > f.jsonl
+         decompress; then write one record a line: jq -c '.[]' f.json > f.lines.jsonl
        images (1): {tmp_path}/new\\nline.png
          leave them out
   next: convert these files or leave them out; or read all inputs as plain text, as they are: \
@@ -253,3 +253,21 @@ def test_every_way_to_read_inputs_refuses_them_alike(tokenizer_path: Path, tmp_p
         with pytest.raises(UserError, match="a format that tokenmill does not read"):
             read()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"GIF89a is the header of a GIF.", b"%PDF- begins a PDF.", b"GGUF, a format", b"PAR1, too"],
+)
+def test_prose_that_begins_like_another_format_is_text(head: bytes) -> None:
+    assert foreign_kind(head, Path("a.txt")) == ""
+    assert foreign_kind(head, Path("a")) != ""
+    assert foreign_kind(head + b"\x00\xff", Path("a.txt")) != ""
+
+
+def test_the_advised_command_never_writes_the_file_that_it_reads(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{\n "text": "one"\n}\n')
+    with pytest.raises(UserError) as raised:
+        find_sources([str(path)])
+    assert "jq -c . a.jsonl > a.lines.jsonl" in raised.value.hint

@@ -147,7 +147,7 @@ def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path: Pat
     put(tmp_path, "a.json", data=b'\n [{"text": "a"}]')
     with pytest.raises(UserError, match="JSON array") as caught:
         find_sources([str(tmp_path / "a.json")])
-    assert "jq -c '.[]' a.json > a.jsonl" in caught.value.hint
+    assert "jq -c '.[]' a.json > a.lines.jsonl" in caught.value.hint
 
 
 def test_bytes_of_no_known_kind_are_refused(tmp_path: Path) -> None:

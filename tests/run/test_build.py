@@ -406,3 +406,11 @@ def test_nothing_to_write_is_an_error(tmp_path: Path, tokenizer_path: Path) -> N
     path = write_jsonl(tmp_path / "a.jsonl", ["", ""])
     with pytest.raises(DataError, match="nothing to write"):
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
+
+
+def test_where_no_record_is_good_no_limit_is_advised(tokenizer_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": null}\n')
+    with pytest.raises(DataError) as raised:
+        tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
+    assert raised.value.hint == "look at work/shards/*.jsonl"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import FOR_TRANSFORMERS, Batch
@@ -51,18 +52,22 @@ class PackedRowsCollator:
         """A batch of rows with `input_ids`, aligned `labels` and `position_ids`.
 
         Raises:
-            UserError: documents of the rows would attend to each other.
+            UserError: documents of the rows would attend to each other, or labels are not aligned.
         """
         from tokenmill.load.loader import as_tensors
 
-        _refuse_columns(rows[0])
+        if not rows:
+            raise UserError("a batch has no rows")
+        for row in rows:
+            _refuse_columns(row)
         lengths = [len(row["input_ids"]) for row in rows]
         shape = len(rows), max(lengths)
         batch = {name: np.full(shape, filling, np.int64) for name, filling in FILLING.items()}
         for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             for name, values in batch.items():
-                values[i, :length] = row[name]
+                values[i, :length] = _values(row, name, length)
             batch["position_ids"][i, length:] = np.arange(shape[1] - length)
+        _refuse_shifted(batch["input_ids"], batch["labels"])
         segmentation = of_position_ids(batch["position_ids"])
         edges, longest = segmentation.edges, segmentation.max_length
         others = dict(zip(FOR_TRANSFORMERS, (edges, edges, longest, longest, False), strict=True))
@@ -100,6 +105,30 @@ def _refuse_columns(row: Mapping[str, Any]) -> None:
             where=f"columns: {', '.join(row)}",
             why="beside one, transformers ignores position_ids: documents attend to each other",
             hint="remove it: rows.remove_columns('attention_mask'); padding needs none",
+        )
+
+
+def _values(row: Mapping[str, Any], name: str, length: int) -> npt.NDArray[Any]:
+    """A column of a row, shape (length,).
+
+    Raises:
+        UserError: it has another shape than `input_ids`.
+    """
+    values = np.asarray(row[name])
+    if values.shape != (length,) or not np.issubdtype(values.dtype, np.integer):
+        why = f"it has shape {values.shape} and dtype {values.dtype}; input_ids has {length} tokens"
+        raise UserError(f"the column {name} of a row does not fit", why=why)
+    return values
+
+
+def _refuse_shifted(ids: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> None:
+    """Raise a UserError if a label is not the token at its own place."""
+    if ((labels != FILLING["labels"]) & (labels != ids)).any():
+        raise UserError(
+            "labels are not aligned with input_ids",
+            why="models of transformers shift labels themselves: labels of the next token would be "
+            "shifted twice",
+            hint="export with --labels aligned, the default",
         )
 
 

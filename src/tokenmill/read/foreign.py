@@ -6,6 +6,7 @@ that are also codes of languages (.br, .pt, .so) are left to the first bytes.
 
 from __future__ import annotations
 
+import codecs
 import re
 import shlex
 from collections.abc import Iterable
@@ -20,8 +21,8 @@ ADVICE = {
     "CSV or TSV": "convert them to Parquet or JSON Lines, for example with duckdb or pyarrow",
     "Git LFS pointers": "get the files that they stand for: git lfs pull",
     "HTML": _TEXT + "trafilatura",
-    "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.jsonl",
-    "JSON over several lines": "write one record a line: jq -c . {name} > {stem}.jsonl",
+    "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.lines.jsonl",
+    "JSON over several lines": "write one record a line: jq -c . {name} > {stem}.lines.jsonl",
     "NumPy arrays": "write the texts to Parquet or JSON Lines",
     "ORC, Avro, HDF5 or TFRecord": "convert them to Parquet",
     "PDF": _TEXT + "pdftotext",
@@ -35,6 +36,7 @@ ADVICE = {
     "compressed in another way": "decompress them, or compress them with gzip, zstd, bzip2 or xz",
     "compressed more than once": "decompress them once",
     "compressed Parquet or Arrow": "decompress them: they are compressed inside",
+    "encrypted Parquet": "decrypt them first",
     "executables": "leave them out",
     "images": "leave them out",
     "notebooks": "convert them: jupyter nbconvert --to markdown {name}",
@@ -95,6 +97,7 @@ _KIND_BY_MAGIC = {
             b"\x1aE\xdf\xa3",
         ),
         "compressed in another way": (b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"\x1f\x9d"),
+        "encrypted Parquet": (b"PARE",),
         "executables": (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"),
         "images": (
             b"\x89PNG\r\n\x1a\n",
@@ -138,7 +141,7 @@ PLAIN_SUFFIXES = frozenset(_PLAIN.split())
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 _PRETTY_JSON = re.compile(rb'(?:(\{)[ \t\r]*\n\s*["}]|(\[)[ \t\r]*\n\s*["{\[\]])')
-_JSON_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|")')
+_JSON_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|"(?:[^"\\\n]|\\.)*"\s*[,\]])')
 _MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
 
 MAX_SHOWN = 3
@@ -153,21 +156,33 @@ def foreign_kind(head: bytes, name: Path) -> str:
         return ""
     suffix = name.suffix.lower()
     return (
-        _kind_by_magic(head)
+        _kind_by_magic(head, suffix)
         or _KIND_BY_SUFFIX.get(suffix, "")
         or ("" if suffix in PLAIN_SUFFIXES else _kind_by_shape(head, suffix))
         or ("binary data" if b"\x00" in head and suffix not in (".json", *LINE_SUFFIXES) else "")
     )
 
 
-def _kind_by_magic(head: bytes) -> str:
-    kind = next((kind for magic, kind in _KIND_BY_MAGIC.items() if head.startswith(magic)), "")
+def _kind_by_magic(head: bytes, suffix: str) -> str:
+    found = next((pair for pair in _KIND_BY_MAGIC.items() if head.startswith(pair[0])), (b"", ""))
+    magic, kind = found
+    if suffix in PLAIN_SUFFIXES and magic.isascii() and _is_text(head):
+        return ""  # prose may begin with "GIF89a"
     if head.startswith(b"PK\x03\x04"):
         return next((kind for mark, kind in _ZIP_MARKS.items() if mark in head), kind)
     if not kind and b"\x00" in head:
-        found = (kind for at, magic, kind in _MAGIC_INSIDE if head.startswith(magic, at))
-        return next(found, "")
+        inside = (kind for at, magic, kind in _MAGIC_INSIDE if head.startswith(magic, at))
+        return next(inside, "")
     return kind
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether a file that begins so can be text: UTF-8, and no zero byte."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character may be cut off
+    except UnicodeDecodeError:
+        return False
+    return b"\x00" not in head
 
 
 def _kind_by_shape(head: bytes, suffix: str) -> str:

@@ -79,9 +79,12 @@ def judge_rejected(totals: Counts, max_bad: float) -> None:
     if totals.num_rejected > max_bad * max(totals.records, 1):
         reasons = ", ".join(f"{reason}: {count}" for reason, count in totals.rejected.items())
         share = totals.num_rejected / max(totals.records, 1)
+        allowed = share * 1.01
+        again = (
+            f", then run the same command with --max-bad {allowed:.4%}: nothing is encoded again"
+        )
         raise DataError(
             f"{totals.num_rejected} of {totals.records} records are bad ({share:.4%})",
             why=f"{reasons}; the limit is {max_bad:.4%}",
-            hint=f"look at work/shards/*.jsonl, then run the same command with "
-            f"--max-bad {share * 1.01:.4%}: nothing is encoded again",
+            hint="look at work/shards/*.jsonl" + (again if allowed < 1 else ""),
         )

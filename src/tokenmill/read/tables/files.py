@@ -240,11 +240,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_duration(kind):
         return column.cast(pa.int64())
-    if pa.types.is_temporal(kind):
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return column.cast(pa.string())  # Python's own types would lose nanoseconds
     if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-    # A slice of a view would be sent with the strings of all rows.
+        values = _without_view(column.dictionary)  # Arrow cannot decode a dictionary of views
+        return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    return _without_view(column)
+
+
+def _without_view(column: pa.Array) -> pa.Array:
+    """Strings one after another: a slice of a view would be sent with the strings of all rows."""
     if pa.types.is_string_view(column.type):
         return column.view(pa.binary_view()).cast(pa.large_binary()).view(pa.large_string())
     return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column

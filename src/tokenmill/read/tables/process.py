@@ -74,6 +74,8 @@ class Parser:
                     self._fail(True, "", str(error), "")
             except DAMAGE as error:
                 is_plain = isinstance(error, pa.ArrowException)
+                if isinstance(error, pa.ArrowNotImplementedError):
+                    error.args = (f"damaged, or not supported by Arrow {pa.__version__}: {error}",)
                 why = str(error) if is_plain else f"{type(error).__name__}: {error}"
                 self._fail(True, "", why, "")
 
