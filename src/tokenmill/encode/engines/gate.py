@@ -29,7 +29,7 @@ FASTOKENS_SPLITS = {
     *((O200K_SPLIT,), (TEKKEN_SPLIT,), (QWEN3_5_SPLIT,)),
     DEEPSEEK3_SPLITS,
 }
-"""`encode/steps.py` takes it that a regular expression listed here ends on any text."""
+"""`encode/steps.py` assumes that a regular expression listed here ends on any text."""
 
 
 def fastokens_objection(tokenizer: Json) -> str:
