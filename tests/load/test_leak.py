@@ -399,7 +399,8 @@ def test_labels_of_the_next_token_would_be_shifted_twice_and_are_refused() -> No
 
 
 @pytest.mark.parametrize(
-    "change", [{"labels": [5, 6]}, {"labels": 3}, {"labels": None}, {"position_ids": [0.0, 1.0, 2.0]}]
+    "change",
+    [{"labels": [5, 6]}, {"labels": 3}, {"labels": None}, {"position_ids": [0.0, 1.0, 2.0]}],
 )
 def test_a_row_that_does_not_fit_is_refused_wherever_it_is(change: dict[str, object]) -> None:
     row = {"input_ids": [5, 6, 7], "labels": [5, 6, 7], "position_ids": [0, 1, 2]}

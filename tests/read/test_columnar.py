@@ -92,6 +92,14 @@ def test_every_kind_of_string_column_gives_its_texts(
     assert found["rejected"] == [(2, 0, "null-text", b"")]
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_a_dictionary_of_views_gives_its_texts(kind: pa.DataType, tmp_path: Path) -> None:
+    views = pa.array(["foo", "é"]).cast(kind)
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), views)
+    source = write(tmp_path / "file", "arrow-file", pa.table({"text": column}))
+    assert read(source, Fields())["texts"] == ["foo", "é", "foo"]
+
+
 @each_format
 @pytest.mark.parametrize("is_string", [True, False], ids=["string", "binary"])
 def test_a_text_that_is_not_utf8_is_set_aside_alone(

@@ -22,6 +22,7 @@ from tokenmill.errors import DataError, OutputConflictError, TokenmillError, Use
 from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
+from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.fleet import Fleet
 from tokenmill.run.limits import crossing, receipts_in_order
 from tokenmill.run.local import run_tasks
@@ -41,7 +42,6 @@ from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import choose_resources
 from tokenmill.run.session import CalibrationVetoError, Session
 from tokenmill.run.tasks import Plan, TaskQueue
-from tokenmill.run.unit import Limit, Setup
 from tokenmill.run.workspace import (
     Workspace,
     agree_on_start,

@@ -12,6 +12,7 @@ from tokenmill.encode.calibration import Exam
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
+from tokenmill.run.assignment import Tally
 from tokenmill.run.careful import Encoding
 from tokenmill.run.fleet import Fleet, Process
 from tokenmill.run.growth import WITHIN_UNIT
@@ -28,7 +29,7 @@ from tokenmill.run.messages import (
 )
 from tokenmill.run.session import CalibrationVetoError, Session
 from tokenmill.run.tasks import Task, TaskQueue
-from tokenmill.run.unit import FinishedUnit, Tally, UnitRunner
+from tokenmill.run.unit import FinishedUnit, UnitRunner
 from tokenmill.run.watchdog import Watchdog, resident_bytes
 
 MAX_CRASHES = 1

@@ -12,11 +12,11 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
+from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.messages import Done
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.receipts import Receipt, write_receipt
 from tokenmill.run.tasks import Task, TaskQueue
-from tokenmill.run.unit import Limit, Setup
 from tokenmill.run.workspace import Workspace
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 import numpy as np
 import xxhash
 
@@ -26,12 +25,11 @@ from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, Spool, grouped
-from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.assignment import LONG_BATCH, Limit, Setup, Tally
 from tokenmill.run.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.receipts import Receipt
-from tokenmill.run.recipe import Recipe
 from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
 from tokenmill.store.documents import DocumentRows
 from tokenmill.store.layout import token_dtype
@@ -39,51 +37,6 @@ from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 SHORT_CHARACTERS = 8_192
-LONG_BATCH = 2
-"""A batch of more than so many times the usual bytes is announced: it may take long."""
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What every worker of a build is told once."""
-
-    recipe: Recipe
-    sources: list[Source]
-    tokenizer_dir: str
-    tokenizer_kind: str
-    tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
-    encoding: str
-    engine: str
-    largest_id: int
-    prefix: list[int]
-    eos_id: int
-    unk_id: int | None
-    special_tokens: list[str]
-    batch_bytes: int
-    cache_bytes: int
-    growth_bytes: int
-    """By how much a worker may grow before a fresh one takes its place."""
-    attempts_dir: str
-    shards_dir: str
-
-
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a unit may still write."""
-
-    documents: int | None = None
-    tokens: int | None = None
-
-
-class Tally(msgspec.Struct, kw_only=True):
-    """What a unit has done so far, for progress; reported after every batch."""
-
-    source: int = 0
-    position: int = 0
-    bytes: int = 0
-    documents: int = 0
-    tokens: int = 0
-    rejected: int = 0
-
 
 _Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
 """Documents, their ids, and a hash of each."""

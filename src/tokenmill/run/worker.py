@@ -15,6 +15,7 @@ import numpy as np
 from tokenmill.encode.calibration import Exam
 from tokenmill.records import TokenBatch
 from tokenmill.run import messages
+from tokenmill.run.assignment import Setup, Tally
 from tokenmill.run.growth import GrownTooFar, Growth
 from tokenmill.run.messages import (
     Calibrate,
@@ -26,7 +27,7 @@ from tokenmill.run.messages import (
     RunUnit,
     Started,
 )
-from tokenmill.run.unit import FinishedUnit, Setup, Tally, UnitRunner
+from tokenmill.run.unit import FinishedUnit, UnitRunner
 from tokenmill.streams import lasting_streams
 
 REPORT_SECONDS = 0.1
