@@ -81,6 +81,11 @@ def test_a_batch_holds_what_a_packed_model_needs(batch_of: BatchOf) -> None:
         "position_ids": [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 0, 1, 0, 1]],
         "cu_seqlens": [0, 3, 6, 7, 10, 12, 14],
         "max_seqlen": 3,
+        "cu_seq_lens_q": [0, 3, 6, 7, 10, 12, 14],
+        "cu_seq_lens_k": [0, 3, 6, 7, 10, 12, 14],
+        "max_length_q": 3,
+        "max_length_k": 3,
+        "use_cache": False,
     }
 
 
