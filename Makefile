@@ -23,7 +23,7 @@ demo: $(SETUP)  ## the main job on text that every machine has: Python's own lib
 
 .PHONY: test
 test: $(SETUP)  ## every test but the long trials
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
@@ -39,7 +39,7 @@ format: $(SETUP)  ## format the code, and mend what lint can mend
 	$(BIN)/ruff check --fix src tests bench demo examples
 
 .PHONY: soak
-soak: $(SETUP)  ## long trials: 1,000 kills, memory over a long run
+soak: $(SETUP)  ## long trials: 1,000 kills, a fault at each file-system call, fuzzing, memory over a long run
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
 .PHONY: readers

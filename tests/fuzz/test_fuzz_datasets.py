@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from dataset_trials import judge
+from fuzz_kit import SOAK_SECONDS
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
@@ -54,5 +55,5 @@ def test_a_few_hostile_datasets(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_hostile_datasets_for_ten_minutes(whole: Path, tmp_path: Path) -> None:
-    run_trials(whole, tmp_path, 1000, 10**9, 600)
+def test_hostile_datasets_for_minutes(whole: Path, tmp_path: Path) -> None:
+    run_trials(whole, tmp_path, 1000, 10**9, SOAK_SECONDS)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_kit import SOAK_SECONDS
 
 from encode.tokenizer_kit import byte_level_json, sentencepiece_json, sentencepiece_model
 from tokenmill.encode import tokenizer_file
@@ -158,10 +159,9 @@ def test_a_damaged_tokenizer_file_is_refused_or_encodes(tmp_path: Path, name: st
 
 
 @pytest.mark.soak
-def test_damaged_tokenizer_files_for_ten_minutes(tmp_path: Path) -> None:
-    seconds = float(os.environ.get("FUZZ_SECONDS", "600"))
-    seed = int(os.environ.get("FUZZ_SEED", "1"))
-    stop, totals = time.monotonic() + seconds, {name: Counter[str]() for name in MAKERS}
+def test_damaged_tokenizer_files_for_minutes(tmp_path: Path) -> None:
+    stop, seed = time.monotonic() + SOAK_SECONDS, time.time_ns()
+    totals = {name: Counter[str]() for name in MAKERS}
     while time.monotonic() < stop:
         for name in MAKERS:
             assert run_child(tmp_path, name, seed, num_files=200) == "", tmp_path / name
