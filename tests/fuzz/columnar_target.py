@@ -91,7 +91,10 @@ def check(name: str, data: bytes, folder: Path) -> str:
     """Ask everything that a build asks; documents, or an error with a type, may come of it."""
     path = folder / "file"
     path.write_bytes(data)
-    (source,) = find_sources([str(path)], file_format="text")
+    try:
+        (source,) = find_sources([str(path)])
+    except UserError:  # its first bytes are of another kind now
+        return "not a table"
     if source.format != name.rpartition(".")[2]:
         return "not a table"
     steps: list[Callable[[], object]] = [
