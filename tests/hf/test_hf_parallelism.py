@@ -99,7 +99,8 @@ def test_the_warning_names_a_fast_tokenizer_where_there_is_one(
     slow = transformers.ByT5Tokenizer()
     assert "no fast one is known" in warning(slow)
     known = transformers.PreTrainedTokenizerFast
-    monkeypatch.setattr(transformers, "ByT5TokenizerFast", known, raising=False)
+    # By its name: TRL puts another module in the place of `transformers`.
+    monkeypatch.setattr("transformers.ByT5TokenizerFast", known, raising=False)
     assert "transformers.ByT5TokenizerFast is a fast one" in warning(slow)
     (tmp_path / "tokenizer.json").write_text("{}")
     slow.name_or_path = str(tmp_path)
