@@ -6,7 +6,8 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 SMALL_UNITS = Path(__file__).with_name("small_units.py")
@@ -100,3 +101,11 @@ def documents(folder: Path) -> list[list[int]]:
 def texts_of(paths: Sequence[Path]) -> list[str]:
     """The texts of JSON Lines files."""
     return [json.loads(line)["text"] for path in paths for line in path.read_text().splitlines()]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until a condition becomes true; fail if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)

@@ -7,12 +7,11 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from corpora import command, contents, tokenmill, write_corpus
+from corpora import command, contents, tokenmill, wait_for, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +72,6 @@ def test_a_thousand_kills_at_random_moments_change_no_byte(
     corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
 ) -> None:
     assert kill_at_random_moments(1000, corpus, tokenizer_path, clean, tmp_path) >= 1000
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

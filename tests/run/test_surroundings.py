@@ -10,14 +10,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import command, contents, tokenmill, write_corpus
+from corpora import command, contents, tokenmill, wait_for, write_corpus
 
 import tokenmill as package
 from conftest import write_jsonl
@@ -45,15 +44,8 @@ def started(corpus: Path, tokenizer: Path, out: Path) -> subprocess.Popen[str]:
     """A build with two workers that has its first receipt."""
     arguments = command("build", corpus, "--tokenizer", tokenizer, "--out", out, "--workers", 2)
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: list((out / "work" / "receipts").glob("0*.json")))
+    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
     return process
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never became true"
-        time.sleep(0.01)
 
 
 def test_a_second_interrupt_ends_the_build_at_once_and_it_resumes(
