@@ -11,7 +11,7 @@ import pytest
 
 from tokenmill.errors import DamagedInputError
 from tokenmill.read import feed
-from tokenmill.read.documents import Reader, Spool
+from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source, find_sources
@@ -34,7 +34,7 @@ def put(path: Path, data: bytes) -> Source:
 
 def fed(
     source: Source, folder: Path, unit_bytes: int, fields: Fields = TEXT, skip: int = 0
-) -> list[tuple[Unit, Spool | None]]:
+) -> list[tuple[Unit, SpooledPart | None]]:
     """All units; every `skip`th is not wanted."""
     seen: list[str] = []
 
@@ -46,7 +46,9 @@ def fed(
     return list(feed_stream(Stream(source.index, unit_bytes), source, fields, folder, wanted))
 
 
-def documents(source: Source, units: list[tuple[Unit, Spool | None]]) -> list[tuple[int, str]]:
+def documents(
+    source: Source, units: list[tuple[Unit, SpooledPart | None]]
+) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     reader = Reader([source], Fields(), 100)
     for unit, spool in units:
@@ -147,7 +149,7 @@ def test_damage_is_reported_after_the_units_before_it(
     data = gzip.compress(b"".join(lines), 1) + gzip.compress(b"".join(LINES))[:-9]
     source = put(tmp_path / "a.jsonl.gz", data)
     (tmp_path / "spool").mkdir()
-    units: list[tuple[Unit, Spool | None]] = []
+    units: list[tuple[Unit, SpooledPart | None]] = []
     with pytest.raises(DamagedInputError, match=r"a\.jsonl\.gz"):
         units.extend(feed_stream(Stream(0, 100_000), source, Fields(), tmp_path / "spool", bool))
     found = documents(source, units)

@@ -15,7 +15,7 @@ import pytest
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
 from tokenmill.errors import DamagedInputError, InputChangedError, StorageError, UserError
 from tokenmill.read import feed
-from tokenmill.read.documents import Reader, Spool
+from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.hub import patience, remote_file
@@ -59,7 +59,7 @@ def spooled(source: Source, folder: Path, fields: Fields, unit_bytes: int) -> li
     rows: list[tuple[str, ...]] = []
     stream = Stream(0, unit_bytes)
     for unit, spool in feed_stream(stream, source, fields, folder, lambda key: True):
-        assert isinstance(spool, Spool)
+        assert isinstance(spool, SpooledPart)
         for batch in reader.read(unit.extents[0], spool):
             rows += zip(*filter(None, [batch.texts, batch.ids]), strict=True)
         spool.path.unlink()

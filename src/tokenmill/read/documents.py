@@ -31,7 +31,7 @@ Observer = Callable[[int, bytes | memoryview], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Spool:
+class SpooledPart:
     """A part of a stream that another process has read and decompressed for us."""
 
     path: Path
@@ -51,7 +51,7 @@ class Reader:
         self.position = 0
         """Where the part of the source begins that is being read."""
 
-    def read(self, extent: Extent, spool: Spool | None = None) -> Iterator[DocumentBatch]:
+    def read(self, extent: Extent, spool: SpooledPart | None = None) -> Iterator[DocumentBatch]:
         """Yield the documents of an extent, in order.
 
         Raises:
@@ -73,7 +73,7 @@ class Reader:
                 source.require_unchanged()
 
     def _read_delimited(
-        self, source: Source, extent: Extent, spool: Spool | None
+        self, source: Source, extent: Extent, spool: SpooledPart | None
     ) -> Iterator[DocumentBatch]:
         separator = delimiter_of(source, self._fields)
         first = spool.first if spool else 0
@@ -93,14 +93,14 @@ class Reader:
                     yield parse_text_block(block, first + offset, source.index, separator)
                 self.position = first + offset + len(block)
 
-    def _read_whole(self, source: Source, spool: Spool | None) -> DocumentBatch:
+    def _read_whole(self, source: Source, spool: SpooledPart | None) -> DocumentBatch:
         with _open(source, spool) as stream:
             data = stream.read()
         self.observe(source.index, data)
         return parse_text_block(data, 0, source.index, None)
 
     def _read_columnar(
-        self, source: Source, extent: Extent, spool: Spool | None
+        self, source: Source, extent: Extent, spool: SpooledPart | None
     ) -> Iterator[DocumentBatch]:
         groups = None if extent.stop is None else range(extent.start, extent.stop)
         if spool:
@@ -137,7 +137,7 @@ def delimiter_of(source: Source, fields: Fields) -> bytes:
 
 
 @contextmanager
-def _open(source: Source, spool: Spool | None) -> Iterator[BinaryIO]:
+def _open(source: Source, spool: SpooledPart | None) -> Iterator[BinaryIO]:
     compression = "none" if spool else source.compression
     with (
         open(spool.path, "rb") if spool else source.open() as raw,

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.compression import decompressed
-from tokenmill.read.documents import COLUMNAR_FORMATS, Spool, delimiter_of, source_errors
+from tokenmill.read.documents import COLUMNAR_FORMATS, SpooledPart, delimiter_of, source_errors
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.tables.isolated import iter_pieces
@@ -30,7 +30,7 @@ def feed_stream(
     folder: Path,
     wanted: Callable[[str], bool],
     check: Callable[[], None] = lambda: None,
-) -> Iterator[tuple[Unit, Spool | None]]:
+) -> Iterator[tuple[Unit, SpooledPart | None]]:
     """Yield every unit of a stream with its spool file, or with None where it is not `wanted`.
 
     The caller removes the spool files. `check` is called now and then while a server is waited for,
@@ -54,7 +54,7 @@ def feed_stream(
             extent = Extent(source.index, first, first + size)
             num_bytes, consumed = raw.tell() - consumed, raw.tell()
             unit = Unit(unit_key(source.index, part), (extent,), num_bytes)
-            yield unit, Spool(spooled, first) if spooled else None
+            yield unit, SpooledPart(spooled, first) if spooled else None
             first += size
         source.require_unchanged()
 

@@ -25,7 +25,7 @@ from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.fleet import Fleet
 from tokenmill.run.limits import crossing, receipts_in_order
-from tokenmill.run.local import run_tasks
+from tokenmill.run.local import run_all
 from tokenmill.run.preparation import (
     Preparation,
     Resolution,
@@ -41,7 +41,7 @@ from tokenmill.run.receipts import Receipt, read_receipts, read_stream_ends
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import choose_resources
 from tokenmill.run.session import CalibrationVetoError, Session
-from tokenmill.run.tasks import Plan, TaskQueue
+from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.run.workspace import (
     Workspace,
     agree_on_start,
@@ -242,7 +242,7 @@ class _Build:
         while self._crossing() is None:  # else everything up to the limit has its receipt
             session = self._session(board, engine, exam, Limit())
             wanted = lambda key: key not in self.receipts  # noqa: E731
-            run_tasks(session, self._tasks(wanted), self.fleet)
+            run_all(session, self._tasks(wanted), self.fleet)
             self._count_recycled(session)
             if not session.damaged or self._crossing() is not None:
                 return  # damage behind the limit is not part of the dataset
@@ -281,7 +281,7 @@ class _Build:
             self.state["calibrated_engine"] = engine
             store_state(self.workspace, self.state)
 
-    def _tasks(self, wanted: Callable[[str], bool]) -> TaskQueue:
+    def _tasks(self, wanted: Callable[[str], bool]) -> WorkQueue:
         prepared = self.prepared
         items = [item for item in prepared.items if not self._is_quarantined(item)]
         ends = read_stream_ends(self.workspace.receipts)
@@ -290,8 +290,8 @@ class _Build:
             for source, parts in ends.items()
             if not any(wanted(unit_key(source, part)) for part in range(parts))
         }
-        return TaskQueue(
-            plan=Plan(prepared.sources, prepared.recipe.read.fields, items),
+        return WorkQueue(
+            inputs=Inputs(prepared.sources, prepared.recipe.read.fields, items),
             workspace=self.workspace,
             wanted=wanted,
             skip_streams=frozenset(finished),
@@ -327,7 +327,7 @@ class _Build:
 
     # Limits: units run in any order, so the cut is found afterwards, in the order of the inputs.
 
-    def _stop_at_limit(self, queue: TaskQueue) -> None:
+    def _stop_at_limit(self, queue: WorkQueue) -> None:
         if self._crossing() is not None:
             queue.stop()
 
@@ -353,7 +353,7 @@ class _Build:
         session = self._session(board, engine, exam, limit)
         session.on_receipt = lambda queue: queue.stop()
         here = Fleet(replace(self.prepared.resources, num_workers=1))
-        run_tasks(session, self._tasks(lambda wanted: wanted == key), here)
+        run_all(session, self._tasks(lambda wanted: wanted == key), here)
 
     def _final_receipts(self) -> list[Receipt]:
         receipts = self._receipts_in_order()

@@ -14,7 +14,7 @@ from tokenmill.run import messages
 from tokenmill.run.careful import Encoding
 from tokenmill.run.messages import Done
 from tokenmill.run.resources import Resources
-from tokenmill.run.tasks import Task
+from tokenmill.run.work import Work
 from tokenmill.run.worker import WORKER_ENVIRONMENT
 
 
@@ -23,15 +23,15 @@ class Process:
     """A worker process, as the main process sees it."""
 
     popen: subprocess.Popen[bytes]
-    running: Task | None = None
-    committing: dict[str, Task] = field(default_factory=dict)
+    running: Work | None = None
+    committing: dict[str, Work] = field(default_factory=dict)
     examined: bool = False
     calibrated: bool = False
     held: list[Done] = field(default_factory=list)
     """Finished before the engine was calibrated."""
     full: bool = False
     """Its memory has grown beyond its share: it is given no more units."""
-    rerun: Task | None = None
+    rerun: Work | None = None
     """The unit that it has stopped for its memory, for the process that takes its place."""
     heard: float = 0.0
     """When it was last told or said something, as `time.monotonic` counts."""

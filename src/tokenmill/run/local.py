@@ -28,15 +28,15 @@ from tokenmill.run.messages import (
     Started,
 )
 from tokenmill.run.session import CalibrationVetoError, Session
-from tokenmill.run.tasks import Task, TaskQueue
 from tokenmill.run.unit import FinishedUnit, UnitRunner
 from tokenmill.run.watchdog import Watchdog, resident_bytes
+from tokenmill.run.work import Work, WorkQueue
 
 MAX_CRASHES = 1
 POLL_SECONDS = 0.1
 
 
-def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
+def run_all(session: Session, tasks: WorkQueue, fleet: Fleet) -> None:
     """Run everything that `tasks` hands out.
 
     One worker runs in the calling process, unless it is to be watched.
@@ -54,7 +54,7 @@ def run_tasks(session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
         tasks.close()
 
 
-def _run_here(session: Session, tasks: TaskQueue) -> None:
+def _run_here(session: Session, tasks: WorkQueue) -> None:
     try:
         engine = None
         if isinstance(session.reference, PythonReference):
@@ -104,7 +104,7 @@ Event = tuple[Process, bytes | None] | None
 class _Crew:
     """Worker processes and the loop that serves them."""
 
-    def __init__(self, session: Session, tasks: TaskQueue, fleet: Fleet) -> None:
+    def __init__(self, session: Session, tasks: WorkQueue, fleet: Fleet) -> None:
         self._session = session
         self._tasks = tasks
         self._fleet = fleet
@@ -248,7 +248,7 @@ class _Crew:
             if (task := self._tasks.take()) is not None:
                 self._run_unit(process, task)
 
-    def _run_unit(self, process: Process, task: Task) -> None:
+    def _run_unit(self, process: Process, task: Work) -> None:
         process.running = task
         process.committing[task.unit.key] = task
         self._session.board.start(task.unit, process.popen.pid)
@@ -325,7 +325,7 @@ class _Crew:
             engine = self._session.setup.engine
             raise kind(f"{engine} failed twice on the calibration texts", why=f"a worker {why}")
 
-    def _failed_twice(self, task: Task, process: Process, tally: Tally, why: str) -> TokenmillError:
+    def _failed_twice(self, task: Work, process: Process, tally: Tally, why: str) -> TokenmillError:
         """What ends the build after a unit's second failure."""
         sources, found = self._session.setup.sources, process.encoding
         if found and found.step:

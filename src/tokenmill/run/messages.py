@@ -9,7 +9,7 @@ import msgspec
 
 from tokenmill import errors
 from tokenmill.errors import EngineError, InternalError, TokenmillError
-from tokenmill.read.documents import Spool
+from tokenmill.read.documents import SpooledPart
 from tokenmill.read.units import Unit
 from tokenmill.run.assignment import Limit, Tally
 from tokenmill.run.careful import Encoding
@@ -21,7 +21,7 @@ class RunUnit(msgspec.Struct, tag="run", kw_only=True):
     """To a worker: run a unit."""
 
     unit: Unit
-    spool: Spool | None
+    spool: SpooledPart | None
     excluded: list[int]
     limit: Limit
     careful: bool = False

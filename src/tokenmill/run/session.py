@@ -16,7 +16,7 @@ from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.messages import Done
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.receipts import Receipt, write_receipt
-from tokenmill.run.tasks import Task, TaskQueue
+from tokenmill.run.work import Work, WorkQueue
 from tokenmill.run.workspace import Workspace
 
 
@@ -36,7 +36,7 @@ class Session:
     receipts: dict[str, Receipt]
     calibrated: Callable[[], None]
     """Called before the first receipt."""
-    on_receipt: Callable[[TaskQueue], None] = lambda queue: None
+    on_receipt: Callable[[WorkQueue], None] = lambda queue: None
     watched: bool = False
     """Whether the tokenizer has unknown steps. Its engine never encodes documents in this process;
     only calibration texts and audit samples do, after the trial."""
@@ -46,7 +46,7 @@ class Session:
     recycled_workers: int = 0
     """Worker processes that were replaced because their memory had grown."""
 
-    def finish(self, done: Done, task: Task, queue: TaskQueue) -> None:
+    def finish(self, done: Done, task: Work, queue: WorkQueue) -> None:
         """Audit a finished unit and write its receipt.
 
         Raises:
@@ -63,7 +63,7 @@ class Session:
         queue.release(task)
         self.on_receipt(queue)
 
-    def fail(self, error: TokenmillError, task: Task, source: int | None, queue: TaskQueue) -> None:
+    def fail(self, error: TokenmillError, task: Work, source: int | None, queue: WorkQueue) -> None:
         """A damaged file ends its own unit; any other error ends the run."""
         if not isinstance(error, DamagedInputError) or source is None:
             raise error
@@ -72,7 +72,7 @@ class Session:
         with contextlib.suppress(FileNotFoundError):
             queue.release(task)
 
-    def collect_feed_failures(self, queue: TaskQueue) -> None:
+    def collect_feed_failures(self, queue: WorkQueue) -> None:
         """Failures of streams: as those of units."""
         while queue.failures:
             source, error = queue.failures.pop()

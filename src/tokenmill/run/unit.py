@@ -24,7 +24,7 @@ from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
-from tokenmill.read.documents import Reader, Spool, grouped
+from tokenmill.read.documents import Reader, SpooledPart, grouped
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.assignment import LONG_BATCH, Limit, Setup, Tally
@@ -95,7 +95,7 @@ class UnitRunner:
     def run(
         self,
         unit: Unit,
-        spool: Spool | None,
+        spool: SpooledPart | None,
         excluded: Sequence[int],
         limit: Limit,
         report: Callable[[Tally], None],
@@ -140,7 +140,7 @@ class UnitRunner:
         )
 
     def _batches(
-        self, unit: Unit, spool: Spool | None, excluded: Sequence[int]
+        self, unit: Unit, spool: SpooledPart | None, excluded: Sequence[int]
     ) -> Iterator[DocumentBatch]:
         for extent in unit.extents:
             if extent.source not in excluded:

@@ -1,4 +1,4 @@
-"""Tasks in the order of the inputs: units as planned, and units of streams as they are fed."""
+"""Work in the order of the inputs: units as planned, and units of streams as they are fed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.read.documents import Spool
+from tokenmill.read.documents import SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
@@ -18,17 +18,17 @@ from tokenmill.run.workspace import Workspace
 
 
 @dataclass(slots=True)
-class Task:
+class Work:
     """A unit that is to be run, or is running."""
 
     unit: Unit
-    spool: Spool | None = None
+    spool: SpooledPart | None = None
     crashes: int = 0
 
 
 @dataclass(slots=True)
-class Plan:
-    """What there is to do, before anything is known of streams."""
+class Inputs:
+    """What there is to read, before anything is known of streams."""
 
     sources: Sequence[Source]
     fields: Fields
@@ -40,10 +40,10 @@ class _Stopped(Exception):
 
 
 @dataclass(slots=True)
-class TaskQueue:
-    """Hands out tasks; feeder threads keep at most `prefetch` spool files beyond those in use."""
+class WorkQueue:
+    """Hands out work; feeder threads keep at most `prefetch` spool files beyond those in use."""
 
-    plan: Plan
+    inputs: Inputs
     workspace: Workspace
     wanted: Callable[[str], bool]
     skip_streams: frozenset[int]
@@ -51,8 +51,8 @@ class TaskQueue:
     prefetch: int
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
-    _ready: deque[Task] = field(default_factory=deque)
-    _again: deque[Task] = field(default_factory=deque)
+    _ready: deque[Work] = field(default_factory=deque)
+    _again: deque[Work] = field(default_factory=deque)
     _streams: deque[Stream] = field(default_factory=deque)
     _feeding: int = 0
     _room: threading.Semaphore = field(init=False)
@@ -62,37 +62,37 @@ class TaskQueue:
 
     def __post_init__(self) -> None:
         self._room = threading.Semaphore(self.prefetch + self.num_feeders)
-        for item in self.plan.items:
+        for item in self.inputs.items:
             if isinstance(item, Stream):
                 if item.source not in self.skip_streams:
                     self._streams.append(item)
             elif self.wanted(item.key):
-                self._ready.append(Task(item))
+                self._ready.append(Work(item))
         self._feeding = min(self.num_feeders, len(self._streams))
         for _ in range(self._feeding):
             self._threads.append(threading.Thread(target=self._feed, daemon=True))
         for thread in self._threads:
             thread.start()
 
-    def take(self) -> Task | None:
-        """The next task, if one is ready."""
+    def take(self) -> Work | None:
+        """The next unit, if one is ready."""
         with self._lock:
             if self._again:
                 return self._again.popleft()
-            task = self._ready.popleft() if self._ready and not self._stopping else None
-        if task and task.spool:
+            work = self._ready.popleft() if self._ready and not self._stopping else None
+        if work and work.spool:
             self._room.release()
-        return task
+        return work
 
-    def put_back(self, task: Task) -> None:
-        """Hand a task out again."""
+    def put_back(self, work: Work) -> None:
+        """Hand a unit out again."""
         with self._lock:
-            self._again.append(task)
+            self._again.append(work)
 
-    def release(self, task: Task) -> None:
-        """A task has ended: its spool file may go."""
-        if task.spool:
-            task.spool.path.unlink(missing_ok=True)
+    def release(self, work: Work) -> None:
+        """A unit has ended: its spool file may go."""
+        if work.spool:
+            work.spool.path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Hand out nothing new."""
@@ -102,14 +102,14 @@ class TaskQueue:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no further task will come."""
+        """Whether no further unit will come."""
         with self._lock:
             return not (self._ready or self._again or self._feeding)
 
     def upcoming(self, count: int) -> list[Unit]:
         """The next units that are not fed, for reading ahead."""
         with self._lock:
-            return [task.unit for task in list(self._ready)[:count] if not task.spool]
+            return [work.unit for work in list(self._ready)[:count] if not work.spool]
 
     def close(self) -> None:
         """Stop, and wait for the feeders."""
@@ -133,7 +133,7 @@ class TaskQueue:
         self.notify()
 
     def _feed_stream(self, stream: Stream) -> None:
-        source = self.plan.sources[stream.source]
+        source = self.inputs.sources[stream.source]
         folder: Path = self.workspace.attempts
         num_parts, has_room = 0, False
 
@@ -143,22 +143,22 @@ class TaskQueue:
             return has_room
 
         try:
-            units = feed_stream(stream, source, self.plan.fields, folder, wanted, self._check)
+            units = feed_stream(stream, source, self.inputs.fields, folder, wanted, self._check)
             for unit, spool in units:
                 num_parts, has_room = num_parts + 1, False
                 if spool:
-                    self._offer(Task(unit, spool), spool)
+                    self._offer(Work(unit, spool), spool)
         finally:
             if has_room:  # for a part that was never finished
                 self._room.release()
         write_stream_end(self.workspace.receipts, stream.source, num_parts)
 
-    def _offer(self, task: Task, spool: Spool) -> None:
+    def _offer(self, work: Work, spool: SpooledPart) -> None:
         with self._lock:
             if self._stopping:  # nobody would take it
                 spool.path.unlink(missing_ok=True)
                 raise _Stopped
-            self._ready.append(task)
+            self._ready.append(work)
         self.notify()
 
     def _check(self) -> None:
