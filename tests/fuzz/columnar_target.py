@@ -16,8 +16,8 @@ from tokenmill.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, text_size
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.tables.isolated import check_schema, group_sizes, text_size
 from tokenmill.read.units import Extent, Stream
 
 FIELDS = Fields(id="id", keep=("meta", "day"), no_loss="spans")

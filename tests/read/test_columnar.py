@@ -13,8 +13,8 @@ import pytest
 from tokenmill.errors import DamagedInputError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.isolated import check_schema
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.tables.isolated import check_schema
 from tokenmill.read.units import Extent
 
 FORMATS = ("parquet", "arrow-file", "arrow-stream")

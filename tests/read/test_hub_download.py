@@ -24,10 +24,10 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
-from tokenmill.read.hub import cache, client, download, patience
-from tokenmill.read.hub.access import DownloadProgress, HubAccess
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.inputs import find_files, locate
+from tokenmill.read.places.hub import cache, client, download, patience
+from tokenmill.read.places.hub.access import DownloadProgress, HubAccess
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.inputs import find_files, locate
 from tokenmill.read.sources import find_sources
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.errors import UserError
-from tokenmill.read.hub.access import HubAccess
-from tokenmill.read.hub.aliases import ALIASES
-from tokenmill.read.hub.inputs import find_files
-from tokenmill.read.hub.names import HubName, is_safe_path, parse_hub_name
-from tokenmill.read.hub.selection import kind_of
+from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.hub.aliases import ALIASES
+from tokenmill.read.places.hub.inputs import find_files
+from tokenmill.read.places.hub.names import HubName, is_safe_path, parse_hub_name
+from tokenmill.read.places.hub.selection import kind_of
 
 SHA = "0123456789" * 4
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,12 +18,12 @@ from tokenmill.read import feed
 from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub import patience, remote_file
-from tokenmill.read.hub.access import HubAccess
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.remote_file import RemoteFile
+from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
+from tokenmill.read.places.hub import patience, remote_file
+from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.remote_file import RemoteFile
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.tables.isolated import check_schema, group_sizes
 from tokenmill.read.units import Extent, Stream, cut_units
 
 NOISE = random.Random(0)
@@ -70,7 +70,7 @@ def spooled(source: Source, folder: Path, fields: Fields, unit_bytes: int) -> li
 def test_a_stream_gives_every_row_and_fetches_the_wanted_columns(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    monkeypatch.setattr("tokenmill.read.tables.isolated.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("tokenmill.read.formats.tables.isolated.BLOCK_BYTES", block_bytes)
     source = source_of(tmp_path)
     footer_bytes = 1 << 16
     assert spooled(source, tmp_path, Fields(), 200_000) == [(text,) for text in TEXTS]

@@ -20,9 +20,9 @@ import tokenmill
 from tokenmill.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, text_size
+from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.tables.isolated import check_schema, group_sizes, iter_pieces, text_size
-from tokenmill.read.tables.pool import parser_pids
 from tokenmill.read.units import Extent
 from tokenmill.run.preparation import sample_texts
 
@@ -232,8 +232,8 @@ FORKED = """
 import os, sys, time
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
-from tokenmill.read.tables.isolated import iter_pieces
-from tokenmill.read.tables.pool import parser_pids
+from tokenmill.read.formats.tables.isolated import iter_pieces
+from tokenmill.read.formats.tables.pool import parser_pids
 
 (source,) = find_sources([sys.argv[1]])
 pieces = iter_pieces(source, Fields(), None, 20)

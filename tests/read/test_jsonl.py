@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
 from tokenmill.read.fields import Fields
-from tokenmill.read.jsonl import BOM, JsonlParser
+from tokenmill.read.formats.jsonl import BOM, JsonlParser
 from tokenmill.records import DocumentBatch
 
 TEXT = JsonlParser(Fields())

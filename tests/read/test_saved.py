@@ -14,7 +14,7 @@ import tokenmill
 from tokenmill.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.saved import saved_files
+from tokenmill.read.places.saved import saved_files
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
 

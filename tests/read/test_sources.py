@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.errors import InputChangedError, StorageError, UserError
-from tokenmill.read.local_files import real_paths, regular_file
+from tokenmill.read.places.local import real_paths, regular_file
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.read.text import parse_text_block
+from tokenmill.read.formats.text import parse_text_block
 
 BOM = b"\xef\xbb\xbf"
 

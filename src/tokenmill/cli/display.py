@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tokenmill.cli.subsets import subset_facts
-from tokenmill.read.hub.access import DownloadProgress
+from tokenmill.read.places.hub.access import DownloadProgress
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot

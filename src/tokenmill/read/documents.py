@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 from tokenmill.errors import DataError, StorageError
 from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.columnar import parse_record_batch, spooled_batches, text_bytes
 from tokenmill.read.compression import decompressed
 from tokenmill.read.fields import Fields
-from tokenmill.read.jsonl import JsonlParser
+from tokenmill.read.formats.jsonl import JsonlParser
+from tokenmill.read.formats.tables.columnar import parse_record_batch, spooled_batches, text_bytes
+from tokenmill.read.formats.tables.isolated import iter_pieces
+from tokenmill.read.formats.text import parse_text_block
 from tokenmill.read.sources import Source
-from tokenmill.read.tables.isolated import iter_pieces
-from tokenmill.read.text import parse_text_block
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 

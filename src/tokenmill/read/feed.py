@@ -12,8 +12,8 @@ from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.compression import decompressed
 from tokenmill.read.documents import COLUMNAR_FORMATS, SpooledPart, delimiter_of, source_errors
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.isolated import iter_pieces
 from tokenmill.read.sources import Source
-from tokenmill.read.tables.isolated import iter_pieces
 from tokenmill.read.units import Extent, Stream, Unit, unit_key
 
 PIECE_BYTES = 1 << 20

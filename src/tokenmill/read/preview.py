@@ -14,9 +14,9 @@ from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.compression import decompressed
 from tokenmill.read.documents import COLUMNAR_FORMATS, source_errors
 from tokenmill.read.fields import Fields
-from tokenmill.read.jsonl import BOM, require_memory
+from tokenmill.read.formats.jsonl import BOM, require_memory
+from tokenmill.read.formats.tables.isolated import check_schema
 from tokenmill.read.sources import Source
-from tokenmill.read.tables.isolated import check_schema
 
 MAX_RECORDS = 100
 MAX_PREVIEWED_SOURCES = 64

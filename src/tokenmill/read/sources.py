@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from tokenmill.errors import InputChangedError, UserError
 from tokenmill.read.detection import detect
 from tokenmill.read.foreign import refuse_foreign
-from tokenmill.read.hub.access import HubAccess
-from tokenmill.read.hub.names import is_hub_name
-from tokenmill.read.local_files import expand, real_paths, regular_file
+from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.hub.names import is_hub_name
+from tokenmill.read.places.local import expand, real_paths, regular_file
 
 if TYPE_CHECKING:
-    from tokenmill.read.hub.file import HubFile
+    from tokenmill.read.places.hub.file import HubFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Source:
         """The bytes of the file; `check` is called now and then while a server is waited for."""
         if not self.streamed:
             return open(self.path, "rb")
-        from tokenmill.read.hub.remote_file import open_remote
+        from tokenmill.read.places.hub.remote_file import open_remote
 
         return cast(BinaryIO, open_remote(self.origin, self.num_bytes, self.etag, check))
 
@@ -104,7 +104,7 @@ def list_sources(inputs: Sequence[str], file_format: str, hub: HubAccess) -> lis
     found = _local_sources(paths, file_format)
     if names := [name for name in inputs if is_hub_name(name)]:
         _in_order(list(paths), found)  # what can be refused at once is not asked for
-        from tokenmill.read.hub.inputs import find_files
+        from tokenmill.read.places.hub.inputs import find_files
 
         for name, files in find_files(names, hub).items():
             found[name] = [hub_source(0, file, file_format) for file in files]
@@ -125,7 +125,7 @@ def fetch_sources(sources: Sequence[Source], file_format: str, hub: HubAccess) -
         return list(sources)
     if hub.mode == "stream":
         _refuse_other_streams(sources)
-    from tokenmill.read.hub.selection import suffix_of
+    from tokenmill.read.places.hub.selection import suffix_of
 
     looked_at: dict[str, Source] = {}
 
@@ -152,8 +152,8 @@ def place_sources(sources: Sequence[Source], hub: HubAccess) -> list[Source]:
     Raises:
         TokenmillError: a file cannot be fetched.
     """
-    from tokenmill.read.hub.file import recorded_file
-    from tokenmill.read.hub.inputs import locate
+    from tokenmill.read.places.hub.file import recorded_file
+    from tokenmill.read.places.hub.inputs import locate
 
     distant = [source for source in sources if source.streamed]
     files = [recorded_file(source.origin, source.num_bytes, source.etag) for source in distant]

@@ -18,8 +18,8 @@ from tokenmill.errors import DamagedInputError
 from tokenmill.read.blocks import overlaps_itself
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.isolated import group_sizes
 from tokenmill.read.sources import Source
-from tokenmill.read.tables.isolated import group_sizes
 
 MIN_UNIT_BYTES = 32 << 20
 MAX_UNIT_BYTES = 512 << 20

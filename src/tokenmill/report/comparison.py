@@ -12,8 +12,8 @@ import numpy as np
 from tokenmill.encode.engine import Reference
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.read.documents import Reader
-from tokenmill.read.hub.access import HubAccess
-from tokenmill.read.hub.file import recorded_file
+from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.hub.file import recorded_file
 from tokenmill.read.sources import Source, hub_source, kept_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch

@@ -13,9 +13,9 @@ from tokenmill.errors import DataError, EngineError, UserError
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
 from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.access import HubAccess
+from tokenmill.read.formats.tables.isolated import text_size
+from tokenmill.read.places.hub.access import HubAccess
 from tokenmill.read.sources import Source
-from tokenmill.read.tables.isolated import text_size
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
 from tokenmill.run.preparation import Preparation, prepare, resolve

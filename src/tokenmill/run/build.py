@@ -20,7 +20,7 @@ from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.read.hub.access import DownloadListener
+from tokenmill.read.places.hub.access import DownloadListener
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.fleet import Fleet

@@ -18,11 +18,11 @@ from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.errors import DataError, EngineError, InputChangedError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.access import DownloadListener, HubAccess
-from tokenmill.read.hub.names import parse_hub_name
+from tokenmill.read.formats.tables.pool import end_idle_parsers
+from tokenmill.read.places.hub.access import DownloadListener, HubAccess
+from tokenmill.read.places.hub.names import parse_hub_name
 from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, PREVIEW_BYTES, check_fields
 from tokenmill.read.sources import Source, fetch_sources, list_sources
-from tokenmill.read.tables.pool import end_idle_parsers
 from tokenmill.read.units import (
     Extent,
     Stream,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tokenmill.read.tables.pool import parser_pids
+from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.units import Unit
 from tokenmill.run.assignment import Tally
 from tokenmill.run.receipts import Receipt

@@ -20,7 +20,7 @@ from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
 from tokenmill.paths import local_path, read_bounded
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.names import is_hub_name
+from tokenmill.read.places.hub.names import is_hub_name
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
-from tokenmill.read.hub.names import is_hub_name, parse_hub_name
+from tokenmill.read.places.hub.names import is_hub_name, parse_hub_name
 from tokenmill.store.files import (
     lock_if_free,
     remove_folder,

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.errors import InputChangedError, StorageError
-from tokenmill.read.hub.access import HubAccess
-from tokenmill.read.hub.cache import HubCache
-from tokenmill.read.hub.client import HubClient
-from tokenmill.read.hub.download import download
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.names import HubName, is_commit, parse_hub_name
-from tokenmill.read.hub.refusals import offline, require_library
-from tokenmill.read.hub.selection import choose_files
+from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.hub.cache import HubCache
+from tokenmill.read.places.hub.client import HubClient
+from tokenmill.read.places.hub.download import download
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.names import HubName, is_commit, parse_hub_name
+from tokenmill.read.places.hub.refusals import offline, require_library
+from tokenmill.read.places.hub.selection import choose_files
 
 
 def find_files(names: Sequence[str], access: HubAccess) -> dict[str, list[HubFile]]:

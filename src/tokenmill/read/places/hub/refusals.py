@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 from tokenmill.errors import StorageError, UserError
-from tokenmill.read.hub.names import is_commit, parse_hub_name
+from tokenmill.read.places.hub.names import is_commit, parse_hub_name
 
 BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tokenmill.errors import TokenmillError
 from tokenmill.read.fields import Fields
-from tokenmill.read.hub.access import BLOCK_BYTES
-from tokenmill.read.tables.messages import (
+from tokenmill.read.formats.tables.messages import (
     BATCHES_PER_DECODE,
     CheckColumns,
     Command,
@@ -28,7 +27,8 @@ from tokenmill.read.tables.messages import (
     TextSize,
     Value,
 )
-from tokenmill.read.tables.pool import borrowed_parser
+from tokenmill.read.formats.tables.pool import borrowed_parser
+from tokenmill.read.places.hub.access import BLOCK_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from tokenmill.errors import UserError
-from tokenmill.read.hub.aliases import ALIASES
+from tokenmill.read.places.hub.aliases import ALIASES
 
 PREFIX = "hf://"
 DEFAULT_REVISION = "main"

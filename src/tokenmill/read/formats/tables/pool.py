@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokenmill.errors import EngineError, InternalError, TokenmillError, UserError
 from tokenmill.read.compression import damaged
-from tokenmill.read.tables.messages import (
+from tokenmill.read.formats.tables.messages import (
     Announced,
     Bytes,
     Channel,
@@ -30,7 +30,7 @@ from tokenmill.read.tables.messages import (
 )
 
 if TYPE_CHECKING:
-    from tokenmill.read.hub.remote_file import RemoteFile
+    from tokenmill.read.places.hub.remote_file import RemoteFile
     from tokenmill.read.sources import Source
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -38,7 +38,7 @@ PIPE_BYTES = 1 << 20
 PROGRAM = """
 import sys
 sys.modules["numpy"] = None  # Arrow can do without: saves 10 MB and a third of the start
-from tokenmill.read.tables.process import main
+from tokenmill.read.formats.tables.process import main
 main()
 """
 ENVIRONMENT = {

@@ -22,7 +22,7 @@ def spooled_batches(path: Path, row: int, batch_bytes: int) -> Iterator[tuple[in
     """Yield (first row, record batch) of a spool file of our own, whose first row is `row`."""
     import pyarrow as pa
 
-    from tokenmill.read.tables.files import sliced
+    from tokenmill.read.formats.tables.files import sliced
 
     for batch in pa.ipc.open_stream(str(path)):
         for piece in sliced(batch, batch_bytes):

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, path_error, refuse_non_utf8
-from tokenmill.read.saved import is_description, is_saved, saved_files
+from tokenmill.read.places.saved import is_description, is_saved, saved_files
 
 
 def expand(name: str) -> Iterator[Path]:

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from tokenmill.errors import DataError, InputChangedError
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.names import HubName, is_commit
-from tokenmill.read.hub.patience import MAX_FIRST_FAILURES, Check, Patience
-from tokenmill.read.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.names import HubName, is_commit
+from tokenmill.read.places.hub.patience import MAX_FIRST_FAILURES, Check, Patience
+from tokenmill.read.places.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
 
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000

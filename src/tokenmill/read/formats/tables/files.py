@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tokenmill.errors import UserError
 from tokenmill.read.compression import damaged
-from tokenmill.read.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
+from tokenmill.read.formats.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
 
 MAX_SAMPLED_BATCHES = 8
 LOCAL_BLOCK_BYTES = 1 << 20

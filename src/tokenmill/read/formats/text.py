@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.read.jsonl import BOM
+from tokenmill.read.formats.jsonl import BOM
 from tokenmill.records import DocumentBatch, Rejection
 
 

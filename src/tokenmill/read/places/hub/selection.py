@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from tokenmill.errors import UserError
-from tokenmill.read.hub.client import HubClient
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.names import HubName
-from tokenmill.read.hub.refusals import MissingEntryError
+from tokenmill.read.places.hub.client import HubClient
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.names import HubName
+from tokenmill.read.places.hub.refusals import MissingEntryError
 
 RULES = 2
 """The number of the rules below. Raise it when they choose other files: choices are stored."""

@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
 from tokenmill.read.compression import damaged
-from tokenmill.read.hub.client import HubClient
-from tokenmill.read.hub.file import HubFile, recorded_file
-from tokenmill.read.hub.patience import Check
-from tokenmill.read.range_file import RangeFile
+from tokenmill.read.places.hub.client import HubClient
+from tokenmill.read.places.hub.file import HubFile, recorded_file
+from tokenmill.read.places.hub.patience import Check
+from tokenmill.read.places.range_file import RangeFile
 
 SMALL_BLOCK_BYTES = 1 << 20
 """What is fetched for a read of less, as long as nothing is announced."""

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill.errors import DamagedInputError, StorageError
-from tokenmill.read.hub.access import DownloadListener, DownloadProgress
-from tokenmill.read.hub.cache import HubCache, cache_errors, has_size
-from tokenmill.read.hub.client import HubClient
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.patience import Check, pause
+from tokenmill.read.places.hub.access import DownloadListener, DownloadProgress
+from tokenmill.read.places.hub.cache import HubCache, cache_errors, has_size
+from tokenmill.read.places.hub.client import HubClient
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.patience import Check, pause
 
 LOGGER = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ import xxhash
 
 from tokenmill.errors import StorageError
 from tokenmill.paths import local_path
-from tokenmill.read.hub.file import HubFile
-from tokenmill.read.hub.names import HubName, is_commit
-from tokenmill.read.hub.selection import RULES
+from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.hub.names import HubName, is_commit
+from tokenmill.read.places.hub.selection import RULES
 
 
 class HubCache:

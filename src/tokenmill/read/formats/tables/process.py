@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from tokenmill.errors import TokenmillError, UserError
-from tokenmill.read.range_file import RangeFile
-from tokenmill.read.tables import files
-from tokenmill.read.tables.messages import (
+from tokenmill.read.formats.tables import files
+from tokenmill.read.formats.tables.messages import (
     Announced,
     Bytes,
     Channel,
@@ -36,6 +35,7 @@ from tokenmill.read.tables.messages import (
     Value,
     Wanted,
 )
+from tokenmill.read.places.range_file import RangeFile
 
 DAMAGE = (
     pa.ArrowException,

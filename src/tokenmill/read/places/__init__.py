@@ -1,0 +1,1 @@
+"""Where inputs are: on this machine, or on the Hugging Face Hub."""
