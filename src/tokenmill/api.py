@@ -17,7 +17,7 @@ from tokenmill.export.rows import export as _export
 from tokenmill.load import masks
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.explanation import Origin
+from tokenmill.load.explanation import SegmentOrigin
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.opening import (
@@ -30,7 +30,7 @@ from tokenmill.load.opening import mix_batches as _mix_batches
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened
-from tokenmill.load.steps.mixture import Source
+from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.load.text.options import TextStreamOptions
 from tokenmill.load.text.stream import TextStream
 from tokenmill.pack.figures import Figures
@@ -180,7 +180,7 @@ def export_rows(
     return _export(opened, found, out, chosen)
 
 
-def mix_batches(sources: Sequence[Source], **options: Any) -> Batches:
+def mix_batches(sources: Sequence[MixtureSource], **options: Any) -> Batches:
     """Several plans mixed by shares of tokens, as batches of NumPy arrays.
 
     Options are those of `Dataset.batches` but `epochs`, and `when_one_ends`: "stop" or "go on".
@@ -191,7 +191,7 @@ def mix_batches(sources: Sequence[Source], **options: Any) -> Batches:
     return _mix_batches(sources, **options)
 
 
-def mix(sources: Sequence[Source], **options: Any) -> Loader:
+def mix(sources: Sequence[MixtureSource], **options: Any) -> Loader:
     """`mix_batches`, as PyTorch tensors."""
     with _needs_torch():
         from tokenmill.load.loader import Loader
@@ -282,8 +282,8 @@ __all__ = [
     "ExportManifest",
     "Figures",
     "MaskedLM",
+    "MixtureSource",
     "OrderOptions",
-    "Origin",
     "Permutation",
     "Phase",
     "Pieces",
@@ -291,8 +291,8 @@ __all__ = [
     "PlanReport",
     "Recipe",
     "RowReader",
+    "SegmentOrigin",
     "Segmentation",
-    "Source",
     "StreamPacker",
     "Targets",
     "TextStream",

@@ -18,7 +18,7 @@ from conftest import write_jsonl
 from tokenmill.api import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
-from tokenmill.load.steps.mixture import Source
+from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.read import feed, units
 
 GLOBAL_BATCH = 24
@@ -77,7 +77,7 @@ def opener(folders: Sequence[Path], name: str, **fixed: Any) -> Open:
             given = {"epochs": 2, **given}
             return [datasets[0].batches(plans[0], **rank, **given) for rank in ranks]
         sources = [
-            Source(dataset=dataset, plan=plan, share=share, epochs=2)
+            MixtureSource(dataset=dataset, plan=plan, share=share, epochs=2)
             for dataset, plan, share in zip(datasets, plans, (3.0, 2.0, 1.0), strict=True)
         ]
         given = {"when_one_ends": "go on", **given}

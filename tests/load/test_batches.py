@@ -19,7 +19,7 @@ from loading_kit import digits, plan_of, write_tokenizer
 from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sharded, shown
 
 import tokenmill
-from tokenmill.api import Dataset, Source
+from tokenmill.api import Dataset, MixtureSource
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.steps.costs import attention_costs
 from tokenmill.load.steps.dealing import deal
@@ -316,7 +316,7 @@ def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
     dataset = tokenmill.open(alone)
     plan = tokenmill.open_plan(dataset, "packed")
     options = {"global_batch_size": GLOBAL_BATCH, "world_size": 5}
-    source = Source(dataset=dataset, plan=plan)
+    source = MixtureSource(dataset=dataset, plan=plan)
     error = refused(
         lambda: (
             dataset.batches(plan, **options)
@@ -378,7 +378,7 @@ def test_a_mixture_needs_some_more_for_each_source(alone: Path) -> None:
     dataset = tokenmill.open(alone)
     plan = tokenmill.open_plan(dataset, "packed")
     for number in (1, 10):
-        sources = [Source(dataset=dataset, plan=plan, epochs=None)] * number
+        sources = [MixtureSource(dataset=dataset, plan=plan, epochs=None)] * number
         state = tokenmill.mix_batches(sources, global_batch_size=24).state_dict(step=50)
         assert json.loads(json.dumps(state)) == state
         assert len(json.dumps(state)) < 400 + 300 * number
@@ -466,7 +466,7 @@ def test_a_state_of_other_labels_is_refused_with_the_differences(
         dataset = tokenmill.open(alone)
         if sources == 1:
             return dataset.batches("packed", global_batch_size=24, **options)
-        source = Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"))
+        source = MixtureSource(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"))
         return tokenmill.mix_batches([source, source], global_batch_size=24, **options)
 
     state = json.loads(json.dumps(batches(there).state_dict(step=2)))
@@ -515,7 +515,7 @@ def test_of_several_processes_each_must_say_which_it_is(
     def opened(**more: Any) -> tokenmill.Batches:
         if sources == 1:
             return dataset.batches(plan, global_batch_size=24, **more)
-        source = Source(dataset=dataset, plan=plan)
+        source = MixtureSource(dataset=dataset, plan=plan)
         return tokenmill.mix_batches([source, source], global_batch_size=24, **more)
 
     error = refused(lambda: opened(**options))
@@ -588,7 +588,7 @@ def test_a_state_of_another_mixture_is_refused_with_the_differences(
 
     def mixed(*datasets: Dataset, share: float = 1.0, **options: Any) -> tokenmill.Batches:
         sources = [
-            Source(dataset=each, plan=tokenmill.open_plan(each, "only"), share=share)
+            MixtureSource(dataset=each, plan=tokenmill.open_plan(each, "only"), share=share)
             for each in datasets
         ]
         return tokenmill.mix_batches(sources, batch_size=1, **options)
@@ -713,7 +713,7 @@ def test_a_changed_byte_is_found_by_digests_and_mixtures(
     with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
         in_order(several_blocks).digest(0)
     dataset = tokenmill.open(several_blocks)
-    source = Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "only"))
+    source = MixtureSource(dataset=dataset, plan=tokenmill.open_plan(dataset, "only"))
     with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
         next(iter(tokenmill.mix_batches([source, source], batch_size=2, shuffle="none")))
 
@@ -758,7 +758,8 @@ dataset = tokenmill.open({str(alone)!r})
 plan = tokenmill.open_plan(dataset, "packed")
 batches = dataset.batches(plan, batch_size=4, columns=tuple(tokenmill.load.columns.COLUMNS))
 next(iter(batches)), batches.digest(0), batches.state_dict()
-mixed = tokenmill.mix_batches([tokenmill.Source(dataset=dataset, plan=plan)] * 2, batch_size=4)
+source = tokenmill.MixtureSource(dataset=dataset, plan=plan)
+mixed = tokenmill.mix_batches([source] * 2, batch_size=4)
 print(next(iter(mixed))["input_ids"].shape, "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -23,7 +23,7 @@ from tokenmill.load.columns import COLUMNS
 from tokenmill.load.opening import mix_batches, open_batches
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.steps.curriculum import Curriculum, Phase
-from tokenmill.load.steps.mixture import Source
+from tokenmill.load.steps.mixture import MixtureSource
 
 NO = -100
 TEXTS = ["78956", "34", "1234567", "9"]
@@ -416,7 +416,8 @@ def test_task_ids_say_which_source_a_row_is_of(dataset: Dataset, folders: Iterab
     ones = plan_of(next(iter(folders)), dataset, [[(1, 0, 3)]] * 3, **made_of)
     others = plan_of(next(iter(folders)), dataset, [[(2, 0, 3)]] * 3, **made_of)
     sources = [
-        Source(dataset=dataset, plan=plan, share=share) for plan, share in ((ones, 1), (others, 2))
+        MixtureSource(dataset=dataset, plan=plan, share=share)
+        for plan, share in ((ones, 1), (others, 2))
     ]
     columns = ("input_ids", "task_ids", "segment_ids")
     batch = mix_batches(sources, global_batch_size=3, columns=columns).batch(0)

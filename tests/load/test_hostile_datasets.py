@@ -92,7 +92,7 @@ def test_offsets_of_a_plan_are_checked_before_costs_are_summed(
 
 def test_and_before_a_mixture_counts_tokens(copied: Path) -> None:
     rewrite_array(copied, "offsets", negative_offsets)
-    source = tokenmill.Source.of(copied, "a")
+    source = tokenmill.MixtureSource.of(copied, "a")
     with pytest.raises(VerificationError, match="its offsets are out of order"):
         all_batches(tokenmill.mix_batches([source], global_batch_size=8))
 

@@ -27,7 +27,7 @@ from resume_kit import (
 )
 
 import tokenmill
-from tokenmill.api import Curriculum, Phase, Source
+from tokenmill.api import Curriculum, MixtureSource, Phase
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 
@@ -232,7 +232,7 @@ def test_shares_that_change_over_the_steps_are_the_same_run_on_any_number_of_ran
         datasets = [tokenmill.open(folder) for folder in corpora[3]]
         shares = (((0, 1.0), (4, 0.0)), ((0, 0.0), (4, 1.0)), 0.25)
         sources = [
-            Source(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"), share=share)
+            MixtureSource(dataset=dataset, plan=tokenmill.open_plan(dataset, "packed"), share=share)
             for dataset, share in zip(datasets, shares, strict=True)
         ]
         made = {"global_batch_size": 24, "columns": COLUMNS, "when_one_ends": "go on"}

@@ -17,13 +17,13 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_token
 from tokenmill.api import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.opening import mix_batches
-from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, Points, Source, SourceReport
+from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
 
 ROW = 8
 """Tokens of a full row."""
-SourceOf = Callable[..., Source]
+SourceOf = Callable[..., MixtureSource]
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -40,15 +40,17 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
 def source(datasets: list[Dataset], folders: Iterable[Path]) -> SourceOf:
     """A source whose rows have these numbers of tokens."""
 
-    def make(fills: list[int], share: float | Points = 1, of: int = 0, **options: Any) -> Source:
+    def make(
+        fills: list[int], share: float | Points = 1, of: int = 0, **options: Any
+    ) -> MixtureSource:
         rows = [[(0, 0, fill)] for fill in fills]
         plan = plan_of(next(iter(folders)), datasets[of], rows, sequence_length=ROW)
-        return Source(dataset=datasets[of], plan=plan, share=share, **options)
+        return MixtureSource(dataset=datasets[of], plan=plan, share=share, **options)
 
     return make
 
 
-def mixture(*sources: Source, rows: int = 1, **options: Any) -> MixtureSchedule:
+def mixture(*sources: MixtureSource, rows: int = 1, **options: Any) -> MixtureSchedule:
     return MixtureSchedule(list(sources), BatchSize(rows=rows), **options)
 
 
@@ -416,7 +418,7 @@ def as_points(shares: tuple[float, float]) -> Points:
     return ((1, shares[0]), (9, shares[1]))
 
 
-def sources_of(case: dict[str, Any], source: SourceOf) -> list[Source]:
+def sources_of(case: dict[str, Any], source: SourceOf) -> list[MixtureSource]:
     assume(any(case["shares"]))
     values = zip(case["fills"], case["shares"], case["epochs"], case["tokens"], strict=True)
     return [
@@ -425,7 +427,7 @@ def sources_of(case: dict[str, Any], source: SourceOf) -> list[Source]:
     ]
 
 
-def mixture_of(case: dict[str, Any], sources: list[Source]) -> MixtureSchedule:
+def mixture_of(case: dict[str, Any], sources: list[MixtureSource]) -> MixtureSchedule:
     names = ("rows", "seed", "shuffle", "when_one_ends")
     return mixture(*sources, **{name: case[name] for name in names})
 
@@ -555,7 +557,7 @@ def test_a_mixture_that_is_resumed_with_fewer_epochs_is_over(source: SourceOf) -
 # States of batches.
 
 
-def states_case(source: SourceOf, **options: Any) -> list[Source]:
+def states_case(source: SourceOf, **options: Any) -> list[MixtureSource]:
     return [
         source([1, 5, 8, 3, 2, 7] * 3, share=((0, 2.0), (5, 1.0)), epochs=2, **options),
         source([8, 7, 8] * 4, share=1, of=1),
@@ -613,7 +615,7 @@ def test_a_state_of_other_sources_is_refused(source: SourceOf) -> None:
     state = through_json(mix_batches([first, *others], batch_size=1).state_dict())
     shares = [[[point, [5, 1.0]], [[0, 1.0]], [[0, 0.5]]] for point in ([0, 2.0],)]
     shares += [[[[0, 1.0]], [[0, 1.0]], [[0, 0.5]]]]
-    other_share = Source(dataset=first.dataset, plan=first.plan, epochs=2)
+    other_share = MixtureSource(dataset=first.dataset, plan=first.plan, epochs=2)
     with pytest.raises(UserError) as caught:
         mix_batches([other_share, *others], batch_size=1).load_state_dict(state)
     assert caught.value.why == f"shares: {shares[0]} there, {shares[1]} here"
@@ -678,7 +680,7 @@ def test_progress_is_whole_numbers(source: SourceOf) -> None:
 # Sources that do not fit.
 
 
-def refused(*sources: Source, **options: Any) -> UserError:
+def refused(*sources: MixtureSource, **options: Any) -> UserError:
     with pytest.raises(UserError) as caught:
         mixture(*sources, **options)
     return caught.value
@@ -690,7 +692,7 @@ def test_sources_of_different_tokenizers_are_refused(
     tokenizer = write_tokenizer(tmp_path / "tokenizer.json", more=["<unused>"])
     other = digits(tmp_path / "other", ["1234567"], tokenizer)
     plan = plan_of(tmp_path / "plan", other, [[(0, 0, ROW)]], sequence_length=ROW)
-    error = refused(source([ROW]), Source(dataset=other, plan=plan))
+    error = refused(source([ROW]), MixtureSource(dataset=other, plan=plan))
     assert error.what == "sources have different tokenizers"
     assert error.where == str(plan.folder)
     hashes = [each.manifest.tokenizer.sha256 for each in (datasets[0], other)]
@@ -701,7 +703,7 @@ def test_rows_of_different_lengths_are_refused(
     source: SourceOf, datasets: list[Dataset], folders: Iterable[Path]
 ) -> None:
     plan = plan_of(next(iter(folders)), datasets[0], [[(0, 0, 4)]], sequence_length=4)
-    error = refused(source([ROW]), Source(dataset=datasets[0], plan=plan))
+    error = refused(source([ROW]), MixtureSource(dataset=datasets[0], plan=plan))
     assert error.what == "sources have rows of different lengths"
     assert error.why == "8 and 4 tokens"
 
@@ -711,7 +713,7 @@ def test_a_plan_with_rows_of_several_lengths_is_refused(
 ) -> None:
     made_of = {"sequence_length": ROW, "packing": "length-buckets", "smallest_bucket": 4}
     plan = plan_of(next(iter(folders)), datasets[0], [[(0, 0, 4)]], **made_of)
-    error = refused(Source(dataset=datasets[0], plan=plan))
+    error = refused(MixtureSource(dataset=datasets[0], plan=plan))
     assert error.what == "rows of this plan have several lengths"
 
 
@@ -719,7 +721,7 @@ def test_a_plan_without_sequences_is_refused(
     source: SourceOf, datasets: list[Dataset], folders: Iterable[Path]
 ) -> None:
     plan = plan_of(next(iter(folders)), datasets[0], [], sequence_length=ROW)
-    error = refused(source([ROW]), Source(dataset=datasets[0], plan=plan))
+    error = refused(source([ROW]), MixtureSource(dataset=datasets[0], plan=plan))
     assert (error.what, error.where) == ("the plan has no sequence", str(plan.folder))
 
 
@@ -826,12 +828,12 @@ def test_a_source_is_opened_by_the_names_of_its_dataset_and_its_plan(tmp_path: P
     dataset = digits(tmp_path, ["1111111"])
     plan = plan_of(dataset.folder / "plans" / "full", dataset, [[(0, 0, 8)]], sequence_length=ROW)
     for folder in (dataset, dataset.folder, str(dataset.folder)):
-        found = Source.of(folder, "full", share=0.5, epochs=None, name="web")
+        found = MixtureSource.of(folder, "full", share=0.5, epochs=None, name="web")
         assert (found.share, found.epochs, found.tokens, found.name) == (0.5, None, None, "web")
         assert found.plan.manifest.plan_id == plan.manifest.plan_id
         assert found.dataset.manifest.dataset_id == dataset.manifest.dataset_id
     with pytest.raises(UserError, match="there is no plan"):
-        Source.of(dataset, "empty")
+        MixtureSource.of(dataset, "empty")
 
 
 # Sizes and shares at the edge.

@@ -25,7 +25,7 @@ from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.load.steps.curriculum import Curriculum, Phase
-from tokenmill.load.steps.mixture import Source
+from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.read import feed, units
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.layout import HEADER
@@ -378,7 +378,7 @@ def of_a_rank(dataset: Dataset, plan: Plan) -> Batches:
 
 
 def of_a_mixture(dataset: Dataset, plan: Plan) -> Batches:
-    sources = [Source(dataset=dataset, plan=plan, share=share) for share in (1, 2)]
+    sources = [MixtureSource(dataset=dataset, plan=plan, share=share) for share in (1, 2)]
     return mix_batches(sources, batch_size=4, **ALL_OPTIONS)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.explanation import Origin, origins
+from tokenmill.load.explanation import SegmentOrigin, origins
 from tokenmill.load.rows.reader import Layout, RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
 from tokenmill.load.steps.costs import attention_costs
@@ -141,14 +141,14 @@ class Batches:
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def explain(self, step: int) -> list[Origin]:
+    def explain(self, step: int) -> list[SegmentOrigin]:
         """What the batches of a step over all ranks are made of, rank by rank, row by row.
 
         Raises:
             UserError: there is no such step.
         """
         whole, dealt = self.rows_of_ranks(step)
-        found: list[Origin] = []
+        found: list[SegmentOrigin] = []
         for number, reader in enumerate(self._readers):
             places = [
                 (rank, row, int(place))

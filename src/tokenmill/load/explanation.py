@@ -12,7 +12,7 @@ from tokenmill.store.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SegmentOrigin:
     """A segment of a batch and the record that it came from."""
 
     rank: int
@@ -33,12 +33,12 @@ class Origin:
     """The row of the documents table: source, position in it, id, kept columns."""
 
 
-def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[Origin]:
+def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[SegmentOrigin]:
     """The segments of some rows; `rows` says of each its rank, row, plan, sequence and epoch."""
     documents = np.asarray(layout.documents)
     records = dataset.records(documents)
     return [
-        Origin(
+        SegmentOrigin(
             **rows[int(layout.rows[i])],
             column=int(layout.columns[i]),
             document=int(documents[i]),

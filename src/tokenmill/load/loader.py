@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
-from tokenmill.load.explanation import Origin
+from tokenmill.load.explanation import SegmentOrigin
 from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 
 
@@ -67,7 +67,7 @@ class Loader(IterableDataset[Batch]):
         """The step whose batch comes next."""
         return self.batches.step
 
-    def explain(self, step: int) -> list[Origin]:
+    def explain(self, step: int) -> list[SegmentOrigin]:
         """What the batches of a step are made of: see `Batches.explain`."""
         return self.batches.explain(step)
 

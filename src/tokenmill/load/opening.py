@@ -16,7 +16,7 @@ from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.steps.curriculum import Curriculum
-from tokenmill.load.steps.mixture import MixtureSchedule, Source
+from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.order import Shuffle
 from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
@@ -138,7 +138,7 @@ def open_batches(
 
 
 def mix_batches(
-    sources: Sequence[Source],
+    sources: Sequence[MixtureSource],
     *,
     when_one_ends: Literal["stop", "go on"] = "stop",
     **options: Any,
@@ -149,7 +149,9 @@ def mix_batches(
         UserError: an option is wrong or unknown, or the sources do not fit together.
     """
     if "epochs" in options:
-        raise UserError("each source of a mixture has its own epochs", hint="Source(epochs=...)")
+        raise UserError(
+            "each source of a mixture has its own epochs", hint="MixtureSource(epochs=...)"
+        )
     order, content, targets = split_options(options)
     size = order.size()
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)

@@ -42,7 +42,7 @@ Points = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class MixtureSource:
     """A plan with its share of a mixture."""
 
     dataset: Dataset
@@ -56,14 +56,14 @@ class Source:
     name: str = ""
 
     @staticmethod
-    def of(dataset: Dataset | str | Path, plan: str | Path, **fields: Any) -> Source:
+    def of(dataset: Dataset | str | Path, plan: str | Path, **fields: Any) -> MixtureSource:
         """A source by the folder of its dataset and the name of its plan.
 
         Raises:
             UserError: there is no such plan.
         """
         opened = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-        return Source(dataset=opened, plan=open_plan(opened, plan), **fields)
+        return MixtureSource(dataset=opened, plan=open_plan(opened, plan), **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class MixtureSchedule:
         UserError: sources do not fit together, or their shares are no shares.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[MixtureSource]
     size: BatchSize
     seed: int = 0
     shuffle: Shuffle = "global"
@@ -256,7 +256,7 @@ class MixtureSchedule:
         return whole
 
 
-def _check(sources: Sequence[Source]) -> None:
+def _check(sources: Sequence[MixtureSource]) -> None:
     if not sources:
         raise UserError("a mixture has at least one source")
     first = sources[0]
@@ -287,7 +287,7 @@ def _check(sources: Sequence[Source]) -> None:
         raise UserError("some share must be above 0")
 
 
-def _points(source: Source) -> Points:
+def _points(source: MixtureSource) -> Points:
     """The points of a share, one where it never changes, as plain numbers."""
     share = source.share
     try:

@@ -14,7 +14,7 @@ from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.errors import InputChangedError, UserError
 from tokenmill.load.text.documents import Place, TextDocuments
 from tokenmill.load.text.rows import Piece
-from tokenmill.load.text.state import Origin
+from tokenmill.load.text.state import DocumentOrigin
 from tokenmill.records import Int64Array
 from tokenmill.store.layout import token_dtype
 
@@ -73,7 +73,7 @@ class PieceStore:
     def restore(
         self,
         keys: Sequence[Key],
-        origins: Sequence[Origin],
+        origins: Sequence[DocumentOrigin],
         documents: TextDocuments,
         encoder: DocumentEncoder,
     ) -> None:
@@ -84,7 +84,7 @@ class PieceStore:
         Raises:
             UserError: the pieces are not of these documents.
         """
-        wanted: dict[Place, list[Origin]] = {}
+        wanted: dict[Place, list[DocumentOrigin]] = {}
         for origin in origins:
             wanted.setdefault(Place(origin.extent, origin.batch), []).append(origin)
         of_document: dict[int, list[Key]] = {}

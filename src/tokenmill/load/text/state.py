@@ -86,7 +86,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of its first document, counted over all epochs; for the packer."""
 
 
-class Origin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class DocumentOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where a document was read that the packer holds pieces of."""
 
     number: Number
@@ -103,7 +103,7 @@ class Waypoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     packer: dict[str, Any]
     cursor: Cursor = Cursor()
-    origins: list[Origin] = []
+    origins: list[DocumentOrigin] = []
     """Of the documents that the packer holds pieces of."""
     counts: StreamCounts = StreamCounts()
 

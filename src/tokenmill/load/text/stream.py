@@ -35,7 +35,7 @@ from tokenmill.load.text.pieces import DocumentEncoder, Key, PieceStore
 from tokenmill.load.text.rows import Piece, RowShape
 from tokenmill.load.text.state import (
     Cursor,
-    Origin,
+    DocumentOrigin,
     StreamCounts,
     StreamState,
     Waypoint,
@@ -215,7 +215,7 @@ class TextStream:
         self._pieces.detach(set(keys).difference(*rows))
         for index in packed.tolist():
             number = cursor.number + index
-            self._origins[number] = Origin(number, epoch, ordinal + index, *place, index)
+            self._origins[number] = DocumentOrigin(number, epoch, ordinal + index, *place, index)
         self._counts = self._counts.plus(batch, len(packed), len(ids))
         self._cursor = Cursor(
             epoch=epoch,
