@@ -24,11 +24,12 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.encode.calibration import adversarial_texts, compare_tokens
+from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import LLAMA3_SPLIT
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_tokens
 from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
+from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.selection import load_engine, load_reference, rank_engines, tokenizer_json
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.records import TokenBatch

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
 
-from tokenmill.encode.calibration import compare_tokens
+from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.selection import load_engine, load_reference, rank_engines
 
 LETTERS = "abcxy"

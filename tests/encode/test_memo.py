@@ -35,9 +35,10 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.encode.calibration import adversarial_texts, compare_tokens
+from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.exactness import compare_tokens
 
 CACHE_BYTES = 1 << 30
 TRAINING_TEXTS = [

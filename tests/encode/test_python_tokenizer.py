@@ -17,7 +17,9 @@ from tokenizer_kit import documents
 from tokenizers import models, normalizers, pre_tokenizers
 
 from tokenmill.encode import tokenizer_file
-from tokenmill.encode.references.python_object import LARGEST_ID, TextError, TokenizerObject
+from tokenmill.encode.engine import TextError
+from tokenmill.encode.exactness import answers
+from tokenmill.encode.references.python_object import LARGEST_ID, TokenizerObject
 from tokenmill.encode.references.python_source import differences, make_tokenizer, pickled_source
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.selection import load_any_reference, load_reference, rank_engines
@@ -226,7 +228,7 @@ def test_an_exception_is_told_with_its_text_and_its_line() -> None:
 
 
 def test_an_exam_holds_the_texts_that_it_can_encode() -> None:
-    exam = reference_of(FailingBytes()).examine(["a", "unspeakable", "b"])
+    exam = answers(reference_of(FailingBytes()), ["a", "unspeakable", "b"])
     assert (exam.texts, documents(exam.expected)) == (["a", "b"], [[97], [98]])
 
 

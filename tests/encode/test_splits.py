@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, Json, as_file, byte_level_json, sequence, split
 
-from tokenmill.encode.calibration import adversarial_texts, compare_tokens
+from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
@@ -20,6 +20,7 @@ from tokenmill.encode.encodings import (
     byte_symbols,
 )
 from tokenmill.encode.engine import Engine
+from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.selection import load_engine, rank_engines
 
 pytest.importorskip("fastokens")

@@ -25,7 +25,7 @@ from fuzz_kit import SOAK_SECONDS
 
 from encode.tokenizer_kit import byte_level_json, sentencepiece_json, sentencepiece_model
 from tokenmill.encode import tokenizer_file
-from tokenmill.encode.calibration import adversarial_texts
+from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.selection import load_engine, load_reference, rank_engines

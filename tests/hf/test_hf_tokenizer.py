@@ -25,8 +25,9 @@ from hf_kit import (
     recipe,
 )
 
+from tokenmill.encode import exactness
 from tokenmill.errors import DataError, EngineError, StorageError, UserError
-from tokenmill.hf import CausalLMTokenizer, engines, source, tokenizer, writing
+from tokenmill.hf import CausalLMTokenizer, source, tokenizer, writing
 
 LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in writing.DTYPES.items()}
 
@@ -34,7 +35,7 @@ LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in writing.D
 @pytest.fixture(autouse=True)
 def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading a tokenizer is what takes the time of these tests."""
-    monkeypatch.setattr(engines, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 def rows_of(dataset: Any, length: int = 8, tokenizer: Any = None, **others: Any) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenmill.boundaries import join_batches
-from tokenmill.encode.calibration import REPORT
-from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine import REPORT, Engine
 from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+REPORT = (
+    "take the engine `reference` (a build: --engine reference --overwrite), and report the text"
+)
+"""What to do when an engine fails or differs."""
+
+
+class TextError(EngineError):
+    """A reference that is the user's own code failed on a text, or answered what are no ids."""
+
+    text: str = ""
 
 
 class Engine(Protocol):
@@ -30,6 +42,8 @@ class Reference(Engine, Protocol):
     prefix: tuple[int, ...]
     """Ids that the tokenizer's own post-processor puts before a document."""
     suffix: tuple[int, ...]
+    may_refuse: bool
+    """Whether `encode` raises a TextError for some texts."""
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content, if it is in the vocabulary."""

@@ -19,7 +19,8 @@ from typing import IO
 import msgspec
 import psutil
 
-from tokenmill.encode.calibration import MAX_SHOWN_CHARACTERS, adversarial_texts
+from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.exactness import MAX_SHOWN_CHARACTERS
 from tokenmill.encode.selection import load_reference
 from tokenmill.encode.steps import steps_before_model, unknown_step
 from tokenmill.encode.tokenizer_bounds import cannot_load

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tokenmill.boundaries import token_ranges
-from tokenmill.encode.calibration import REPORT
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import REPORT, Reference
 from tokenmill.errors import EngineError
 from tokenmill.records import CharSpans, TokenBatch
 

@@ -12,7 +12,7 @@ import msgspec
 
 from tokenmill.encode.boundary_policy import configured_token, known_ends, resolve_eos
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.references.python_tokenizer import PythonReference
+from tokenmill.encode.exactness import answers
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
@@ -116,10 +116,7 @@ class Conventions:
         """Whether the tokenizer ends texts with the token: in its post-processor, or `encode`."""
         if eos_id in self._reference.suffix:
             return True
-        if self._file.kind != "python":
-            return False
-        assert isinstance(self._reference, PythonReference)
-        tokens = self._reference.examine(EOS_PROBES).expected
+        tokens = answers(self._reference, EOS_PROBES).expected
         last = tokens.ids[tokens.offsets[1:][tokens.lengths > 0] - 1]
         return len(last) > 0 and bool((last == eos_id).all())
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from tokenmill.encode.calibration import audit
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.selection import load_any_reference
+from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.exactness import (
+    AuditSample,
+    CalibrationVetoError,
+    audit,
+    check_engine,
+    examine,
+    with_first_exact,
+)
+from tokenmill.encode.selection import REFERENCE, load_any_reference, load_engine, rank_engines
 from tokenmill.encode.tokenizer_file import TokenizerFile
-from tokenmill.hf.engines import EngineChoice
+from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.records import DocumentBatch, TokenBatch
-from tokenmill.run.sampling import audit_sample, document_hashes
+from tokenmill.run.sampling import document_hashes
 
+AUTO = "auto"
+CACHE_BYTES = 512 << 20
+"""How far an engine's own cache may grow."""
 AUDIT_CHARACTERS = 1 << 20
 """Texts held back for the audit; it is made as soon as there are more."""
-SHORT_CHARACTERS = 2_000
-MAX_SAMPLE_DOCUMENTS = 200
-"""Documents of the user's that an engine is tried on."""
 
 
 class ExactEncoder:
@@ -31,15 +39,17 @@ class ExactEncoder:
     """
 
     def __init__(self, file: TokenizerFile, wanted: str) -> None:
-        """Load the reference, while the engine loads in a thread.
+        """Load the reference, and the first engine that may encode at the same time.
 
         Raises:
             UserError: the tokenizer, or the engine that is wanted, cannot be used.
         """
         self._file = file
         self._wanted = wanted
-        self._engines = EngineChoice(file, wanted)
-        self.reference, has_no_option = load_any_reference(file)
+        self._names = rank_engines(file, False, wanted).names
+        with ThreadPoolExecutor(1, "engine") as background:
+            self._first = background.submit(self._load, self._names[0])
+            self.reference, has_no_option = load_any_reference(file)
         if has_no_option:
             logger.warning(
                 "special tokens that stand in a text are matched: encode has no option for it"
@@ -48,16 +58,40 @@ class ExactEncoder:
         self._audit: Audit | None = None
 
     def choose_engine(self, sample: Sequence[str]) -> None:
-        """Try the engines on some documents, unless one is chosen.
+        """Try the engines on hard strings and on some documents, unless one is chosen.
 
         Raises:
             EngineError: the engine that is wanted differs from the reference.
         """
         if self._encoder is None:
-            engine = self._engines.best(self.reference, sample[:MAX_SAMPLE_DOCUMENTS])
+            engine = self._first_exact(sample) or self.reference
             self._encoder = Encoder(engine, self.reference.largest_id)
             if engine is not self.reference:
                 self._audit = Audit(engine.name, self.reference)
+
+    def _first_exact(self, sample: Sequence[str]) -> Engine | None:
+        """The first engine that passes; None for the reference."""
+        if self._names[0] == REFERENCE:
+            return None
+        exam = examine(self.reference, sample)
+
+        def passed(name: str) -> Engine | None:
+            try:
+                engine = self._first.result() if name == self._names[0] else self._load(name)
+                if engine is not None:
+                    check_engine(engine, exam)
+            except EngineError as error:
+                raise CalibrationVetoError.of(error) from error
+            return engine
+
+        return with_first_exact(
+            self._names,
+            passed,
+            lambda name, veto: logger.warning("%s is not used: %s", name, veto),
+        )
+
+    def _load(self, name: str) -> Engine | None:
+        return None if name == REFERENCE else load_engine(name, self._file, False, CACHE_BYTES)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """The ids of every text.
@@ -92,31 +126,25 @@ class ExactEncoder:
 
 
 class Audit:
-    """Documents that a hash has chosen, encoded once more by the reference."""
+    """A sample of what an engine encoded, held against the reference from time to time."""
 
     def __init__(self, engine_name: str, reference: Reference) -> None:
         self._engine_name = engine_name
         self._reference = reference
-        self._texts: list[str] = []
-        self._ids: list[list[int]] = []
-        self._characters = 0
+        self._sample = AuditSample()
         self._position = 0
 
     def add(self, texts: Sequence[str], tokens: TokenBatch) -> None:
         """Take a sample of a batch, and at least one short document."""
         positions = np.arange(self._position, self._position + len(texts))
         self._position += len(texts)
-        batch = DocumentBatch(0, list(texts), positions, np.zeros_like(positions))
-        hashes = document_hashes("", batch)
-        for i in audit_sample(texts, hashes, SHORT_CHARACTERS):
-            self._texts.append(texts[i])
-            self._ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist())
-            self._characters += len(texts[i])
-        if self._characters > AUDIT_CHARACTERS:
+        hashes = document_hashes("", DocumentBatch(0, list(texts), positions, positions))
+        self._sample.add(texts, tokens, hashes, with_short=True)
+        if self._sample.num_characters > AUDIT_CHARACTERS:
             self.make()
 
     def make(self) -> None:
         """Compare, and begin anew."""
-        if self._texts:
-            audit(self._engine_name, self._texts, self._ids, self._reference)
-        self._texts, self._ids, self._characters = [], [], 0
+        sample, self._sample = self._sample, AuditSample()
+        if sample.texts:
+            audit(self._engine_name, sample.texts, sample.ids, self._reference)

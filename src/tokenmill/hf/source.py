@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
 from tokenmill.errors import DataError, UserError
 from tokenmill.hf.config import MAX_WRITE_BYTES
-from tokenmill.hf.encoding import MAX_SAMPLE_DOCUMENTS
 from tokenmill.hf.log import logger
 from tokenmill.hf.windows import CELL_BYTES, WindowRule
 from tokenmill.records import Int64Array, TokenBatch

@@ -25,8 +25,7 @@ from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.hf.config import CausalLMConfig, make_config
 from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
-from tokenmill.hf.encoding import ExactEncoder
-from tokenmill.hf.engines import AUTO
+from tokenmill.hf.encoding import AUTO, ExactEncoder
 from tokenmill.hf.log import logger, logging_at
 from tokenmill.hf.parallelism import Parallelism, thread_environment
 from tokenmill.hf.progress import progress

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenmill.encode.calibration import Exam, adversarial_texts
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.exactness import CalibrationVetoError, Exam, examine, with_first_exact
 from tokenmill.encode.identity.fingerprint import fingerprint_of
-from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
 from tokenmill.paths import local_path, refuse_non_utf8
@@ -40,7 +38,7 @@ from tokenmill.run.publish import number_and_describe, recall_shards, store_toke
 from tokenmill.run.receipts import Receipt, read_receipts, read_stream_ends
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import choose_resources
-from tokenmill.run.session import CalibrationVetoError, Session
+from tokenmill.run.session import Session
 from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.run.workspace import (
     Workspace,
@@ -211,13 +209,7 @@ class _Build:
         return board
 
     def _exam(self) -> Exam:
-        prepared = self.prepared
-        reference = prepared.reference
-        texts = adversarial_texts(reference.special_tokens) + prepared.sample
-        if isinstance(reference, PythonReference):
-            exam = reference.examine(texts)
-        else:
-            exam = Exam(texts, Encoder(reference, reference.largest_id).encode(texts))
+        exam = examine(self.prepared.reference, self.prepared.sample)
         self.num_calibrated = len(exam.texts)
         return exam
 
@@ -226,16 +218,16 @@ class _Build:
         names = self.prepared.candidates.names
         if chosen := self.state.get("calibrated_engine"):
             names = (chosen,)
-        for name in names:
+
+        def encode_all(name: str) -> str:
             self.events.on_engine(name, "")
-            try:
-                self._encode_all(board, name, exam)
-                return name
-            except CalibrationVetoError as veto:
-                if name == names[-1]:
-                    raise
-                self.events.on_engine(name, f"vetoed: {veto.why}")
-        raise UserError("no engine can encode this tokenizer")
+            self._encode_all(board, name, exam)
+            return name
+
+        def tell(name: str, veto: CalibrationVetoError) -> None:
+            self.events.on_engine(name, f"vetoed: {veto.why}")
+
+        return with_first_exact(names, encode_all, tell)
 
     def _encode_all(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
         """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""

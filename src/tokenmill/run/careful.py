@@ -11,7 +11,7 @@ import msgspec
 
 from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.references.python_object import TextError
+from tokenmill.encode.engine import TextError
 from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
 from tokenmill.read.sources import Source

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from tokenmill.encode.calibration import Exam
+from tokenmill.encode.exactness import CalibrationVetoError, Exam
 from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
@@ -27,7 +27,7 @@ from tokenmill.run.messages import (
     RunUnit,
     Started,
 )
-from tokenmill.run.session import CalibrationVetoError, Session
+from tokenmill.run.session import Session
 from tokenmill.run.unit import FinishedUnit, UnitRunner
 from tokenmill.run.watchdog import Watchdog, resident_bytes
 from tokenmill.run.work import Work, WorkQueue
@@ -64,7 +64,7 @@ def _run_here(session: Session, tasks: WorkQueue) -> None:
         session.board.start_worker(os.getpid(), runner.startup_seconds)
         runner.calibrate(session.exam.result())
     except EngineError as error:
-        raise _veto(error) from error
+        raise CalibrationVetoError.of(error) from error
     arrived = threading.Event()
     tasks.notify = arrived.set
     while not tasks.exhausted:
@@ -91,10 +91,6 @@ def _done(finished: FinishedUnit) -> Done:
         audit_ids=finished.audit_ids,
         seconds=finished.seconds,
     )
-
-
-def _veto(error: TokenmillError) -> CalibrationVetoError:
-    return CalibrationVetoError(error.what, where=error.where, why=error.why, hint=error.hint)
 
 
 Event = tuple[Process, bytes | None] | None
@@ -206,8 +202,9 @@ class _Crew:
     def _failed(self, process: Process, message: Failed) -> None:
         error = message.rebuild()
         if not message.key:
-            veto = isinstance(error, EngineError) and not process.calibrated
-            raise _veto(error) if veto else error
+            if isinstance(error, EngineError) and not process.calibrated:
+                raise CalibrationVetoError.of(error)
+            raise error
         task = process.committing.pop(message.key)
         self._session.fail(error, task, message.source, self._tasks)
 

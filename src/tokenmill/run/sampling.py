@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -12,8 +10,6 @@ from tokenmill.records import DocumentBatch
 
 UInt64Array = npt.NDArray[np.uint64]
 
-AUDIT_SHARE = 1e-4
-MAX_AUDIT_CHARACTERS = 100_000
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -32,21 +28,6 @@ def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
         if name is not None:
             hashes[index] = xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"))
     return hashes
-
-
-def audit_sample(
-    texts: Sequence[str], hashes: UInt64Array, short_characters: int | None
-) -> list[int]:
-    """Indices of about `AUDIT_SHARE` of the texts, chosen by their hashes, and of one short text.
-
-    Short are those of up to `short_characters`; None asks for none of them. Texts of over
-    `MAX_AUDIT_CHARACTERS` are left out.
-    """
-    sample = np.flatnonzero(chosen(~hashes, AUDIT_SHARE)).tolist()
-    if short_characters is not None:
-        short = [i for i, text in enumerate(texts) if len(text) <= short_characters]
-        sample += sorted(short, key=lambda i: hashes[i])[:1]
-    return [i for i in sorted(set(sample)) if len(texts[i]) <= MAX_AUDIT_CHARACTERS]
 
 
 def chosen(hashes: UInt64Array, share: float) -> npt.NDArray[np.bool_]:

@@ -7,21 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tokenmill.encode.calibration import Exam, audit
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.exactness import Exam, audit
 from tokenmill.encode.selection import REFERENCE
-from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
+from tokenmill.errors import DamagedInputError, TokenmillError
 from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.messages import Done
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.receipts import Receipt, write_receipt
 from tokenmill.run.work import Work, WorkQueue
 from tokenmill.run.workspace import Workspace
-
-
-class CalibrationVetoError(EngineError):
-    """The engine differs from the reference; nothing has been committed yet."""
 
 
 @dataclass(slots=True)

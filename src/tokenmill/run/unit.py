@@ -14,10 +14,9 @@ import numpy as np
 import xxhash
 
 from tokenmill.boundaries import enclose_documents, join_batches
-from tokenmill.encode.calibration import Exam, check_engine
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Engine
-from tokenmill.encode.references.python_object import TextError
+from tokenmill.encode.engine import Engine, TextError
+from tokenmill.encode.exactness import AuditSample, Exam, check_engine
 from tokenmill.encode.selection import REFERENCE, load_engine, load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
@@ -30,13 +29,11 @@ from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.assignment import LONG_BATCH, Limit, Setup, Tally
 from tokenmill.run.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.receipts import Receipt
-from tokenmill.run.sampling import UInt64Array, audit_sample, chosen, document_hashes
+from tokenmill.run.sampling import UInt64Array, chosen, document_hashes
 from tokenmill.store.documents import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
-
-SHORT_CHARACTERS = 8_192
 
 _Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
 """Documents, their ids, and a hash of each."""
@@ -172,8 +169,7 @@ class _Attempt:
     tally: Tally = field(default_factory=Tally)
     counts: dict[int, Counts] = field(default_factory=dict)
     digests: dict[int, xxhash.xxh3_128] = field(default_factory=dict)
-    audit_texts: list[str] = field(default_factory=list)
-    audit_ids: list[list[int]] = field(default_factory=list)
+    audited: AuditSample = field(default_factory=AuditSample)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -240,13 +236,13 @@ class _Attempt:
             tokens=sum(entry.tokens for entry in self.counts.values()),
             counts=counts,
             read_digests=digests,
-            audited=len(self.audit_texts),
+            audited=len(self.audited.texts),
             excluded=sorted(set(excluded) & {extent.source for extent in self.unit.extents}),
             limited=self.limited,
         )
         shards = Path(self.runner.setup.shards_dir)
         return FinishedUnit(
-            receipt, self.audit_texts, self.audit_ids, self.seconds, self.writer, shards
+            receipt, self.audited.texts, self.audited.ids, self.seconds, self.writer, shards
         )
 
     def timed(self, stage: str, batches: Iterator[DocumentBatch]) -> Iterator[DocumentBatch]:
@@ -358,11 +354,7 @@ class _Attempt:
         if setup.engine == REFERENCE and setup.tokenizer_kind != "python":
             return  # it is what everything else is held against; a Python object may have moods
         # At least one short document of every unit.
-        short_characters = SHORT_CHARACTERS if self.tally.bytes == 0 else None
-        for index in audit_sample(batch.texts, hashes, short_characters):
-            self.audit_texts.append(batch.texts[index])
-            start, stop = tokens.offsets[index : index + 2]
-            self.audit_ids.append(tokens.ids[start:stop].tolist())
+        self.audited.add(batch.texts, tokens, hashes, with_short=self.tally.bytes == 0)
 
     def _write(self, screened: Sequence[_Screened]) -> None:
         setup, runner = self.runner.setup, self.runner

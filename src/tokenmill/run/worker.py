@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tokenmill.encode.calibration import Exam
+from tokenmill.encode.exactness import Exam
 from tokenmill.records import TokenBatch
 from tokenmill.run import messages
 from tokenmill.run.assignment import Setup, Tally

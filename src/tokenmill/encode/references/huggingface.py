@@ -35,6 +35,7 @@ class HuggingFaceReference:
     """`tokenizers.Tokenizer`, with truncation and padding of the file switched off."""
 
     name = "tokenizers"
+    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         import tokenizers

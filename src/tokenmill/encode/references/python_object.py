@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encode.engine import TextError
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import UInt32Array
 
@@ -23,12 +24,6 @@ PROBES = ("a", " a", "1", "é", "中", "あ", "한", "я", "א", "ا", "अ", "�
 """Texts that show what stands around a text: one of them has ids in any script that is usual."""
 MAX_TOKENS_TRIED = 1000
 """Of the vocabulary, where none of these has."""
-
-
-class TextError(EngineError):
-    """The tokenizer's own code failed on a text, or answered what are no ids."""
-
-    text: str = ""
 
 
 class TokenizerObject:

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.encode.calibration import adversarial_texts
+from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.engine import TextError
 from tokenmill.encode.references.python_object import (
-    TextError,
     TokenizerObject,
     class_name,
     describe_failure,

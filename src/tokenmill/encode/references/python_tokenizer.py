@@ -9,12 +9,12 @@ from typing import NoReturn
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.calibration import Exam
-from tokenmill.encode.references.python_object import TextError, TokenizerObject, class_name
+from tokenmill.encode.engine import TextError
+from tokenmill.encode.references.python_object import TokenizerObject, class_name
 from tokenmill.encode.references.python_source import library_version
 from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
-from tokenmill.records import TokenBatch, UInt32Array
+from tokenmill.records import TokenBatch
 
 
 class PolicyError(UserError):
@@ -29,6 +29,7 @@ class PythonReference:
     """
 
     name = "python"
+    may_refuse = True
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         if file.tokenizer is None:
@@ -57,7 +58,9 @@ class PythonReference:
         Raises:
             TextError: the object failed on one of them, which stands in `text` of the error.
         """
-        return _batch([self._object.encode(text, self._options) for text in texts])
+        arrays = [self._object.encode(text, self._options) for text in texts]
+        ids = np.concatenate([np.empty(0, np.uint32), *arrays])
+        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
 
     def twin(self) -> PythonReference:
         """One that asks a copy of the object, so that an audit does not ask the very same.
@@ -70,18 +73,6 @@ class PythonReference:
         except Exception:  # of the object's own code
             return self
         return found
-
-    def examine(self, texts: Sequence[str]) -> Exam:
-        """The texts that raise no error, and their ids: few objects take every text there is."""
-        encoded: list[str] = []
-        arrays: list[UInt32Array] = []
-        for text in texts:
-            try:
-                arrays.append(self._object.encode(text, self._options))
-            except TextError:
-                continue
-            encoded.append(text)
-        return Exam(encoded, _batch(arrays))
 
     def encode_with_offsets(self, text: str) -> NoReturn:  # noqa: ARG002 - of the Protocol
         """Raise a UserError: such objects do not say where in the text a token stands."""
@@ -112,8 +103,3 @@ class PythonReference:
                     why="--special-tokens asks for the contrary, and its encode has no such option",
                     hint=f"say --special-tokens {other}",
                 )
-
-
-def _batch(arrays: Sequence[UInt32Array]) -> TokenBatch:
-    ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-    return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))

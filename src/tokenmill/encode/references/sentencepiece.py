@@ -36,6 +36,7 @@ class SentencePieceReference:
     """`sentencepiece.SentencePieceProcessor`. It has no way to match control tokens in text."""
 
     name = "sentencepiece"
+    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         processor = load_processor(file)

@@ -19,6 +19,7 @@ class TiktokenReference:
     """`tiktoken.Encoding`, with pattern and special tokens from the table of known encodings."""
 
     name = "tiktoken"
+    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         try:

@@ -1,0 +1,168 @@
+"""An engine must give the reference's ids: before the first result, and while it encodes.
+
+    examine          the reference's answers to fixed strings and to some of the user's documents
+    check_engine     an engine, held against these answers
+    with_first_exact one engine after another, until one passes
+    AuditSample      documents that are set aside while an engine encodes
+    audit            these documents, encoded once more by the reference
+
+Builds and the tokenizer for Hugging Face `datasets` both choose and watch their engine with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import join_batches, offsets_from_lengths
+from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import REPORT, Engine, Reference, TextError
+from tokenmill.errors import EngineError
+from tokenmill.records import TokenBatch
+
+MAX_SHOWN_CHARACTERS = 80
+MAX_SAMPLE_DOCUMENTS = 200
+"""Documents of the user's own that an engine is tried on, beside the fixed strings."""
+AUDIT_SHARE = 1e-4
+MAX_AUDIT_CHARACTERS = 100_000
+SHORT_CHARACTERS = 8_192
+_WRONG = {
+    "python": (
+        "the tokenizer gives a text other ids when it is asked again",
+        "its answer must depend on the text alone: not on chance, on what came before, or on the "
+        "process",
+    )
+}
+"""What is said, and what to do, where an engine is the user's own."""
+
+T = TypeVar("T")
+
+
+class CalibrationVetoError(EngineError):
+    """An engine cannot be loaded or differs from the reference, and no result of it was kept."""
+
+    @classmethod
+    def of(cls, error: EngineError) -> CalibrationVetoError:
+        """The veto for what went wrong."""
+        return cls(error.what, where=error.where, why=error.why, hint=error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """Texts and the ids that the reference gives them."""
+
+    texts: list[str]
+    expected: TokenBatch
+
+
+def examine(reference: Reference, sample: Sequence[str]) -> Exam:
+    """The exam for a tokenizer's engines: the fixed strings, then some of the user's documents."""
+    texts = adversarial_texts(reference.special_tokens)
+    return answers(reference, [*texts, *sample[:MAX_SAMPLE_DOCUMENTS]])
+
+
+def answers(reference: Reference, texts: Sequence[str]) -> Exam:
+    """The texts that the reference accepts, and their ids."""
+    encoder = Encoder(reference, reference.largest_id)
+    if not reference.may_refuse:
+        return Exam(list(texts), encoder.encode(texts))
+    accepted: list[str] = []
+    batches = [encoder.encode([])]
+    for text in texts:
+        try:
+            batches.append(encoder.encode([text]))
+        except TextError:
+            continue
+        accepted.append(text)
+    return Exam(accepted, join_batches(batches))
+
+
+def check_engine(engine: Engine, exam: Exam) -> None:
+    """Raise an EngineError that shows the first text on which the engine differs."""
+    compare_tokens(engine.name, exam.texts, engine.encode(exam.texts), exam.expected)
+
+
+def with_first_exact(
+    names: Sequence[str],
+    attempt: Callable[[str], T],
+    on_veto: Callable[[str, CalibrationVetoError], None],
+) -> T:
+    """What `attempt` returns for the first engine that it does not veto.
+
+    Raises:
+        CalibrationVetoError: it has vetoed the last one, too.
+    """
+    *others, last = names
+    for name in others:
+        try:
+            return attempt(name)
+        except CalibrationVetoError as veto:
+            on_veto(name, veto)
+    return attempt(last)
+
+
+@dataclass(slots=True)
+class AuditSample:
+    """Documents, and the ids that an engine gave them, until the reference is asked."""
+
+    texts: list[str] = field(default_factory=list)
+    ids: list[list[int]] = field(default_factory=list)
+    num_characters: int = 0
+
+    def add(
+        self,
+        texts: Sequence[str],
+        tokens: TokenBatch,
+        hashes: npt.NDArray[np.uint64],
+        with_short: bool,
+    ) -> None:
+        """Set aside about `AUDIT_SHARE` of a batch, and one short document if asked to.
+
+        `hashes`, of shape (len(texts),), choose: the same documents whatever the batches.
+        """
+        chosen = np.flatnonzero(~hashes < np.uint64(int(AUDIT_SHARE * 2**64))).tolist()
+        if with_short:
+            short = [i for i, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
+            chosen += sorted(short, key=lambda i: hashes[i])[:1]
+        for i in sorted(set(chosen)):
+            if len(texts[i]) <= MAX_AUDIT_CHARACTERS:
+                self.texts.append(texts[i])
+                self.ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist())
+                self.num_characters += len(texts[i])
+
+
+def audit(name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Engine) -> None:
+    """Raise an EngineError if the reference gives one of the texts other ids."""
+    found = TokenBatch(
+        np.concatenate([np.empty(0, np.uint32), *(np.array(own, np.uint32) for own in ids)]),
+        offsets_from_lengths([len(own) for own in ids]),
+    )
+    compare_tokens(name, texts, found, reference.encode(texts))
+
+
+def compare_tokens(
+    name: str, texts: Sequence[str], found: TokenBatch, expected: TokenBatch
+) -> None:
+    """Raise an EngineError where two encodings of the same texts differ."""
+    if len(found.offsets) != len(expected.offsets):
+        raise EngineError(f"{name} returned {len(found.offsets) - 1} documents for {len(texts)}")
+    for i, text in enumerate(texts):
+        ours = found.ids[found.offsets[i] : found.offsets[i + 1]]
+        theirs = expected.ids[expected.offsets[i] : expected.offsets[i + 1]]
+        if not np.array_equal(ours, theirs):
+            common = min(len(ours), len(theirs))
+            differ = np.flatnonzero(ours[:common] != theirs[:common])
+            first = int(differ[0]) if len(differ) else common
+            what, hint = _WRONG.get(name, (f"{name} gives other ids than the reference", REPORT))
+            raise EngineError(
+                what,
+                where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}, token {first}",
+                why=f"{ours[first : first + 5].tolist()} instead of "
+                f"{theirs[first : first + 5].tolist()}",
+                hint=hint,
+            )
