@@ -37,6 +37,7 @@ from tokenmill.pack.figures import Figures
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.permutation import Permutation
+from tokenmill.planning.packing import Compared, PlanReport, compare, named_plan_folder, pack
 from tokenmill.report.estimate import Estimate
 from tokenmill.report.estimate import estimate as _estimate
 from tokenmill.report.inspect import DocumentView, view_document
@@ -44,7 +45,6 @@ from tokenmill.report.tokenizers.check import check_tokenizer as _check_tokenize
 from tokenmill.report.verify import Verification, verify
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.build import build as _build
-from tokenmill.run.packing import Compared, PlanReport, compare, named_plan_folder, pack
 from tokenmill.run.recipe import (
     Recipe,
     load_recipe,

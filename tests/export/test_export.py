@@ -34,8 +34,8 @@ from tokenmill.export.rows import ExportManifest, ExportOptions, export
 from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
+from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
-from tokenmill.run.packing import pack
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest

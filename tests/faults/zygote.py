@@ -18,7 +18,7 @@ from tokenmill.read import feed, units
 units.MIN_UNIT_BYTES = 16 << 10
 feed.PIECE_BYTES = 2 << 10
 
-OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "run.packing",
+OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "planning.packing",
         "export.rows", "read.columnar")  # fmt: skip
 THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
 
@@ -40,7 +40,7 @@ def warm_up() -> None:
     for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
         importlib.import_module(name)
     from tokenmill.pack.options import PackOptions
-    from tokenmill.run.packing import _warm_up
+    from tokenmill.planning.packing import _warm_up
 
     _warm_up(PackOptions(sequence_length=64))
 

@@ -29,8 +29,8 @@ from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.assembly import index_is_sound
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.pack.options import options_of_plan
+from tokenmill.planning.packing import figures_of
 from tokenmill.read import feed, units
-from tokenmill.run.packing import figures_of
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.digests import block_digests, file_digest

@@ -25,8 +25,8 @@ from tokenmill.load.steps.order import (
     steps_of,
 )
 from tokenmill.pack.options import PackOptions
+from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
-from tokenmill.run.packing import pack
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 

@@ -28,9 +28,9 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.reader import Labels, RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
+from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
 from tokenmill.records import Segments, Sequences
-from tokenmill.run.packing import pack
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, PlanWriter
 

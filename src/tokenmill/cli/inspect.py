@@ -66,7 +66,7 @@ def _show_document(options: argparse.Namespace) -> None:
 
 def _show_plan(options: argparse.Namespace) -> None:
     from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.run.packing import PlanReport, figures_of
+    from tokenmill.planning.packing import PlanReport, figures_of
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.plan import open_plan
 

@@ -11,7 +11,7 @@ from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.options import PackOptions
 
 if TYPE_CHECKING:
-    from tokenmill.run.packing import PlanReport
+    from tokenmill.planning.packing import PlanReport
     from tokenmill.store.dataset import Dataset
 
 EXAMPLES = """
@@ -58,7 +58,7 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
 
     from tokenmill.cli.meter import meter
     from tokenmill.cli.plan_display import plan_lines, plan_values
-    from tokenmill.run.packing import named_plan_folder, pack
+    from tokenmill.planning.packing import named_plan_folder, pack
 
     folder = options.plan_out or None
     if options.name is not None:
@@ -85,7 +85,7 @@ def _called(report: PlanReport, dataset: Dataset) -> str:
 def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.cli.plan_display import comparison_json, comparison_lines
-    from tokenmill.run.packing import compare
+    from tokenmill.planning.packing import compare
 
     with meter() as advance:
         rows = list(compare(dataset, chosen, advance))

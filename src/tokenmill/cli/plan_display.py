@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions, options_of_plan
-from tokenmill.run.packing import Compared, PlanReport
+from tokenmill.planning.packing import Compared, PlanReport
 from tokenmill.store.plan import Plan
 
 BAR = 20

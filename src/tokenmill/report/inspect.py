@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.engine import Reference
-from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.dataset import Dataset
+from tokenmill.stored_reference import decode_stored, open_reference
 
 NUM_EDGE_TOKENS = 24
 

@@ -12,8 +12,8 @@ from tokenmill.errors import VerificationError
 from tokenmill.pack.long_documents import pieces_of
 from tokenmill.pack.options import PackOptions, options_of_plan
 from tokenmill.pack.window import sums
+from tokenmill.planning.packing import figures_of
 from tokenmill.records import Advance, Int64Array, Segments
-from tokenmill.run.packing import figures_of
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 

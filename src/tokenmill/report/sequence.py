@@ -13,9 +13,9 @@ from tokenmill.load.rows.assembly import BOS, EOS
 from tokenmill.load.rows.reader import Layout, RowReader, Rows
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.pack.window import row_lengths
-from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
+from tokenmill.stored_reference import decode_stored, open_reference
 
 TokenKind = Literal["text", "boundary", "set at cut"]
 

@@ -15,12 +15,12 @@ from tokenmill.encode.references.python_tokenizer import PythonReference
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.records import Advance
-from tokenmill.run.stored_reference import decode_stored, open_reference
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
 from tokenmill.store.plan import plan_names
+from tokenmill.stored_reference import decode_stored, open_reference
 
 if TYPE_CHECKING:
     import pyarrow as pa

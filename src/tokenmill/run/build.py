@@ -53,7 +53,7 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run, write_manifest
 
 if TYPE_CHECKING:
-    from tokenmill.run.packing import PlanReport
+    from tokenmill.planning.packing import PlanReport
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ def build(
     events = events or BuildEvents()
     report = _build_dataset(recipe, tokenizer, overwrite, events)
     if recipe.pack.sequence_length is not None:
-        from tokenmill.run.packing import (
+        from tokenmill.planning.packing import (
             pack_subsets,  # loads a compiler, which encoding does without
         )
 

@@ -12,8 +12,8 @@ from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.difference import compare_tokenizers
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
-from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
+from tokenmill.stored_reference import stored_tokenizer
 
 
 def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encoding: str = "") -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
 from tokenmill.paths import local_path
-from tokenmill.run.stored_reference import stored_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.stored_reference import stored_tokenizer
 
 
 def open_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> TokenizerFile:

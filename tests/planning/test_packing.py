@@ -20,10 +20,10 @@ from conftest import write_jsonl
 from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.planning import packing as packing_module
+from tokenmill.planning.boundary_tables import boundary_tables
+from tokenmill.planning.packing import compare, figures_of, pack, plan_folder
 from tokenmill.read import feed, units
-from tokenmill.run import packing as packing_module
-from tokenmill.run.boundary_table import boundary_tables
-from tokenmill.run.packing import compare, figures_of, pack, plan_folder
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
 

@@ -19,9 +19,9 @@ from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.paths import local_path
+from tokenmill.planning.boundary_tables import Table, boundary_tables
+from tokenmill.planning.document_choice import Chosen, DocumentChoice
 from tokenmill.records import Advance, Int64Array
-from tokenmill.run.boundary_table import Table, boundary_tables
-from tokenmill.run.selection import Chosen, Selection
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
 
@@ -164,10 +164,10 @@ def named_plan_folder(dataset: Dataset, name: str) -> Path:
 
 def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
     """Whether there is anything to pack."""
-    selection = Selection(dataset, options)
+    choice = DocumentChoice(dataset, options)
     first = 0
     for shard in dataset.shards:
-        if len(selection.choose(shard, first).documents):
+        if len(choice.choose(shard, first).documents):
             return True
         first += shard.entry.documents
     return False
@@ -185,8 +185,8 @@ def packed_windows(
     if options.long_documents == "split-at-boundary":
         tables = boundary_tables(dataset, options.split_at)
     done = 0
-    selection = Selection(dataset, options)
-    for parts in _windows(selection, ledger):
+    choice = DocumentChoice(dataset, options)
+    for parts in _windows(choice, ledger):
         window = _window_of(parts, tables)
         packed = pack_window(window, options)
         ledger.add(packed)
@@ -195,8 +195,8 @@ def packed_windows(
             part.shard.release()
         done += len(window.lengths)
         advance("packing", done, dataset.num_documents)
-    if selection.missing_values:
-        missing = ", ".join(map(repr, sorted(selection.missing_values)))
+    if choice.missing_values:
+        missing = ", ".join(map(repr, sorted(choice.missing_values)))
         why = f"no document has {missing} in {options.weight_by!r}"
         raise UserError("a weight is given to a value that does not exist", why=why)
     if not ledger.totals.sequences:
@@ -245,15 +245,15 @@ def figures_of(plan: Plan) -> Figures:
     return figures
 
 
-def _windows(selection: Selection, ledger: Ledger) -> Iterator[list[_Part]]:
+def _windows(choice: DocumentChoice, ledger: Ledger) -> Iterator[list[_Part]]:
     """Consecutive shards that fill enough sequences; a rest that does not joins the last window."""
-    dataset, options = selection.dataset, selection.options
+    dataset, options = choice.dataset, choice.options
     enough = options.window_sequences * options.length
     first_document, tokens = 0, 0
     complete: list[_Part] = []
     current: list[_Part] = []
     for shard in dataset.shards:
-        chosen = selection.choose(shard, first_document)
+        chosen = choice.choose(shard, first_document)
         lengths = shard.read_lengths()
         for reason, left_out in chosen.left_out.items():
             ledger.left_out.lose(reason, lengths[left_out])

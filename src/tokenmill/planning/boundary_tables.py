@@ -7,8 +7,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.run.stored_reference import open_reference
 from tokenmill.store.dataset import Dataset
+from tokenmill.stored_reference import open_reference
 
 # Closing marks may follow the end of a sentence; so may white space, which a token often holds.
 _ENDS = {

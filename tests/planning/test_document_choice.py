@@ -12,9 +12,9 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
+from tokenmill.planning.document_choice import DocumentChoice
+from tokenmill.planning.packing import PlanReport, pack
 from tokenmill.read import feed, units
-from tokenmill.run.packing import PlanReport, pack
-from tokenmill.run.selection import Selection
 from tokenmill.store.dataset import Dataset
 
 LENGTH = 8
@@ -321,8 +321,8 @@ def test_a_choice_tells_documents_kinds_sources_and_what_is_left_out(
     options = PackOptions(
         sequence_length=LENGTH, separate_by="lang", weight_by="lang", weight=["de=2", "en=0"]
     )
-    selection = Selection(dataset, options)
-    first, second = selection.choose(dataset.shards[0], 0), selection.choose(dataset.shards[1], 2)
+    choice = DocumentChoice(dataset, options)
+    first, second = choice.choose(dataset.shards[0], 0), choice.choose(dataset.shards[1], 2)
     assert first.documents.tolist() == [0, 0]
     assert second.documents.tolist() == [0, 1, 1]
     assert first.kinds is not None
@@ -342,9 +342,9 @@ def test_a_shard_of_several_sources_tells_them_apart(tmp_path: Path, tokenizer_p
     dataset = tokenmill.build(
         tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1
     ).dataset
-    selection = Selection(dataset, PackOptions(sequence_length=LENGTH))
+    choice = DocumentChoice(dataset, PackOptions(sequence_length=LENGTH))
     found = [
-        selection.choose(shard, first).sources.tolist()
+        choice.choose(shard, first).sources.tolist()
         for shard, first in zip(dataset.shards, (0, 2), strict=True)
     ]
     assert found == [[0, 0], [1, 1, 2, 2]]

@@ -35,7 +35,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Selection:
+class DocumentChoice:
     """Chooses documents by the columns of the documents table; reads only those it needs."""
 
     dataset: Dataset
