@@ -1,8 +1,12 @@
 """Requests to the Hub: the commit of a revision, lists of files, and ranges of their bytes.
 
+The library `huggingface_hub` gives session, token and endpoint. Its `HfApi` and `HfFileSystem` are
+not used: they follow any redirect, send the token to whatever host the link to a next page names,
+read answers of any size into memory, and compare no bytes with commit and digest.
+
 The protocol is that of https://huggingface.co/docs/hub/api and of the `resolve` addresses: the
 first answer names commit (X-Repo-Commit) and digest (X-Linked-Etag, else ETag) of a file, and may
-lead to another host. The library `huggingface_hub` gives session, token and endpoint.
+lead to another host.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -22,12 +26,15 @@ from tokenmill.errors import DataError, InputChangedError
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.patience import MAX_FIRST_FAILURES, Check, Patience
+from tokenmill.read.places.hub.redirects import objection_to_redirect
 from tokenmill.read.places.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
 
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000
 MAX_PAGES = 10_000
 """Of a listing. A page of the Hub holds up to a thousand entries, and may hold none."""
+MAX_REDIRECTS = 10
+MAX_REDIRECT_BYTES = 1 << 16
 
 
 class _File(msgspec.Struct):
@@ -109,9 +116,9 @@ class HubClient:
             why = "the answer ended early"
             asked = {"Range": f"bytes={start}-{stop - 1}"}
             try:
-                with self._request(place, asked, {}, patience, file.origin) as response:
-                    skipped = start - _first_byte(response, file, start)
-                    for chunk in response.iter_bytes():  # as it comes: an answer may break off
+                with self._request(place, asked, {}, patience) as answers:
+                    skipped = start - _first_byte(answers, file, start)
+                    for chunk in answers[-1].iter_bytes():  # as it comes: an answer may break off
                         self._check()
                         piece = chunk[skipped : skipped + stop - start]
                         skipped = max(skipped - len(chunk), 0)
@@ -135,7 +142,8 @@ class HubClient:
         patience = Patience(where, self._check, MAX_FIRST_FAILURES)
         while True:
             try:
-                with self._request(place, {}, parameters, patience, where) as response:
+                with self._request(place, {}, parameters, patience) as answers:
+                    response = answers[-1]
                     pieces, num_bytes = [], 0
                     for piece in response.iter_bytes():
                         pieces.append(piece)
@@ -158,29 +166,60 @@ class HubClient:
         headers: Mapping[str, str],
         parameters: Mapping[str, str],
         patience: Patience,
-        where: str,
-    ) -> Iterator[Any]:
-        """An answer that is not an error; a busy server is asked again."""
+    ) -> Iterator[list[Any]]:
+        """The answers that lead to each other, the last one open and not an error; a busy server
+        is asked again.
+        """
         from huggingface_hub import constants
-        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
         if constants.HF_HUB_OFFLINE:
-            raise offline(where)
-        url, sent = self._endpoint + place, {**self._headers, **headers}
+            raise offline(patience.where)
         while True:
-            with get_session().stream(
-                "GET", url, headers=sent, params=dict(parameters) or None, timeout=self._timeout,
-                follow_redirects=True,
-            ) as response:  # fmt: skip
-                status = response.status_code
-                if status in BUSY_STATUSES:
-                    asked_seconds = _asked_seconds(response.headers)
-                elif status < 400:
-                    yield response
+            with self._answers(place, headers, parameters, patience.where) as answers:
+                status = answers[-1].status_code
+                if status < 400:
+                    yield answers
                     return
-                else:
-                    raise refusal(response, where)
+                if status not in BUSY_STATUSES:
+                    raise refusal(answers[-1], patience.where)
+                asked_seconds = _asked_seconds(answers[-1].headers)
             patience.wait(f"status {status}", asked_seconds)
+
+    @contextmanager
+    def _answers(
+        self, place: str, headers: Mapping[str, str], parameters: Mapping[str, str], where: str
+    ) -> Iterator[list[Any]]:
+        from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+        session = get_session()
+        answers: list[Any] = []
+        request = session.build_request(
+            "GET",
+            self._endpoint + place,
+            headers={**self._headers, **headers},
+            params=dict(parameters) or None,
+            timeout=self._timeout,
+        )
+        while True:
+            with closing(session.send(request, stream=True, follow_redirects=False)) as response:
+                answers.append(response)
+                following = response.next_request  # without the token if it is for another host
+                if following is None:
+                    yield answers
+                    return
+                if len(answers) > MAX_REDIRECTS:
+                    raise _broken(where, f"it leads on more than {MAX_REDIRECTS} times")
+                if why := objection_to_redirect(response.url, following.url, self._endpoint):
+                    raise _broken(where, why)
+                _finish(response)
+            request = following
+
+
+def _finish(response: Any) -> None:
+    """Read the short body of a redirect, so that its connection is used again."""
+    if int(response.headers.get("Content-Length") or MAX_REDIRECT_BYTES + 1) <= MAX_REDIRECT_BYTES:
+        for _ in response.iter_raw():
+            pass
 
 
 def _listed(name: HubName, commit: str, entry: _File) -> HubFile:
@@ -194,9 +233,9 @@ def _listed(name: HubName, commit: str, entry: _File) -> HubFile:
     return file
 
 
-def _first_byte(response: Any, file: HubFile, start: int) -> int:
+def _first_byte(answers: Sequence[Any], file: HubFile, start: int) -> int:
     """The place of the body's first byte in the file, after checks that it is that file."""
-    answers = [*response.history, response]
+    response = answers[-1]
     commits = _headers(answers, "X-Repo-Commit")
     etags = _headers(answers, "X-Linked-Etag") or _headers(answers, "ETag")
     if not commits or not etags:

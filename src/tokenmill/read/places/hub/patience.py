@@ -27,7 +27,7 @@ class Patience:
     """Pauses between the tries at one request, each twice as long as the one before."""
 
     def __init__(self, where: str, check: Check, max_failures: int = MAX_FAILURES) -> None:
-        self._where = where
+        self.where = where
         self._check = check
         self._max_failures = max_failures
         self._num_failures = 0
@@ -49,11 +49,11 @@ class Patience:
             asks = f"; it asks to wait {asked_seconds:.0f} s" if asked_seconds > 0 else ""
             raise StorageError(
                 "the Hub does not answer",
-                where=self._where,
+                where=self.where,
                 why=f"{why}{asks}",
                 hint="run the same command again later: it goes on where it stopped",
             )
-        LOGGER.warning("%s: %s; trying again in %.0f s", self._where, why, seconds)
+        LOGGER.warning("%s: %s; trying again in %.0f s", self.where, why, seconds)
         pause(seconds, self._check)
 
 
