@@ -69,6 +69,9 @@ class FakeHub:
     """Digests that the server claims from now on, by path."""
     latency_seconds: float = 0.0
     """Before every answer."""
+    pause_at: str = ""
+    """Paths with this in them are not answered before `goes_on` is set."""
+    goes_on: threading.Event = field(default_factory=threading.Event)
 
     def commit(self, repo: str, files: dict[str, bytes], *revisions: str) -> str:
         """A commit of these files alone, and branches that point to it."""
@@ -138,6 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = f" {self.headers['Range']}" if "Range" in self.headers else ""
         self.hub.requests.append(unquote(self.path) + asked)
         time.sleep(self.hub.latency_seconds)
+        if self.hub.pause_at and self.hub.pause_at in self.path:
+            self.hub.goes_on.wait()
         try:
             self._get()
         except (BrokenPipeError, ConnectionResetError):

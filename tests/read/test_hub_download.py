@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
+import os
 import shutil
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +31,7 @@ from tokenmill.read.places.hub import cache, client, download, patience
 from tokenmill.read.places.hub.access import DownloadProgress, HubAccess
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.inputs import find_files, locate
+from tokenmill.read.places.hub.redirects import is_public, objection_to_redirect
 from tokenmill.read.sources import find_sources
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])
@@ -213,16 +217,51 @@ def test_a_download_that_was_stopped_goes_on_where_it_stopped(
     }
     assert hub.sent_bytes < len(LARGE) - 30_000
     assert progress[-1] == DownloadProgress(len(LARGE), len(LARGE), 1, 1)
-    (folder,) = tmp_path.glob("*/blobs")
-    assert len(list(folder.iterdir())) == 1
+    assert not list(tmp_path.glob("*/parts/*"))
+
+
+def leave_part(folder: Path, data: bytes, owner: str = "") -> Path:
+    """What an earlier download has left of the large file."""
+    part = folder / "datasets--o--n/parts" / f"{etag_of('a.parquet', LARGE)}{owner}"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(data)
+    return part
+
+
+def ended_process() -> int:
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
+
+
+def test_a_part_of_a_killed_process_is_taken_over(hub: FakeHub, tmp_path: Path) -> None:
+    leave_part(tmp_path, LARGE[:-50], f".{cache._HOST}.{ended_process()}.01234567")
+    leave_part(tmp_path, LARGE[:9], f".{cache._HOST}.{ended_process()}.89abcdef")
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert hub.sent_bytes < 10_000
+    assert not list(tmp_path.glob("*/parts/*"))
+
+
+@pytest.mark.parametrize("owner", [f".{cache._HOST}.{os.getpid()}.01234567", ".other.1.01234567"])
+def test_a_part_that_another_download_writes_to_is_left_alone(
+    hub: FakeHub, tmp_path: Path, owner: str
+) -> None:
+    part = leave_part(tmp_path, LARGE[:-50], owner)
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert hub.sent_bytes > len(LARGE)
+    assert part.read_bytes() == LARGE[:-50]
+
+
+def test_a_part_of_another_machine_is_taken_over_after_a_day(hub: FakeHub, tmp_path: Path) -> None:
+    part = leave_part(tmp_path, LARGE[:-50], ".other.1.01234567")
+    os.utime(part, (0, time.time() - cache.LEFT_SECONDS - 1))
+    assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
+    assert hub.sent_bytes < 10_000
 
 
 def test_bytes_with_another_digest_are_thrown_away(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blob = tmp_path / "datasets--o--n/blobs" / etag_of("a.parquet", LARGE)
-    blob.parent.mkdir(parents=True)
-    blob.with_name(f"{blob.name}.tokenmill.incomplete").write_bytes(b"damage")
+    leave_part(tmp_path, b"damage")
     with pytest.raises(DamagedInputError, match="its digest is"):
         fetch(tmp_path, f"{NAME}/a.parquet")
     assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
@@ -403,10 +442,9 @@ def test_a_download_that_cannot_fit_is_not_begun(
 def test_what_has_come_before_needs_no_room(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    leave_part(tmp_path, LARGE[:-50])
     blobs = tmp_path / "datasets--o--n/blobs"
-    blobs.mkdir(parents=True)
-    part = blobs / f"{etag_of('a.parquet', LARGE)}.tokenmill.incomplete"
-    part.write_bytes(LARGE[:-50])
+    blobs.mkdir()
     small = FILES["data/b.parquet"]
     (blobs / etag_of("b.parquet", small)).write_bytes(small)
     usage = shutil.disk_usage(tmp_path)._replace(free=50)
@@ -437,15 +475,28 @@ def test_a_pause_ends_with_the_work() -> None:
         patience.pause(1000, check)
 
 
-def test_two_builds_that_want_the_same_file_fetch_it_once(
+def test_builds_that_want_the_same_files_at_the_same_time_do_not_disturb_each_other(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)  # as some network file systems have it
     hub.latency_seconds = 0.1
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(fetch, [tmp_path] * 4))
     assert found == [FILES] * 4
-    assert hub.asked("/store/") == 2
+    assert not list(tmp_path.glob("*/parts/*"))
+
+
+def test_an_interrupt_does_not_wait_for_the_server(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(progress: DownloadProgress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 3600)
+    hub.pause_at = "/store/"
+    with pytest.raises(KeyboardInterrupt):
+        fetch(tmp_path, listener=interrupt)
+    hub.goes_on.set()
 
 
 def test_files_that_two_names_share_are_fetched_once(hub: FakeHub, tmp_path: Path) -> None:
@@ -455,22 +506,77 @@ def test_files_that_two_names_share_are_fetched_once(hub: FakeHub, tmp_path: Pat
     assert hub.asked("/store/") == 1
 
 
-def test_a_part_that_another_process_takes_away_is_begun_anew(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def public(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Addresses by name, as the check of redirects finds them; others are asked for as usual."""
+    found: dict[str, list[str]] = {"127.0.0.1": ["8.8.8.8"]}
+    usual = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: object, *args: Any, **options: Any) -> list[Any]:
+        if port is None and host in found:
+            return [(0, 0, 0, "", (address, 0)) for address in found[host]]
+        return usual(host, port, *args, **options)
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    return found
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["127.0.0.1"],
+        ["8.8.8.8", "10.0.0.1"],
+        ["::1"],
+        ["::ffff:192.168.0.1"],
+        ["64:ff9b::a9fe:a9fe"],
+        ["fe80::1%eth0"],
+        ["0.0.0.0"],
+    ],
+)
+def test_a_redirect_into_a_private_network_is_refused(
+    hub: FakeHub, tmp_path: Path, public: dict[str, list[str]], addresses: list[str]
 ) -> None:
-    monkeypatch.setattr(download, "LOCKED_SECONDS", 0.01)
-    blobs = tmp_path / "datasets--o--n/blobs"
-    part = blobs / f"{etag_of('a.parquet', LARGE)}.tokenmill.incomplete"
-    part.parent.mkdir(parents=True)
-    with open(part, "wb") as other, ThreadPoolExecutor(1) as threads:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        other.write(b"damage")
-        other.flush()
-        fetched = threads.submit(fetch, tmp_path, f"{NAME}/a.parquet")
-        while not caplog.messages:
-            time.sleep(0.01)
-        part.unlink()  # as who has found the damage does
-        fcntl.flock(other, fcntl.LOCK_UN)
-        assert fetched.result() == {"data/a.parquet": LARGE}
-    assert caplog.messages[0].endswith("is being fetched already; waiting for that")
-    assert [path.name for path in part.parent.iterdir()] == [etag_of("a.parquet", LARGE)]
+    public["localhost"] = addresses  # to where the Hub leads for large files
+    with pytest.raises(DataError, match=r"an address that is not public \(localhost\)"):
+        fetch(tmp_path)
+    assert hub.asked("/store/") == 0
+
+
+def test_a_redirect_to_public_addresses_is_followed(
+    hub: FakeHub, tmp_path: Path, public: dict[str, list[str]]
+) -> None:
+    public["localhost"] = ["8.8.4.4", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+    assert fetch(tmp_path) == FILES
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost.", "127.1", "2130706433", "0x7f000001", "0", "::", "::1"]
+)
+def test_every_name_of_this_machine_is_private(host: str) -> None:
+    assert not is_public(host)
+
+
+def test_a_redirect_from_https_to_http_is_refused() -> None:
+    at = SimpleNamespace
+    source, target = at(scheme="https", host="8.8.8.8"), at(scheme="http", host="8.8.8.8")
+    why = "it leads from https to http (8.8.8.8)"
+    for endpoint in ("https://8.8.8.8", "http://127.0.0.1"):
+        assert objection_to_redirect(source, target, endpoint) == why
+    assert not objection_to_redirect(target, source, "https://8.8.8.8")
+
+
+def test_redirects_without_end_are_refused(hub: FakeHub, tmp_path: Path) -> None:
+    hub.faults = [
+        Fault("/revision/", 302, {"Location": "/api/datasets/o/n/revision/main"}, times=99)
+    ]
+    with pytest.raises(DataError, match="more than 10 times"):
+        fetch(tmp_path)
+
+
+def test_a_data_set_that_was_renamed_is_found_under_its_old_name(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    moved = {"Location": "/api/datasets/o/n/revision/main"}
+    hub.commit("old/name", FILES)
+    hub.faults = [Fault("/datasets/old/name/revision/", 307, moved)]
+    assert fetch(tmp_path, "hf://datasets/old/name/data") == FILES

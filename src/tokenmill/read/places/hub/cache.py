@@ -4,6 +4,8 @@
     datasets--OWNER--NAME/snapshots/COMMIT/...  links to blobs, under the files' own names
     datasets--OWNER--NAME/refs/REVISION         the commit that a branch or tag stood for
     datasets--OWNER--NAME/listings/...          ours: the files that a name stands for at a commit
+    datasets--OWNER--NAME/parts/ETAG            ours: what a stopped download has got of a blob
+    datasets--OWNER--NAME/parts/ETAG.HOST.PID.X ours: what a running one has got; X is random
 
 See https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
 """
@@ -12,6 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +30,11 @@ from tokenmill.paths import local_path
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES
+
+LEFT_SECONDS = 86_400.0
+"""A part of another machine that nobody has written to for so long is taken over."""
+_OWNED_PART = re.compile(r"\.([\w-]*)\.(\d{1,9})\.[0-9a-f]{8}$")
+_HOST = re.sub(r"[^\w-]", "_", socket.gethostname())
 
 
 class HubCache:
@@ -40,17 +50,44 @@ class HubCache:
         """Where the bytes of a file are kept."""
         return self._of(file.repo) / "blobs" / file.etag
 
-    def part(self, file: HubFile) -> Path:
-        """Where they are collected until all have come."""
-        blob = self.blob(file)
-        return blob.with_name(f"{blob.name}.tokenmill.incomplete")
+    def take_part(self, file: HubFile) -> Path:
+        """A file for the bytes of a blob that no other download writes to. It holds what is left of
+        an earlier try; the rest of what such tries left is removed.
+        """
+        self.blob(file).parent.mkdir(parents=True, exist_ok=True)
+        folder = self._parts(file)
+        folder.mkdir(exist_ok=True)
+        own = folder / f"{file.etag}.{_HOST}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        for _, left in self._left_parts(file):
+            with contextlib.suppress(FileNotFoundError):  # another download was faster
+                left.unlink() if own.exists() else left.rename(own)
+        own.touch()
+        return own
+
+    def leave_part(self, file: HubFile, part: Path) -> None:
+        """Let the next download of a blob take what has come of it."""
+        with contextlib.suppress(OSError):
+            part.replace(self._parts(file) / file.etag)
 
     def held_bytes(self, file: HubFile) -> int:
         """How many bytes of a file need not be fetched."""
         if has_size(self.blob(file), file.num_bytes):
             return file.num_bytes
-        part = self.part(file)
-        return min(part.stat().st_size, file.num_bytes) if part.is_file() else 0
+        largest = next(iter(self._left_parts(file)), (0, None))
+        return min(largest[0], file.num_bytes)
+
+    def _left_parts(self, file: HubFile) -> list[tuple[int, Path]]:
+        """Sizes and paths of parts that no download writes to, the largest first."""
+        found = []
+        for path in self._parts(file).glob(f"{file.etag}*"):
+            with contextlib.suppress(FileNotFoundError):  # another download has taken it
+                status = path.stat()
+                if _is_left(path.name, status.st_mtime):
+                    found.append((status.st_size, path))
+        return sorted(found, reverse=True)
+
+    def _parts(self, file: HubFile) -> Path:
+        return self._of(file.repo) / "parts"
 
     def find(self, file: HubFile) -> Path | None:
         """A file that is complete in the cache, whoever has put it there."""
@@ -108,6 +145,24 @@ class HubCache:
 
     def _of(self, repo: str) -> Path:
         return self.folder / "--".join(["datasets", *repo.split("/")])
+
+
+def _is_left(name: str, mtime: float) -> bool:
+    """Whether the download that wrote a part has ended: a killed one cannot rename its part."""
+    owner = _OWNED_PART.search(name)
+    if owner is None or (owner[1] == _HOST and not _is_alive(int(owner[2]))):
+        return True
+    return time.time() - mtime > LEFT_SECONDS
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def has_size(path: Path, num_bytes: int) -> bool:

@@ -1,35 +1,36 @@
-"""Files of the Hub to the local cache: several at a time, each checked, none fetched twice.
+"""Files of the Hub to the local cache: several at a time, each compared with its digest.
 
-The library's own `hf_hub_download` throws away what it has of a file when it fails, and compares
-no digests, so the bytes are fetched here and stored where it would have stored them.
+The library's own `hf_hub_download` deletes what it has of a file when it fails or is stopped,
+compares no digests, and sleeps for as long as a server asks, so the bytes are fetched here and
+stored where it would have stored them.
+
+Every download writes to a part file of its own and renames it when it is whole. No lock is needed:
+`flock` succeeds for everybody on some network file systems. Two builds that want the same file at
+the same time both fetch it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import logging
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from pathlib import Path
+from concurrent.futures import FIRST_EXCEPTION, wait
 from typing import Any, BinaryIO
 
 from tokenmill.errors import DamagedInputError, StorageError
 from tokenmill.read.places.hub.access import DownloadListener, DownloadProgress
+from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.cache import HubCache, cache_errors, has_size
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile
-from tokenmill.read.places.hub.patience import Check, pause
-
-LOGGER = logging.getLogger(__name__)
 
 NUM_THREADS = 8
-LOCKED_SECONDS = 1.0
 REFRESH_SECONDS = 0.25
+STOPPING_SECONDS = 0.5
+"""What threads get to leave their parts behind under names that the next download looks for."""
 READ_BYTES = 1 << 20
 
 
@@ -65,27 +66,33 @@ class _Download:
     def run(self, listener: DownloadListener) -> None:
         """Fetch files until all are there, or one cannot be had."""
         client = HubClient(self._check)
-        with ThreadPoolExecutor(min(NUM_THREADS, len(self._missing)), "download") as threads:
-            running = {threads.submit(self._fetch, client, file) for file in self._missing}
-            try:
-                while running:
-                    done, running = wait(running, REFRESH_SECONDS, FIRST_EXCEPTION)
-                    listener(self._progress())
-                    for future in done:
-                        future.result()
-            except BaseException:
-                self._stopping.set()
-                threads.shutdown(cancel_futures=True)
-                raise
+        waiting = deque(self._missing)
+        running = {
+            in_background(lambda: self._fetch_all(client, waiting), "download")
+            for _ in range(min(NUM_THREADS, len(waiting)))
+        }
+        try:
+            while running:
+                done, running = wait(running, REFRESH_SECONDS, FIRST_EXCEPTION)
+                listener(self._progress())
+                for future in done:
+                    future.result()
+        except BaseException:
+            self._stopping.set()
+            wait(running, STOPPING_SECONDS)
+            raise
 
-    def _fetch(self, client: HubClient, file: HubFile) -> None:
-        blob = self._cache.blob(file)
-        with cache_errors(blob):
-            blob.parent.mkdir(parents=True, exist_ok=True)
-            for num_bytes in fetch_blob(client, file, self._cache, self._check):
-                self._count(num_bytes)
-        self._cache.name_blob(file)
-        self._count(0, num_files=1)
+    def _fetch_all(self, client: HubClient, waiting: deque[HubFile]) -> None:
+        while True:
+            try:
+                file = waiting.popleft()
+            except IndexError:
+                return
+            with cache_errors(self._cache.blob(file)):
+                for num_bytes in fetch_blob(client, file, self._cache):
+                    self._count(num_bytes)
+            self._cache.name_blob(file)
+            self._count(0, num_files=1)
 
     def _check(self) -> None:
         if self._stopping.is_set():
@@ -104,72 +111,50 @@ class _Download:
         )
 
 
-def fetch_blob(client: HubClient, file: HubFile, cache: HubCache, check: Check) -> Iterator[int]:
+def fetch_blob(client: HubClient, file: HubFile, cache: HubCache) -> Iterator[int]:
     """Fetch what a blob misses; yield the numbers of bytes, those of an earlier try first.
-
-    Another process may fetch the same blob: the first one does it, the others wait.
 
     Raises:
         DamagedInputError: the bytes do not have the digest that the Hub gives.
     """
-    blob, part = cache.blob(file), cache.part(file)
-    with _own_part(part, file, check) as stream:
-        if has_size(blob, file.num_bytes):
-            part.unlink()
-            yield file.num_bytes
-            return
-        digest = _digest_of(file)
-        while piece := stream.read(READ_BYTES):
-            digest.update(piece)
-            yield len(piece)
-        for piece in client.chunks(file, stream.tell(), file.num_bytes):
-            stream.write(piece)
-            digest.update(piece)
-            yield len(piece)
-        if stream.tell() != file.num_bytes or digest.hexdigest() != file.etag:
-            part.unlink()
-            raise DamagedInputError(
-                "a file of the Hub is damaged",
-                where=file.origin,
-                why=f"its digest is {digest.hexdigest()}, not {file.etag}",
-                hint="run the same command again: the file is fetched anew",
-            )
-        stream.flush()
-        os.fsync(stream.fileno())
+    blob = cache.blob(file)
+    if has_size(blob, file.num_bytes):
+        yield file.num_bytes
+        return
+    part = cache.take_part(file)
+    try:
+        with open(part, "r+b") as stream:
+            yield from _complete(client, file, stream)
+    except DamagedInputError:
+        part.unlink(missing_ok=True)
+        raise
+    except BaseException:
+        cache.leave_part(file, part)
+        raise
+    if has_size(blob, file.num_bytes):  # another process was faster, and may already read it
+        part.unlink(missing_ok=True)
+    else:
         part.replace(blob)
 
 
-@contextmanager
-def _own_part(part: Path, file: HubFile, check: Check) -> Iterator[BinaryIO]:
-    """The part of a file that has come, at its first byte, for this process alone."""
-    announced = False
-    while True:
-        with open(part, "a+b") as stream:
-            while not _locked(stream):
-                if not announced:
-                    LOGGER.warning("%s: is being fetched already; waiting for that", file.origin)
-                    announced = True
-                pause(LOCKED_SECONDS, check)
-            if _is_at(part, stream):
-                stream.seek(0)
-                yield stream
-                return
-
-
-def _locked(stream: BinaryIO) -> bool:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_at(path: Path, stream: BinaryIO) -> bool:
-    """Whether an open file still has its name: whoever held its lock may have renamed it."""
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+def _complete(client: HubClient, file: HubFile, stream: BinaryIO) -> Iterator[int]:
+    digest = _digest_of(file)
+    while piece := stream.read(READ_BYTES):
+        digest.update(piece)
+        yield len(piece)
+    for piece in client.chunks(file, stream.tell(), file.num_bytes):
+        stream.write(piece)
+        digest.update(piece)
+        yield len(piece)
+    if stream.tell() != file.num_bytes or digest.hexdigest() != file.etag:
+        raise DamagedInputError(
+            "a file of the Hub is damaged",
+            where=file.origin,
+            why=f"its digest is {digest.hexdigest()}, not {file.etag}",
+            hint="run the same command again: the file is fetched anew",
+        )
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def _digest_of(file: HubFile) -> Any:

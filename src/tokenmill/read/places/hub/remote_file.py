@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from itertools import pairwise
 
 from tokenmill.read.compression import damaged
+from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile, recorded_file
 from tokenmill.read.places.hub.patience import Check
@@ -80,7 +82,6 @@ class RemoteFile(RangeFile):
         self._num_ahead = 0
         self._coming: dict[int, tuple[int, Future[bytes]]] = {}
         """By their places: the sizes of blocks that are read ahead, and their bytes."""
-        self._threads = ThreadPoolExecutor(MAX_BLOCKS_AHEAD, "read-ahead")
         self._client = HubClient(self._check_open)
 
     def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
@@ -117,7 +118,6 @@ class RemoteFile(RangeFile):
     def close(self) -> None:
         """Begin no further request, and end those that wait for the server."""
         self._closing.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         while self._coming:
             _ROOM.give_back(self._coming.popitem()[1][0])
         super().close()
@@ -157,7 +157,7 @@ class RemoteFile(RangeFile):
                 return
             position = min(stop, start + self._block_bytes)
             if start not in self._coming and _ROOM.take(position - start):
-                coming = self._threads.submit(self._fetch, start, position)
+                coming = in_background(partial(self._fetch, start, position), "read-ahead")
                 self._coming[start] = (position - start, coming)
 
     def _range_after(self, position: int) -> Range:
