@@ -23,6 +23,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,8 @@ def uses(folder: Path, out: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         def run() -> None:
             dataset = tokenmill.open(folder)
             batches = dataset.batches(plan, global_batch_size=4, **options)
-            for step in range(3):
-                batch = batches.batch(step)
-                if batch is not None:
-                    _require_known(batch["input_ids"], dataset)
+            for batch in islice(batches, 3):
+                _require_known(batch["input_ids"], dataset)
             batches.explain(0)
 
         return run

@@ -68,10 +68,7 @@ def plan_of(
 
 def all_batches(batches: Batches) -> list[Batch]:
     """Every batch from step 0 on."""
-    found = []
-    while (batch := batches.batch(len(found))) is not None:
-        found.append(batch)
-    return found
+    return list(batches.every(1, 0))
 
 
 def as_lists(batch: Batch) -> dict[str, Any]:

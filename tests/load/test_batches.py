@@ -75,7 +75,15 @@ def test_epochs_follow_one_another_without_a_gap(dataset_of: DigitDataset) -> No
         [1, 1],
     ]
     assert (len(batches), batches.rows_left) == (3, 0)
-    assert batches.batch(3) is batches.global_batch(3) is None
+    assert batches.global_batch(3) is None
+
+
+def test_a_step_after_the_last_one_is_refused(dataset_of: DigitDataset) -> None:
+    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=2, epochs=2)
+    error = refused(lambda: batches.batch(3))
+    assert error.what == "there is no step 3"
+    assert error.why == "there are 3 steps, counted from 0"
+    assert error.hint == "ask for more epochs"
 
 
 def test_what_makes_no_complete_batch_is_counted(dataset_of: DigitDataset) -> None:
@@ -210,7 +218,7 @@ def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
     batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
     assert refused(lambda: batches.batch(-1)).what == "there is no step -1"
     assert refused(lambda: batches.digest(3)).what == "there is no step 3"
-    assert refused(lambda: batches.rows_of_ranks(3)).why == "the epochs are over before it"
+    assert refused(lambda: batches.rows_of_ranks(3)).what == "there is no step 3"
 
 
 # Rows of several lengths.

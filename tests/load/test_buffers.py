@@ -317,8 +317,7 @@ def batches(tmp_path: Path) -> Batches:
 
 def test_batches_that_are_kept_never_change(batches: Batches) -> None:
     alone = [
-        {name: array.tolist() for name, array in (batches.batch(step) or {}).items()}
-        for step in range(20)
+        {name: array.tolist() for name, array in batches.batch(step).items()} for step in range(20)
     ]
     kept = all_batches(batches)
     again = [as_tensors(batch) for batch in all_batches(batches)]
@@ -330,7 +329,7 @@ def test_batches_that_are_kept_never_change(batches: Batches) -> None:
 
 
 def test_a_view_of_one_column_keeps_that_column_only(batches: Batches) -> None:
-    view = torch.from_numpy((batches.batch(0) or {})["input_ids"])[1]
+    view = torch.from_numpy(batches.batch(0)["input_ids"])[1]
     before = view.tolist()
     for step in range(1, 20):
         batches.batch(step)
@@ -345,7 +344,7 @@ def test_batches_made_in_threads_are_those_made_in_turn(batches: Batches) -> Non
 
     def work(number: int) -> None:
         for step in range(number, 20, 4):
-            found[step] = (batches.batch(step) or {})["input_ids"]
+            found[step] = batches.batch(step)["input_ids"]
 
     assert in_threads(4, work) == []
     assert [found[step].tolist() for step in range(20)] == expected

@@ -61,7 +61,6 @@ def batch_of(dataset: Dataset, folders: Iterable[Path]) -> BatchOf:
         chosen = {"columns": columns} if columns else {}
         order = {"batch_size": len(sequences), "shuffle": "none"}
         batch = open_batches(of, made, **order, **chosen, **options).batch(0)
-        assert batch is not None
         return as_lists(batch)
 
     return make
@@ -124,7 +123,6 @@ def test_every_column_of_one_batch(batch_of: BatchOf) -> None:
 def test_arrays_have_the_types_that_models_ask_for(dataset: Dataset, folders) -> None:
     plan = plan_of(next(iter(folders)), dataset, EXAMPLE, sequence_length=7)
     batch = open_batches(dataset, plan, batch_size=2, columns=tuple(COLUMNS)).batch(0)
-    assert batch is not None
     assert isinstance(batch.pop("segmentation"), Segmentation)
     kinds = {name: getattr(value, "dtype", type(value)) for name, value in batch.items()}
     assert kinds == {
@@ -189,7 +187,6 @@ def test_scaled_positions_are_fractions(dataset: Dataset, folders: Iterable[Path
     plan = plan_of(next(iter(folders)), dataset, EXAMPLE[:1], sequence_length=7)
     options = {"batch_size": 1, "position_scale": 0.25}
     batch = open_batches(dataset, plan, **options).batch(0)
-    assert batch is not None
     assert batch["position_ids"].dtype == np.float32
     assert batch["position_ids"].tolist() == [[0, 0.25, 0.5, 0, 0.25, 0.5, 0]]
 
@@ -421,7 +418,6 @@ def test_task_ids_say_which_source_a_row_is_of(dataset: Dataset, folders: Iterab
     ]
     columns = ("input_ids", "task_ids", "segment_ids")
     batch = mix_batches(sources, global_batch_size=3, columns=columns).batch(0)
-    assert batch is not None
     assert as_lists(batch) == {
         "input_ids": [[1, 2, 3], [3, 4, 0], [1, 2, 3]],
         "task_ids": [1, 0, 1],
@@ -444,7 +440,6 @@ def test_rows_that_a_curriculum_cuts_have_their_own_boundaries(
         positions="document",
         loss_weights="document",
     ).batch(0)
-    assert batch is not None
     edges = [0, 4, 5, 7, 8]  # and no room to spare: two segments, padding, and one more by the cut
     assert as_lists(batch) == {
         "input_ids": [[1, 2, 3, 4], [5, 9, 0, PAD]],
@@ -714,7 +709,7 @@ def test_every_cell_of_every_column_is_that_of_the_model(
     batches = open_batches(with_spans, plan, columns=tuple(COLUMNS), **order, **case.options)
     whole = batches.global_batch(0)
     assert whole is not None
-    found = as_lists(batches.batch(0) or {})
+    found = as_lists(batches.batch(0))
     case.sequences = [case.sequences[number] for number in whole.sequences.tolist()]
     expected = model(case)
     segmentation = found.pop("segmentation")

@@ -116,7 +116,8 @@ def test_having_found_the_end_does_not_change_the_state(
     (batches,) = opener(corpora[sources], "packed")()
     num_steps = sum(1 for _ in batches)
     before, after = batches.state_dict(num_steps - 1), batches.state_dict()
-    assert batches.batch(num_steps) is None
+    with pytest.raises(UserError, match=f"there is no step {num_steps}"):
+        batches.batch(num_steps)
     assert batches.state_dict() == after
     (fresh,) = opener(corpora[sources], "packed")()
     assert [fresh.state_dict(num_steps - 1), fresh.state_dict(num_steps)] == [before, after]

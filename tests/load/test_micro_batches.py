@@ -45,7 +45,7 @@ def batch(dataset: Dataset, folders: Iterable[Path]) -> Batch:
     """Every column of four rows."""
     plan = plan_of(next(iter(folders)), dataset, ROWS, sequence_length=7)
     order = {"batch_size": 4, "shuffle": "none", "columns": tuple(COLUMNS)}
-    return open_batches(dataset, plan, **order).batch(0) or {}
+    return open_batches(dataset, plan, **order).batch(0)
 
 
 def chosen(batch: Batch, *names: str) -> Batch:
@@ -161,7 +161,7 @@ def of_cut_rows(dataset: Dataset, folder: Path, rows: list[list[Segment]], cut: 
     """Rows of 8 tokens, cut shorter."""
     plan = plan_of(folder, dataset, rows, sequence_length=8)
     curriculum = Curriculum.of_plan(plan, dataset, len(rows), (Phase(row_length=cut),))
-    return open_batches(dataset, plan, curriculum=curriculum, columns=tuple(COLUMNS)).batch(0) or {}
+    return open_batches(dataset, plan, curriculum=curriculum, columns=tuple(COLUMNS)).batch(0)
 
 
 def test_rows_that_were_cut_are_divided_where_the_whole_ones_end(
@@ -233,10 +233,10 @@ def test_any_rows_in_any_number_of_parts(
     number = data.draw(st.sampled_from(divisors))
     plan = plan_of(next(iter(folders)), dataset, chosen_rows, sequence_length=7)
     options: dict[str, Any] = {"shuffle": "none", "columns": tuple(COLUMNS)}
-    batch = open_batches(dataset, plan, batch_size=num_rows, **options).batch(0) or {}
+    batch = open_batches(dataset, plan, batch_size=num_rows, **options).batch(0)
     smaller = open_batches(dataset, plan, batch_size=num_rows // number, **options)
     for place, part in enumerate(micro_batches(batch, number)):
-        found, expected = as_lists(part), as_lists(smaller.batch(place) or {})
+        found, expected = as_lists(part), as_lists(smaller.batch(place))
         for each in (found, expected):
             each["segmentation"] = each["segmentation"].edges.tolist()
         assert found == expected

@@ -140,7 +140,7 @@ def test_each_source_has_its_own_order(source: SourceOf) -> None:
 def test_rows_are_those_of_their_source(source: SourceOf) -> None:
     three = [source([2, 3], of=number, epochs=None) for number in range(3)]
     columns = ("input_ids", "task_ids")
-    batch = mix_batches(three, batch_size=60, columns=columns).batch(0) or {}
+    batch = mix_batches(three, batch_size=60, columns=columns).batch(0)
     ids, tasks = as_lists(batch).values()
     assert {(task, *row) for row, task in zip(ids, tasks, strict=True)} == {
         (task, *[digit] * fill, *[PAD] * (ROW - fill))

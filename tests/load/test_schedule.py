@@ -435,7 +435,7 @@ def test_ranks_share_the_rows_of_a_curriculum(planned: PlanOf, dataset: Dataset)
     with pytest.raises(UserError, match="the ranks cannot share the global batch"):
         open_batches(dataset, plan, curriculum=curriculum, world_size=3)
     shared = open_batches(dataset, plan, curriculum=curriculum, world_size=2)
-    assert len((shared.batch(0) or {})["input_ids"]) == 2
+    assert len(shared.batch(0)["input_ids"]) == 2
 
 
 def test_the_schedule_of_batches_is_there_to_be_asked(planned: PlanOf, dataset: Dataset) -> None:

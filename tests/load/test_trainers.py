@@ -233,6 +233,12 @@ def loader(**ranks):
         "packed", global_batch_size=16, columns=("input_ids",), **ranks
     )
 
+def text_loader(**ranks):
+    return tokenmill.text_loader(
+        f"{sys.argv[1]}/../0.jsonl", sys.argv[4], sequence_length=16, global_batch_size=4,
+        dropout=0.5, columns=("input_ids",), **ranks
+    )
+
 way = sys.argv[2]
 if way == "as they are":
     ours = {"rank": rank, "world_size": world_size}
@@ -243,17 +249,21 @@ else:
         "whole": {"world_size": 1},
         "nothing said": {},
     }[way]
-    ways = [accelerator.prepare(DataLoader(loader(**ours), None))]
+    make = text_loader if len(sys.argv) > 4 else loader
+    ways = [accelerator.prepare(DataLoader(make(**ours), None))]
 found = [[batch["input_ids"] for batch in batches] for batches in ways]
 torch.save(found, f"{sys.argv[3]}/{rank}.pt")
 accelerator.end_training()  # else processes that still talk to each other may abort
 """
 
 
-def accelerate_two_ranks(ways: str, folder: Path, out: Path) -> list[tuple[int, str]]:
+def accelerate_two_ranks(
+    ways: str, folder: Path, out: Path, *tokenizer: Path
+) -> list[tuple[int, str]]:
     """Two processes that take all batches, as `accelerate launch` would start them.
 
-    The exit code and the standard error of each.
+    With a tokenizer, of the texts of a dataset in place of its plan. The exit code and the standard
+    error of each.
     """
     pytest.importorskip("accelerate")
     with socket.socket() as free:
@@ -263,7 +273,7 @@ def accelerate_two_ranks(ways: str, folder: Path, out: Path) -> list[tuple[int, 
     common |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, str(folder), ways, str(out)],
+            [sys.executable, "-c", TWO_RANKS, folder, ways, out, *tokenizer],
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
@@ -288,14 +298,15 @@ def test_under_accelerate_each_of_two_ranks_has_its_rows(folder: Path, tmp_path:
         assert [ids.tolist() for ids in of_data_loader] == expected
 
 
+@pytest.mark.parametrize("of_text", [False, True])
 def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_silence(
-    folder: Path, tmp_path: Path
+    of_text: bool, folder: Path, tmp_path: Path, tokenizer_path: Path
 ) -> None:
     """Accelerate would give both ranks rows of the first one only, and nobody the others."""
-    ended = accelerate_two_ranks("prepared", folder, tmp_path)
+    ended = accelerate_two_ranks("prepared", folder, tmp_path, *[tokenizer_path] * of_text)
     assert all(code for code, _ in ended)
     message = "Accelerate would divide the batches of one rank among all"
-    assert any(f"UserError: {message}" in error for _, error in ended)
+    assert any(f"UserError: {message}" in error for _, error in ended), ended
 
 
 def test_accelerate_may_divide_the_batches_of_a_loader_for_one_rank(

@@ -105,27 +105,29 @@ class Batches:
                 why=f"the next step would be {self.step}",
                 hint="ask for more epochs, or restart=True where each pass is to be the same",
             )
-        while True:
-            batch = self.batch(self.step)
-            if batch is None:
-                return
+        while (whole := self.global_batch(self.step)) is not None:
+            batch = self._arrays(whole)
             self.step += 1
             yield batch
 
+    def every(self, stride: int, first: int) -> Iterator[Batch]:
+        """The batches of every `stride`-th step from `first` on; `step` stays what it is."""
+        while (whole := self.global_batch(first)) is not None:
+            first += stride
+            yield self._arrays(whole)
+
     def global_batch(self, step: int) -> GlobalBatch | None:
-        """The sequences of a step over all ranks, or None behind the last step."""
+        """The sequences of a step over all ranks, or None after the last step."""
         return self.schedule.batch(_step(step))
 
-    def batch(self, step: int) -> Batch | None:
-        """The batch of a step for this rank, or None behind the last one.
+    def batch(self, step: int) -> Batch:
+        """The batch of a step for this rank, whichever comes next.
 
         Raises:
+            UserError: there is no such step.
             VerificationError: a plan or a block of tokens is damaged.
         """
-        whole = self.global_batch(step)
-        if whole is None:
-            return None
-        return columns_of(self._content(whole, self._dealt(whole)[self.share.rank]))
+        return self._arrays(self._existing(step))
 
     def digest(self, step: int) -> str:
         """SHA-256 of a global batch, its rows in canonical order: an id to compare runs by.
@@ -220,8 +222,16 @@ class Batches:
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)
         if whole is None:
-            raise UserError(f"there is no step {step}", why="the epochs are over before it")
+            num_steps = self.schedule.num_steps
+            why = "the last step comes before it"
+            if num_steps is not None:
+                why = f"there are {num_steps} steps, counted from 0"
+            hint = "ask for more epochs"
+            raise UserError(f"there is no step {step}", why=why, hint=hint)
         return whole
+
+    def _arrays(self, whole: GlobalBatch) -> Batch:
+        return columns_of(self._content(whole, self._dealt(whole)[self.share.rank]))
 
     def _dealt(self, whole: GlobalBatch) -> Int64Array:
         """Shape (world_size, num_rows / world_size): the rows of each rank."""

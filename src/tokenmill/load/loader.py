@@ -58,9 +58,9 @@ class Loader(IterableDataset[Batch]):
             self._passes.begin()
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
-        while (found := self.batches.batch(self._worker_step)) is not None:
+        for batch in self.batches.every(worker.num_workers, self._worker_step):
             self._worker_step += worker.num_workers
-            yield as_tensors(found)
+            yield as_tensors(batch)
 
     @property
     def step(self) -> int:

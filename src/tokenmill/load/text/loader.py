@@ -44,7 +44,7 @@ class TextLoader(IterableDataset[Batch]):
         Raises:
             UserError: all have been given out, or something would join them again.
         """
-        refuse_to_be_divided_again(self, 1, sys._getframe(1))
+        refuse_to_be_divided_again(self, self.stream.world_size, sys._getframe(1))
         return self._tensors()
 
     def _tensors(self) -> Iterator[Batch]:

@@ -69,6 +69,7 @@ class TextStream:
         world_size: int = 1,
     ) -> None:
         self._options = options = checked_options(options)
+        self.world_size = world_size
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
         fields = Fields(text=options.text_field, separator=options.separator)
         self._documents = TextDocuments(inputs, fields, options.format)
