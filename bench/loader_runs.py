@@ -238,7 +238,7 @@ def run_first(folder: str, plan: str, first_batch: int, batch_size: int) -> dict
     """Seconds from open to the first batch from a place on, and what memory it took."""
     import torch  # noqa: F401 - imports are not on the clock
 
-    import tokenmill.api  # noqa: F401
+    import tokenmill.load.loader  # noqa: F401
 
     imports = _status("VmHWM")
     started = time.perf_counter()

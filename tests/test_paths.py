@@ -9,7 +9,7 @@ import pytest
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.hf import CausalLMTokenizer
 from tokenmill.load.text.documents import TextDocuments

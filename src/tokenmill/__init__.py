@@ -7,122 +7,36 @@ tokenmill.verify("corpus/")
 tokenmill.make_plan("corpus/", sequence_length=4096)
 dataset = tokenmill.open("corpus/")
 dataset.shards[0].document(0)  # the ids of the first document
+
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import Any
 
-if TYPE_CHECKING:
-    from tokenmill.api import (
-        Batches,
-        BatchOptions,
-        BuildEvents,
-        BuildReport,
-        Compared,
-        Curriculum,
-        Dataset,
-        DocumentView,
-        Estimate,
-        ExportManifest,
-        Figures,
-        MaskedLM,
-        MixtureSource,
-        OrderOptions,
-        Permutation,
-        Phase,
-        Pieces,
-        Plan,
-        PlanReport,
-        Recipe,
-        RowReader,
-        Segmentation,
-        SegmentOrigin,
-        StreamPacker,
-        Targets,
-        TextStream,
-        TextStreamOptions,
-        Verification,
-        build,
-        check_tokenizer,
-        compare_plans,
-        estimate,
-        export_rows,
-        load_recipe,
-        make_plan,
-        make_recipe,
-        masks,
-        micro_batches,
-        mix,
-        mix_batches,
-        open,
-        open_plan,
-        recipe,
-        shortened,
-        text_loader,
-        verify,
-        view_document,
-    )
 
-__all__ = [
-    "BatchOptions",
-    "Batches",
-    "BuildEvents",
-    "BuildReport",
-    "Compared",
-    "Curriculum",
-    "Dataset",
-    "DocumentView",
-    "Estimate",
-    "ExportManifest",
-    "Figures",
-    "MaskedLM",
-    "MixtureSource",
-    "OrderOptions",
-    "Permutation",
-    "Phase",
-    "Pieces",
-    "Plan",
-    "PlanReport",
-    "Recipe",
-    "RowReader",
-    "SegmentOrigin",
-    "Segmentation",
-    "StreamPacker",
-    "Targets",
-    "TextStream",
-    "TextStreamOptions",
-    "Verification",
-    "build",
-    "check_tokenizer",
-    "compare_plans",
-    "estimate",
-    "export_rows",
-    "load_recipe",
-    "make_plan",
-    "make_recipe",
-    "masks",
-    "micro_batches",
-    "mix",
-    "mix_batches",
-    "open",
-    "open_plan",
-    "recipe",
-    "shortened",
-    "text_loader",
-    "verify",
-    "view_document",
-]
+@functools.cache
+def _homes() -> dict[str, str]:
+    """The module of each public name, from the stub."""
+    import ast
+    from pathlib import Path
+
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text())
+    lines = (line for line in stub.body if isinstance(line, ast.ImportFrom))
+    return {name.name: str(line.module) for line in lines for name in line.names}
 
 
 def __getattr__(name: str) -> Any:
-    """Public names, imported when they are first used: `import tokenmill` itself costs nothing."""
-    if name not in __all__:
+    if name == "__all__":
+        return list(_homes())
+    if name.startswith("__") or name not in _homes():
         raise AttributeError(f"module 'tokenmill' has no attribute {name!r}")
-    from tokenmill import api
-
-    return getattr(api, name)
+    value = getattr(__import__(_homes()[name], fromlist=[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(_homes())

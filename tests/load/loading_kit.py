@@ -16,7 +16,7 @@ from tokenizers import Regex, models, pre_tokenizers
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.pack.options import PackOptions

@@ -15,7 +15,7 @@ from loading_kit import write_tokenizer
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.steps.mixture import MixtureSource

@@ -19,7 +19,7 @@ from loading_kit import digits, plan_of, write_tokenizer
 from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sharded, shown
 
 import tokenmill
-from tokenmill.api import Dataset, MixtureSource
+from tokenmill import Dataset, MixtureSource
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.steps.costs import attention_costs
 from tokenmill.load.steps.dealing import deal

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from loading_kit import all_batches, digits
 
 import tokenmill
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import VerificationError
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.assembly import index_is_sound

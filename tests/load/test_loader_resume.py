@@ -27,7 +27,7 @@ from resume_kit import (
 )
 
 import tokenmill
-from tokenmill.api import Curriculum, MixtureSource, Phase
+from tokenmill import Curriculum, MixtureSource, Phase
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading_kit import EOS, MASK, NUM_IDS, PAD, all_batches, digits, plan_of
 
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens

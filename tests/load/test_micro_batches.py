@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading_kit import PAD, Segment, as_lists, digits, plan_of
 
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.columns import COLUMNS, Batch
 from tokenmill.load.loader import as_tensors

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_tokenizer
 
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.opening import mix_batches
 from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport

@@ -16,7 +16,7 @@ import xxhash
 from loading_kit import all_batches, as_lists, digits, plan_of, write_tokenizer
 
 import tokenmill
-from tokenmill.api import Dataset
+from tokenmill import Dataset
 from tokenmill.errors import VerificationError
 from tokenmill.load.batches import Batches
 from tokenmill.load.masked_lm import MaskedLM

@@ -56,14 +56,29 @@ class MixtureSource:
     name: str = ""
 
     @staticmethod
-    def of(dataset: Dataset | str | Path, plan: str | Path, **fields: Any) -> MixtureSource:
+    def of(
+        dataset: Dataset | str | Path,
+        plan: str | Path,
+        *,
+        share: float | Points = 1.0,
+        epochs: int | None = 1,
+        tokens: int | None = None,
+        name: str = "",
+    ) -> MixtureSource:
         """A source by the folder of its dataset and the name of its plan.
 
         Raises:
             UserError: there is no such plan.
         """
         opened = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-        return MixtureSource(dataset=opened, plan=open_plan(opened, plan), **fields)
+        return MixtureSource(
+            dataset=opened,
+            plan=open_plan(opened, plan),
+            share=share,
+            epochs=epochs,
+            tokens=tokens,
+            name=name,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""Building a dataset from flat options."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tokenmill.api.datasets import Dataset
+from tokenmill.encode.tokenizer_file import tokenizer_name
+from tokenmill.run import build as _build
+from tokenmill.run.recipe import Recipe, make_recipe, section_of
+
+if TYPE_CHECKING:
+    from tokenmill.api.options import BuildArguments
+    from tokenmill.report.estimate import Estimate
+
+Inputs = str | Path | Sequence[str | Path]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BuildReport(_build.BuildReport):
+    """What a build did."""
+
+    dataset: Dataset
+
+
+def build(
+    inputs: Inputs,
+    tokenizer: str | Path | object,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    events: _build.BuildEvents | None = None,
+    **options: Unpack[BuildArguments],
+) -> BuildReport:
+    """Build a dataset, or resume one; options are those of the command line, with underscores.
+
+    `tokenizer` is a name, as on the command line, or an object: of `tokenizers`, of `transformers`,
+    or any with `encode(text)`.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`; the same call resumes.
+    """
+    made = recipe(inputs, tokenizer, out, **options)
+    report = _build.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
+    values: dict[str, Any] = {
+        field.name: getattr(report, field.name) for field in dataclasses.fields(report)
+    }
+    return BuildReport(**{**values, "dataset": Dataset(report.dataset.folder)})
+
+
+def estimate(
+    inputs: Inputs, tokenizer: str | Path | object, **options: Unpack[BuildArguments]
+) -> Estimate:
+    """Estimate from a sample what `build` would take and give; writes nothing.
+
+    Raises:
+        TokenmillError: as for `build`.
+    """
+    from tokenmill.report.estimate import estimate
+
+    return estimate(recipe(inputs, tokenizer, "(not written)", **options), tokenizer)
+
+
+def recipe(
+    inputs: Inputs,
+    tokenizer: str | Path | object,
+    out: str | Path,
+    **options: Unpack[BuildArguments],
+) -> Recipe:
+    """A checked recipe from flat options; a tokenizer object is named by its class.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    values: dict[str, Any] = {
+        "inputs": [str(name) for name in names],
+        "tokenizer": tokenizer_name(tokenizer),
+        "out": str(out),
+    }
+    for name, value in options.items():
+        section = section_of(name)
+        place = values.setdefault(section, {}) if section else values
+        place[name] = value
+    return make_recipe(values)

@@ -1,0 +1,165 @@
+"""The keyword arguments of the public functions, for editors and type checkers.
+
+They repeat the fields of the option structs, which check values and hold the defaults;
+`tests/test_public_api.py` holds both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenmill.export.columns import Column, Format
+    from tokenmill.load.masked_lm import MaskedLM
+    from tokenmill.pack.options import LongDocuments, Packing
+
+Labels = Literal["aligned", "next"]
+
+
+class ReadArguments(TypedDict, total=False):
+    """The fields of ReadOptions."""
+
+    format: Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"]
+    text_field: str
+    id_field: str | None
+    keep: Sequence[str]
+    no_loss: str | None
+    separator: str | None
+    streaming: bool
+    validation: float | str
+    max_documents: int | None
+    max_tokens: int | None
+
+
+class EncodeArguments(TypedDict, total=False):
+    """The fields of EncodeOptions."""
+
+    engine: str
+    encoding: str
+    eos: str | int | None
+    pad: str | int | None
+    special_tokens: Literal["text", "control", "error"]
+    unknown: Literal["count", "error"]
+
+
+class LimitArguments(TypedDict, total=False):
+    """The fields of LimitOptions."""
+
+    max_bad: float | str
+    on_bad_file: Literal["fail", "quarantine"]
+
+
+class ResourceArguments(TypedDict, total=False):
+    """The fields of ResourceOptions."""
+
+    workers: int | None
+    memory: int | str | None
+    prefetch: int
+    cache_dir: str | Path | None
+
+
+class PackArguments(TypedDict, total=False):
+    """The fields of PackOptions."""
+
+    sequence_length: int | None
+    packing: Packing
+    long_documents: LongDocuments
+    start_share: float | str
+    overlap: int
+    overlap_in_loss: bool
+    split_at: Literal["sentence", "line", "paragraph"]
+    slack: int | None
+    at_cuts: Literal["nothing", "bos", "eos", "bos-and-eos"]
+    max_segments: int | None
+    segment_multiple: int
+    sequence_multiple: int
+    smallest_bucket: int
+    cut_cost: int | None
+    open_sequences: int
+    ranks: int
+    window: Literal["local", "global"]
+    window_sequences: int
+    subset: str | None
+    separate_by: str | None
+    weight_by: str | None
+    weight: Sequence[str]
+
+
+class BuildArguments(
+    ReadArguments, EncodeArguments, LimitArguments, ResourceArguments, PackArguments, total=False
+):
+    """Everything that a recipe says beside inputs, tokenizer and output."""
+
+
+class ExportArguments(TypedDict, total=False):
+    """The fields of ExportOptions."""
+
+    format: Format
+    columns: Sequence[Column]
+    labels: Labels
+    sequences_per_file: int
+    max_sequences: int | None
+    seed: int
+    order_by: str | None
+    bands: int
+
+
+class BatchArguments(TypedDict, total=False):
+    """The fields of BatchOptions."""
+
+    columns: Sequence[str]
+    positions: Literal["segment", "document", "row"]
+    position_scale: float
+    loss_weights: Literal["token", "document", "square-root"]
+    masked_lm: MaskedLM | None
+
+
+class TargetArguments(TypedDict, total=False):
+    """The fields of Targets."""
+
+    labels: Labels
+    across_documents: bool
+    without_prefix: int
+    overlap_in_loss: bool | None
+    loss_spans: bool
+
+
+class MixtureArguments(BatchArguments, TargetArguments, total=False):
+    """The fields of BatchOptions and Targets, and those of OrderOptions but `epochs`."""
+
+    batch_size: int | None
+    global_batch_size: int | None
+    tokens_per_batch: int | None
+    rank: int | None
+    world_size: int | None
+    seed: int
+    shuffle: Literal["global", "blocks", "none"]
+    restart: bool
+    even_attention: bool
+
+
+class LoaderArguments(MixtureArguments, total=False):
+    """The fields of OrderOptions, BatchOptions and Targets."""
+
+    epochs: int | None
+
+
+class TextLoaderArguments(BatchArguments, total=False):
+    """The fields of TextStreamOptions but its lengths, and those of BatchOptions."""
+
+    dropout: float | None
+    alpha: float | None
+    seed: int
+    epochs: int
+    labels: Labels
+    open_sequences: int
+    max_segments: int | None
+    format: str
+    text_field: str
+    separator: str | None
+    eos: str | None
+    pad: str | None
+    max_bad: float

@@ -1,0 +1,168 @@
+"""The public names: found by people, editors and type checkers, and loaded when they are used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+import tokenmill
+from tokenmill.api import options
+from tokenmill.export.columns import Column, Format
+from tokenmill.export.rows import ExportOptions
+from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.pack.options import LongDocuments, Packing, PackOptions
+from tokenmill.run.recipe import EncodeOptions, LimitOptions, ReadOptions, ResourceOptions
+
+HEAVY = {"numba", "torch", "pyarrow", "transformers"}
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["build", "open", "verify", "estimate", "recipe", "check_tokenizer", "view_document"]
+)
+def test_what_neither_packs_nor_loads_imports_no_compiler_and_no_framework(name: str) -> None:
+    code = f"import sys, tokenmill; tokenmill.{name}; print(sorted({HEAVY} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert shown.stdout == "[]\n"
+
+
+def test_every_listed_name_exists_and_can_be_imported() -> None:
+    stub = ast.parse((ROOT / "src" / "tokenmill" / "__init__.pyi").read_text())
+    typed = [name.name for line in stub.body[1:] for name in typing.cast(Any, line).names]
+    assert dir(tokenmill) == sorted(typed)
+    assert sorted(tokenmill.__all__) == sorted(typed)
+    assert all(hasattr(tokenmill, name) for name in typed)
+    everything: dict[str, Any] = {}
+    exec("from tokenmill import *", everything)
+    assert set(typed) <= everything.keys()
+
+
+def test_there_are_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="module 'tokenmill' has no attribute 'Source'"):
+        _ = tokenmill.Source  # type: ignore[attr-defined]
+
+
+STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
+    options.ReadArguments: [ReadOptions],
+    options.EncodeArguments: [EncodeOptions],
+    options.LimitArguments: [LimitOptions],
+    options.ResourceArguments: [ResourceOptions],
+    options.PackArguments: [PackOptions],
+    options.ExportArguments: [ExportOptions],
+    options.LoaderArguments: [tokenmill.OrderOptions, tokenmill.BatchOptions, tokenmill.Targets],
+    options.TextLoaderArguments: [tokenmill.TextStreamOptions, tokenmill.BatchOptions],
+}
+NAMES: dict[str, Any] = {
+    "Path": Path, "Column": Column, "Format": Format, "MaskedLM": MaskedLM,
+    "LongDocuments": LongDocuments, "Packing": Packing,
+}  # fmt: skip
+FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
+"""A share may be text there, as on a command line: "0.1%"."""
+MORE_TYPES: dict[tuple[type, str], Any] = {
+    (EncodeOptions, "eos"): int,
+    (EncodeOptions, "pad"): int,
+    (ResourceOptions, "memory"): str,
+    (ResourceOptions, "cache_dir"): Path,
+}
+SPELLED_OUT = {"sequence_length", "global_batch_size"}
+"""Arguments of `text_loader` itself."""
+
+
+@pytest.mark.parametrize("arguments", STRUCTS)
+def test_keyword_arguments_are_the_fields_of_the_options(arguments: type) -> None:
+    fields = {
+        name: expected_type(struct, name, hint)
+        for struct in STRUCTS[arguments]
+        for name, hint in typing.get_type_hints(struct, include_extras=True).items()
+    }
+    if arguments is options.TextLoaderArguments:
+        fields = {name: kind for name, kind in fields.items() if name not in SPELLED_OUT}
+    assert members(typing.get_type_hints(arguments, localns=NAMES)) == members(fields)
+
+
+def test_a_mixture_takes_the_arguments_of_a_loader_but_its_epochs() -> None:
+    of_a_loader = set(typing.get_type_hints(options.LoaderArguments, localns=NAMES))
+    of_a_mixture = set(typing.get_type_hints(options.MixtureArguments, localns=NAMES))
+    assert of_a_loader - of_a_mixture == {"epochs"}
+
+
+def expected_type(struct: type, name: str, hint: Any) -> Any:
+    """The type of an argument for a field: whatever is read as the field's type."""
+    kind = without_rules(hint)
+    if typing.get_origin(kind) in (list, tuple):
+        return Sequence[typing.get_args(kind)[0]]  # type: ignore[misc]
+    if kind is float and struct in FROM_STRINGS:
+        return float | str
+    more = MORE_TYPES.get((struct, name))
+    return kind if more is None else kind | more
+
+
+def without_rules(hint: Any) -> Any:
+    """A type without the rules on its values."""
+    if typing.get_origin(hint) is Annotated:
+        return without_rules(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(without_rules, typing.get_args(hint)))]  # noqa: UP007
+    return hint
+
+
+def members(fields: dict[str, Any]) -> dict[str, set[Any]]:
+    """Types as sets of what they are unions of."""
+    unions = (typing.Union, types.UnionType)
+    return {
+        name: set(typing.get_args(kind)) if typing.get_origin(kind) in unions else {kind}
+        for name, kind in fields.items()
+    }
+
+
+CALLS = """
+import tokenmill
+
+report = tokenmill.build("data/", "t.json", "out/", workers=2, validation="0.1%", memory="2GB")
+report.dataset.batches("plan", batch_size=8, columns=["input_ids"])
+tokenmill.build("data/", "t.json", "out/", workrs=2)  # call-arg
+tokenmill.build("data/", "t.json", "out/", workers="many")  # arg-type
+tokenmill.estimate("data/", "t.json", format="jsonl", max_documents=10)
+tokenmill.estimate("data/", "t.json", format="csv")  # arg-type
+tokenmill.recipe(["a", "b"], "t.json", "out/", keep=("url",), eos=2)
+tokenmill.recipe("a", "t.json", "out/", keep=3)  # arg-type
+tokenmill.make_plan("out/", sequence_length=4096, packing="best-fit")
+tokenmill.make_plan("out/", sequence_length=4096, packing="bestfit")  # arg-type
+tokenmill.make_plan("out/", seq_len=4096)  # call-arg
+tokenmill.compare_plans("out/", sequence_length=4096)
+tokenmill.compare_plans("out/", length=4096)  # call-arg
+tokenmill.export_rows("out/", "plan", "rows/", format="npy", columns=["labels"])
+tokenmill.export_rows("out/", "plan", "rows/", format="csv")  # arg-type
+dataset = tokenmill.open("out/")
+dataset.loader(batch_size=8, shuffle="blocks", epochs=None, labels="next")
+dataset.loader(batchsize=8)  # call-arg
+dataset.batches(shuffle=True)  # arg-type
+source = tokenmill.MixtureSource.of("out/", "plan", share=0.5)
+tokenmill.mix([source], batch_size=8, when_one_ends="go on")
+tokenmill.mix([source], epochs=2)  # call-arg
+tokenmill.mix_batches([source], when_one_ends="never")  # arg-type
+tokenmill.text_loader("data/", "t.json", sequence_length=64, batch_size=8, dropout=0.1)
+tokenmill.text_loader("data/", "t.json", batch_size=8)  # call-arg
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_type_checker_knows_every_argument(tmp_path: Path) -> None:
+    program = tmp_path / "calls.py"
+    program.write_text(CALLS)
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(program)]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    found = re.findall(r"calls\.py:(\d+):.*\[([a-z-]+)\]", shown.stdout)
+    lines = enumerate(CALLS.splitlines(), 1)
+    expected = [(str(number), line.split("# ")[1]) for number, line in lines if "# " in line]
+    assert found == expected, shown.stdout
