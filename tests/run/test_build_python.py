@@ -102,7 +102,7 @@ def test_an_object_gives_the_same_dataset_as_its_name(
     report = tokenmill.build(corpus, ByteTokenizer(), tmp_path / "out", workers=workers)
     assert contents(tmp_path / "out") == contents(dataset)
     assert report.run.recipe["tokenizer"] == "<object of python_tokenizers.ByteTokenizer>"
-    assert report.run.attempts[0]["recycled_workers"] == 0
+    assert report.run.attempts[0].recycled_workers == 0
 
 
 def test_the_command_line_imports_the_name_in_every_worker(
@@ -291,7 +291,7 @@ def test_a_worker_that_keeps_memory_is_replaced(corpus: list[Path], tmp_path: Pa
     paths = marked(corpus, tmp_path / "data", "hoard", slice(0, 3))
     out = tmp_path / "out"
     report = tokenmill.build(paths, HoardingBytes(180 * MILLION), out, workers=2)
-    assert report.run.attempts[0]["recycled_workers"] in (2, 3)  # none for the last units
+    assert report.run.attempts[0].recycled_workers in (2, 3)  # none for the last units
     tokenmill.build(paths, ByteTokenizer(), tmp_path / "plain", workers=1)
     assert documents(out) == documents(tmp_path / "plain")
 
@@ -303,7 +303,7 @@ def test_a_unit_that_grows_too_far_runs_again_in_a_fresh_worker(
     paths = marked(corpus, tmp_path / "data", "hoard", slice(4, 5))
     tokenizer = HoardingBytes(400 * MILLION, once=tmp_path / "hoarded")
     report = tokenmill.build(paths, tokenizer, tmp_path / "out", workers=2)
-    assert report.run.attempts[0]["recycled_workers"] == 1
+    assert report.run.attempts[0].recycled_workers == 1
     tokenmill.build(paths, ByteTokenizer(), tmp_path / "plain", workers=1)
     assert documents(tmp_path / "out") == documents(tmp_path / "plain")
 

@@ -86,11 +86,23 @@ def test_a_signal_stops_cleanly_and_prints_the_command_that_resumes(
     process.send_signal(number)
     _, errors = process.communicate(timeout=10)
     assert process.returncode == code
+    assert "finished unit" in errors
     assert "resume with the same command" in errors
     assert f"--out {out}" in errors
     wait_for(lambda: not any(worker.is_running() for worker in workers))
     assert tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
     assert contents(out) == contents(clean)
+
+
+def test_a_signal_before_the_first_unit_speaks_of_no_finished_units(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    process = start(corpus, tokenizer_path, tmp_path / "out", "--workers", 2)
+    wait_for(lambda: psutil.Process(process.pid).children())
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=10)
+    assert "resume with the same command" in errors
+    assert "finished unit" not in errors
 
 
 def test_a_killed_worker_costs_its_unit_one_more_try(
@@ -191,10 +203,20 @@ def stopped(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> tuple[Path, P
 
 def test_a_changed_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
     data, tokenizer, out = stopped
-    os.utime(data / "part-1.jsonl", (1, 1))
+    with open(data / "part-1.jsonl", "a") as file:
+        file.write("\n")
     result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
     assert result.returncode == 8
-    assert "inputs[1].mtime_ns: was" in result.stderr
+    assert "part-1.jsonl: had" in result.stderr
+
+
+def test_a_touched_input_resumes(stopped: tuple[Path, Path, Path]) -> None:
+    data, tokenizer, out = stopped
+    os.utime(data / "part-0.jsonl", (1, 1))
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "comparing  part-0.jsonl: modified since the last build" in result.stderr
+    assert "finished units" in result.stderr
 
 
 def test_an_added_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
@@ -231,8 +253,8 @@ def test_workers_memory_and_limits_may_change_and_are_recorded(
     result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out, *options)
     assert result.returncode == 0, result.stderr
     first, second = stored_run(library.open(out)).attempts
-    assert (first["workers"], second["workers"]) == (2, 1)
-    assert (first["max_bad"], second["max_bad"]) == (0.0001, 0.01)
+    assert (first.workers, second.workers) == (2, 1)
+    assert (first.max_bad, second.max_bad) == (0.0001, 0.01)
 
 
 def test_the_same_command_on_a_complete_dataset_does_nothing(

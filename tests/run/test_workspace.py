@@ -1,4 +1,4 @@
-"""The folders of a build, its lock, and what a resumed build must agree with."""
+"""The folders of a build, and its lock."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tokenmill.errors import InputChangedError, OutputConflictError, StorageError
+from tokenmill.errors import OutputConflictError, StorageError
 from tokenmill.run.workspace import (
     MANIFEST_START,
     Workspace,
-    agree_on_start,
     check_output,
     locked,
-    require_same,
-    store_state,
 )
 
 
@@ -254,112 +248,3 @@ def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
     monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(StorageError, match="cannot remove the old dataset"):
         workspace.remove_dataset()
-
-
-IDENTITY: dict[str, Any] = {
-    "inputs": [{"name": "a.jsonl", "bytes": 10}, {"name": "b.jsonl", "bytes": 20}],
-    "eos_id": 0,
-    "pad_id": None,
-    "policies": {"read": {"text_field": "text", "keep": ["url"]}},
-}
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    with pytest.raises(InputChangedError) as caught:
-        require_same(old, new, Path("out"))
-    assert caught.value.where == "out"
-    return [line.strip() for line in caught.value.why.splitlines()]
-
-
-def test_the_first_start_is_stored_and_an_equal_one_agrees(workspace: Workspace) -> None:
-    workspace.create()
-    assert agree_on_start(workspace, IDENTITY) == IDENTITY
-    assert agree_on_start(workspace, IDENTITY) == IDENTITY
-
-
-def test_what_was_found_out_after_the_start_is_remembered(workspace: Workspace) -> None:
-    workspace.create()
-    store_state(workspace, {**IDENTITY, "chosen_engine": "fastokens"})
-    found = agree_on_start(workspace, IDENTITY)
-    assert found == {**IDENTITY, "chosen_engine": "fastokens"}
-
-
-def test_a_start_that_differs_is_refused_and_the_stored_one_stays(workspace: Workspace) -> None:
-    workspace.create()
-    agree_on_start(workspace, IDENTITY)
-    before = workspace.state.read_bytes()
-    with pytest.raises(InputChangedError, match="cannot be resumed") as caught:
-        agree_on_start(workspace, {**IDENTITY, "eos_id": 2})
-    assert caught.value.why == "eos_id: was 0, is 2"
-    assert workspace.state.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"eos_id": 2}, ["eos_id: was 0, is 2"]),
-        ({"pad_id": 0}, ["pad_id: was None, is 0"]),
-        ({"new": 1}, ["new: was None, is 1"]),
-        (
-            {"policies": {"read": {"text_field": "body", "keep": ["url"]}}},
-            ["policies.read.text_field: was 'text', is 'body'"],
-        ),
-        (
-            {"policies": {"read": {"keep": ["date"]}}},
-            [
-                "policies.read.text_field: was 'text', is None",
-                "policies.read.keep[0]: was 'url', is 'date'",
-            ],
-        ),
-        (
-            {"inputs": [{"name": "a.jsonl", "bytes": 10}, {"name": "b.jsonl", "bytes": 21}]},
-            ["inputs[1].bytes: was 20, is 21"],
-        ),
-        (
-            {"inputs": [{"name": "a.jsonl", "bytes": 10}]},
-            ["inputs: - {'name': 'b.jsonl', 'bytes': 20}"],
-        ),
-        ({"inputs": []}, ["inputs: - {'name': 'a.jsonl', 'bytes': 10}",
-                          "inputs: - {'name': 'b.jsonl', 'bytes': 20}"]),
-    ],
-)  # fmt: skip
-def test_every_difference_is_shown_at_its_place(
-    changes: dict[str, Any], expected: list[str]
-) -> None:
-    assert differences(IDENTITY, IDENTITY | changes) == expected
-
-
-def test_of_many_differences_the_first_twelve_are_shown() -> None:
-    old: dict[str, Any] = {f"key{i:02}": 0 for i in range(20)}
-    new: dict[str, Any] = {f"key{i:02}": 1 for i in range(20)}
-    shown = [f"key{i:02}: was 0, is 1" for i in range(12)]
-    assert differences(old, new) == [*shown, "... and 8 more"]
-
-
-def test_what_only_the_stored_state_knows_is_no_difference() -> None:
-    require_same({**IDENTITY, "engine_chosen": "x"}, IDENTITY, Path("out"))
-
-
-values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.integers(0, 2) | st.sampled_from(["a", "b"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None)
-@given(values, values)
-def test_two_starts_agree_exactly_where_they_are_equal(old: Any, new: Any) -> None:
-    try:
-        require_same({"value": old}, {"value": new}, Path("out"))
-    except InputChangedError:
-        assert old != new
-    else:
-        assert _without_nulls(old) == _without_nulls(new)
-
-
-def _without_nulls(value: Any) -> Any:
-    """An absent key and a null are the same to a resumed build."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -11,6 +11,7 @@ from tokenmill.cli.signals import signals_as_errors
 from tokenmill.errors import EngineError, Interrupted, TokenmillError
 from tokenmill.streams import lasting_streams
 
+UNCHANGED = "nothing was changed"
 COMMANDS = {
     "build": "a corpus in, a verified token dataset out; the same command resumes",
     "pack": "documents into training sequences: a plan, with the gap to optimal",
@@ -69,8 +70,8 @@ def _run(arguments: Sequence[str]) -> int:
         with signals_as_errors():
             return _carry_out(command, arguments)
     except Interrupted as error:
-        kept = "finished units are kept" if command == "build" else "nothing was changed"
-        _report(f"tokenmill: {error}; {kept}")
+        notes = [str(error), *getattr(error, "__notes__", ())]
+        _report("tokenmill: " + "; ".join(notes if command == "build" else [*notes, UNCHANGED]))
         if command == "build":
             _report("resume with the same command:\n  " + _command_line())
         return error.exit_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
+from tokenmill.errors import Interrupted
 
 EXAMPLES = """
 examples:
@@ -29,8 +30,14 @@ def run(options: argparse.Namespace) -> int:
     recipe = recipe_from(options)
     from tokenmill.cli.display import display_for
     from tokenmill.run.build import build
+    from tokenmill.run.receipts import num_finished_units
 
-    with display_for(json=options.json) as display:
-        report = build(recipe, overwrite=options.overwrite, events=display.events())
-        display.finish(report)
+    try:
+        with display_for(json=options.json) as display:
+            report = build(recipe, overwrite=options.overwrite, events=display.events())
+            display.finish(report)
+    except Interrupted as error:
+        if kept := num_finished_units(recipe.out):
+            error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
+        raise
     return 0

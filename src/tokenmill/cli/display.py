@@ -14,6 +14,7 @@ import msgspec
 
 from tokenmill.cli.subsets import subset_facts
 from tokenmill.read.places.hub.access import DownloadProgress
+from tokenmill.read.sources import Source
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
@@ -33,11 +34,15 @@ class Display(Protocol):
 
     def events(self) -> BuildEvents:
         """The callbacks that feed this display."""
-        return BuildEvents(self.prepared, self.engine, self.progress, self.download)
+        return BuildEvents(self.prepared, self.engine, self.progress, self.download, self.compare)
 
     @abstractmethod
     def download(self, progress: DownloadProgress) -> None:
         """Inputs are being downloaded."""
+
+    @abstractmethod
+    def compare(self, source: Source) -> None:
+        """Only the time of an input has changed: its content is being compared."""
 
     @abstractmethod
     def prepared(self, prepared: Preparation) -> None:
@@ -81,6 +86,10 @@ class JsonDisplay(Display):
             self._shown = time.monotonic()
             self._emit("download", asdict(progress))
 
+    def compare(self, source: Source) -> None:
+        """Event `compare`."""
+        self._emit("compare", {"input": source.name, "bytes": source.num_bytes})
+
     def prepared(self, prepared: Preparation) -> None:
         """Event `prepared`."""
         self._emit("prepared", dict(_facts(prepared)))
@@ -100,6 +109,8 @@ class JsonDisplay(Display):
         values = {
             "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
             "complete_before": report.snapshot is None,
+            "reused": asdict(report.reused) if report.reused else None,
+            "remarks": report.remarks,
             "out": str(report.dataset.folder),
             "dataset_id": manifest.dataset_id,
             "totals": msgspec.to_builtins(manifest.totals),
@@ -132,6 +143,11 @@ class PlainDisplay(Display):
         if self._is_due():
             share = progress.done_bytes / max(progress.total_bytes, 1)
             self.say(f"{share:>11.1%}  {_download_line(progress)}")
+
+    def compare(self, source: Source) -> None:
+        """One line."""
+        size = size_text(source.num_bytes)
+        self.say(f"{'comparing':>12}  {source.name}: modified since the last build, {size}")
 
     def prepared(self, prepared: Preparation) -> None:
         """One line per fact."""
@@ -215,6 +231,7 @@ def summary_lines(report: BuildReport) -> list[str]:
     lines = [""]
     if report.snapshot is None:
         lines.append("nothing to do: the dataset is complete")
+        lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
     wall = run.seconds.get("wall", 0.0)
     fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes if report.snapshot else 0
     facts = [
@@ -232,6 +249,7 @@ def summary_lines(report: BuildReport) -> list[str]:
         slowest = max(stages, key=lambda name: stages[name], default="")
         rate = fresh / 1e6 / max(wall, 1e-9)
         facts += [
+            *_reused(report),
             ("time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"),
             ("bottleneck", f"{slowest} ({', '.join(f'{k} {v:.1f} s' for k, v in stages.items())})"),
             ("memory", f"{size_text(report.snapshot.peak_bytes)} at most"),
@@ -263,6 +281,13 @@ def _plan_values(report: BuildReport) -> list[dict[str, object]]:
     from tokenmill.cli.plan_display import plan_values
 
     return [plan_values(plan) for plan in report.plans]
+
+
+def _reused(report: BuildReport) -> list[tuple[str, str]]:
+    if (found := report.reused) is None:
+        return []
+    spared = f"{found.units:,} finished units, {size_text(found.bytes)}"
+    return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
 def _audited(report: BuildReport) -> str:

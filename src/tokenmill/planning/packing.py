@@ -118,14 +118,14 @@ def compare(
 
 def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
     """The options with the subset that is meant where none is named: validation stays apart."""
-    if options.subset is None and dataset.manifest.policies.get("read", {}).get("validation"):
+    if options.subset is None and dataset.policies.read.validation:
         return msgspec.structs.replace(options, subset="train")
     return options
 
 
 def pack_subsets(dataset: Dataset, options: PackOptions) -> Iterator[PlanReport]:
     """Plan what a build is asked for: one plan, or one for each subset that has documents."""
-    both = options.subset is None and dataset.manifest.policies.get("read", {}).get("validation")
+    both = options.subset is None and dataset.policies.read.validation
     if not both:
         yield pack(dataset, options)
         return

@@ -42,7 +42,7 @@ def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
     Raises:
         VerificationError: a documents table or a token index is damaged.
     """
-    if not dataset.manifest.policies["read"].get("validation"):
+    if not dataset.policies.read.validation:
         return {}
     documents = tokens = 0
     for shard in dataset.shards:

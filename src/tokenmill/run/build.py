@@ -9,19 +9,23 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tokenmill.encode.exactness import CalibrationVetoError, Exam, examine, with_first_exact
 from tokenmill.encode.identity.fingerprint import fingerprint_of
 from tokenmill.encode.steps import unknown_step
-from tokenmill.errors import DataError, OutputConflictError, TokenmillError, UserError
+from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.places.hub.access import DownloadListener
-from tokenmill.read.units import Stream, Unit, unit_key
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, unit_key
+from tokenmill.run.agreement import Start, agree_on_dataset, agree_on_start, store_state
 from tokenmill.run.assignment import Limit, Setup
+from tokenmill.run.contents import Contents
 from tokenmill.run.fleet import Fleet
+from tokenmill.run.identity import BuildState, versions
 from tokenmill.run.limits import crossing, receipts_in_order
 from tokenmill.run.local import run_all
 from tokenmill.run.preparation import (
@@ -31,7 +35,6 @@ from tokenmill.run.preparation import (
     identity_of,
     prepare,
     resolve,
-    versions,
 )
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.publish import number_and_describe, recall_shards, store_tokenizer, sweep
@@ -42,15 +45,12 @@ from tokenmill.run.session import Session
 from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.run.workspace import (
     Workspace,
-    agree_on_start,
     check_output,
     locked,
-    require_same,
-    store_state,
 )
-from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import RUN_NAME, Run, write_manifest
+from tokenmill.store.manifest import RUN_NAME, Attempt, Run, write_manifest
 
 if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
@@ -64,6 +64,19 @@ class BuildEvents:
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
     on_download: DownloadListener = lambda progress: None
+    on_compare: Callable[[Source], None] = lambda source: None
+    """The time of an input has changed, and its content is about to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """Units that a resumed build did not run again."""
+
+    units: int
+    bytes: int
+    """Record bytes, decompressed."""
+    seconds: float
+    """What they took their workers, divided by the workers of this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,10 @@ class BuildReport:
     run: Run
     snapshot: Snapshot | None
     """None where the dataset was already complete."""
+    reused: Reused | None = None
+    """What earlier attempts at a build had done."""
+    remarks: tuple[str, ...] = ()
+    """Libraries that a complete dataset was built with, if other versions are installed now."""
     plans: tuple[PlanReport, ...] = ()
     """Plans that the recipe asks for, one a subset."""
 
@@ -113,44 +130,44 @@ def _build_dataset(
     hub = hub_access(recipe, events.on_download)
     with Fleet(choose_resources(recipe.resources)) as fleet:
         resolution = resolve(recipe, tokenizer, hub)
-        if not overwrite and (finished := _found_before(workspace, resolution)):
+        if not overwrite and (finished := _found_before(workspace, resolution, events)):
             return finished
         prepared = prepare(resolution, hub)
         with locked(workspace):
             if overwrite:
                 workspace.remove_dataset()
             if workspace.is_complete:  # by another process, in the meantime
-                return _already_complete(workspace, resolution)
+                return _already_complete(workspace, _start(resolution, events))
             if not workspace.state.is_file():
                 workspace.remove_dataset()  # what an interrupted --overwrite has left
             events.on_prepared(prepared)
             return _Build(workspace, prepared, events, fleet).run()
 
 
-def _found_before(workspace: Workspace, resolution: Resolution) -> BuildReport | None:
+def _found_before(
+    workspace: Workspace, resolution: Resolution, events: BuildEvents
+) -> BuildReport | None:
     """The dataset, where it is complete; what was begun otherwise is refused before a download."""
     if workspace.is_complete or workspace.state.is_file():
         with locked(workspace):
+            start = _start(resolution, events)
             if workspace.is_complete:
-                return _already_complete(workspace, resolution)
-            agree_on_start(workspace, identity_of(resolution), resolution.recipe.inputs)
+                return _already_complete(workspace, start)
+            agree_on_start(workspace, start)
     return None
 
 
-def _already_complete(workspace: Workspace, resolution: Resolution) -> BuildReport:
-    dataset = Dataset(workspace.out)
-    run = read_sealed(workspace.out / RUN_NAME, Run)
-    try:
-        require_same(run.identity, identity_of(resolution), workspace.out)
-    except UserError as error:
-        raise OutputConflictError(
-            "the output folder holds another dataset",
-            where=str(workspace.out),
-            why=error.why,
-            hint="choose another folder, or replace the dataset with --overwrite",
-        ) from error
+def _start(resolution: Resolution, events: BuildEvents) -> Start:
+    sources, recipe, kind = resolution.sources, resolution.recipe, resolution.file.kind
+    unit_bytes = choose_unit_bytes(sources, slow=kind == "python")
+    contents = Contents(sources, recipe.read.fields, unit_bytes, events.on_compare)
+    return Start(identity_of(resolution), recipe.inputs, kind, contents)
+
+
+def _already_complete(workspace: Workspace, start: Start) -> BuildReport:
+    run, remarks = agree_on_dataset(workspace, start)
     sweep(workspace)
-    return BuildReport(dataset, run, None)
+    return BuildReport(Dataset(workspace.out), run, None, remarks=tuple(remarks))
 
 
 @dataclass(slots=True)
@@ -162,22 +179,19 @@ class _Build:
     events: BuildEvents
     fleet: Fleet
     started: float = field(default_factory=time.monotonic)
-    state: dict[str, Any] = field(default_factory=dict)
+    state: BuildState = field(init=False)
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    quarantined: dict[int, str] = field(default_factory=dict)
+    reused: Reused | None = None
     num_calibrated: int = 0
 
     def run(self) -> BuildReport:
         """Every stage by its name, and nothing else."""
         self.workspace.create()
         recall_shards(self.workspace)
-        identity = identity_of(self.prepared)
-        self.state = agree_on_start(self.workspace, identity, self.prepared.recipe.inputs)
-        self.quarantined = {
-            int(source): why for source, why in self.state.get("quarantined", {}).items()
-        }
+        self.state = agree_on_start(self.workspace, _start(self.prepared, self.events))
         self._record_attempt()
         self.receipts = read_receipts(self.workspace.receipts, self.workspace.shards)
+        self.reused = self._reused()
         store_tokenizer(self.workspace.out / "tokenizer", self.prepared.file)
         board = self._board()
         with ThreadPoolExecutor(1, "calibration") as background:
@@ -190,16 +204,29 @@ class _Build:
 
     def _record_attempt(self) -> None:
         """Remember when this attempt began, and the options that attempts may differ in."""
-        recipe = self.prepared.recipe
-        attempt = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "workers": self.prepared.resources.num_workers,
-            "memory_bytes": self.prepared.resources.memory_bytes,
-            "recycled_workers": 0,
-            **msgspec.to_builtins(recipe.limits),
-        }
-        self.state["attempts"] = [*self.state.get("attempts", []), attempt]
+        limits, resources = self.prepared.recipe.limits, self.prepared.resources
+        attempt = Attempt(
+            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            workers=resources.num_workers,
+            memory_bytes=resources.memory_bytes,
+            recycled_workers=0,
+            max_bad=limits.max_bad,
+            on_bad_file=limits.on_bad_file,
+        )
+        self.state.attempts.append(attempt)
         store_state(self.workspace, self.state)
+
+    def _reused(self) -> Reused | None:
+        """What the receipts of earlier attempts spare this one."""
+        receipts = self.receipts.values()
+        if not receipts:
+            return None
+        seconds = sum(receipt.seconds or 0.0 for receipt in receipts)
+        return Reused(
+            units=len(receipts),
+            bytes=sum(c.record_bytes for receipt in receipts for c in receipt.counts.values()),
+            seconds=seconds / self.prepared.resources.num_workers,
+        )
 
     def _board(self) -> ProgressBoard:
         item_bytes = 2 if self.prepared.dtype_name == "uint16" else 4
@@ -216,7 +243,7 @@ class _Build:
     def _encode_with_best_engine(self, board: ProgressBoard, exam: Future[Exam]) -> str:
         """Encode everything; where calibration vetoes an engine, the next one takes over."""
         names = self.prepared.candidates.names
-        if chosen := self.state.get("calibrated_engine"):
+        if chosen := self.state.calibrated_engine:
             names = (chosen,)
 
         def encode_all(name: str) -> str:
@@ -241,14 +268,13 @@ class _Build:
             if self.prepared.recipe.limits.on_bad_file == "fail":
                 raise _damaged_files(list(session.damaged.values()))
             for source, error in session.damaged.items():
-                self.quarantined[source] = f"{error.what}: {error.why}"
-            self.state["quarantined"] = {str(s): why for s, why in self.quarantined.items()}
+                self.state.quarantined[source] = f"{error.what}: {error.why}"
             store_state(self.workspace, self.state)
 
     def _count_recycled(self, session: Session) -> None:
         """Workers replaced for their memory, beside the options of this attempt."""
-        attempt = self.state["attempts"][-1]
-        attempt["recycled_workers"] += session.recycled_workers
+        attempt = self.state.attempts[-1]
+        attempt.recycled_workers = (attempt.recycled_workers or 0) + session.recycled_workers
         store_state(self.workspace, self.state)
 
     def _session(
@@ -263,14 +289,14 @@ class _Build:
             receipts=self.receipts,
             calibrated=lambda: self._remember_engine(engine),
             on_receipt=self._stop_at_limit,
-            excluded=sorted(self.quarantined),
+            excluded=sorted(self.state.quarantined),
             limit=limit,
             watched=bool(unknown_step(self.prepared.file)),
         )
 
     def _remember_engine(self, engine: str) -> None:
-        if self.state.get("calibrated_engine") != engine:
-            self.state["calibrated_engine"] = engine
+        if self.state.calibrated_engine != engine:
+            self.state.calibrated_engine = engine
             store_state(self.workspace, self.state)
 
     def _tasks(self, wanted: Callable[[str], bool]) -> WorkQueue:
@@ -293,7 +319,7 @@ class _Build:
 
     def _is_quarantined(self, item: Unit | Stream) -> bool:
         sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
-        return all(source in self.quarantined for source in sources)
+        return all(source in self.state.quarantined for source in sources)
 
     def _setup(self, engine: str) -> Setup:
         prepared = self.prepared
@@ -358,27 +384,27 @@ class _Build:
         self, receipts: list[Receipt], board: ProgressBoard, engine: str, fingerprint: str
     ) -> BuildReport:
         manifest = number_and_describe(
-            self.workspace, self.prepared, receipts, self.quarantined, fingerprint
+            self.workspace, self.prepared, receipts, self.state.quarantined, fingerprint
         )
         run = self._describe_run(receipts, board, engine)
         write_sealed(self.workspace.out / RUN_NAME, run)
         write_manifest(self.workspace.out, manifest)
         sweep(self.workspace)
         board.refresh(force=True)
-        return BuildReport(Dataset(self.workspace.out), run, board.snapshot())
+        return BuildReport(Dataset(self.workspace.out), run, board.snapshot(), self.reused)
 
     def _describe_run(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> Run:
         wall = time.monotonic() - self.started
         return Run(
             recipe=msgspec.to_builtins(self.prepared.recipe),
-            identity=identity_of(self.prepared),
+            identity=msgspec.to_builtins(identity_of(self.prepared)),
             inputs=[source.where for source in self.prepared.sources],
             host=socket.gethostname(),
             versions=versions(),
             engine=engine,
             audited_documents=sum(receipt.audited for receipt in receipts),
             calibrated_texts=self.num_calibrated,
-            attempts=self.state["attempts"],
+            attempts=self.state.attempts,
             seconds={
                 name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()
             },

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
@@ -31,6 +31,7 @@ from tokenmill.read.units import (
     cut_units,
     decompressed_bytes,
 )
+from tokenmill.run.identity import Identity, InputIdentity, versions
 from tokenmill.run.recipe import Recipe
 from tokenmill.run.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
 from tokenmill.store.layout import token_dtype
@@ -49,7 +50,6 @@ class Resolution:
     sources: list[Source]
     file: TokenizerFile
     reference: Reference
-    candidates: Candidates
     boundary: BoundaryTokens
 
     @property
@@ -67,6 +67,7 @@ class Resolution:
 class Preparation(Resolution):
     """A recipe, resolved, and its sources ready to be read."""
 
+    candidates: Candidates
     resources: Resources
     items: list[Unit | Stream]
     sample: list[str]
@@ -94,12 +95,11 @@ def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
     control = recipe.encode.special_tokens == "control"
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
-    candidates = rank_engines(file, control, recipe.encode.engine)
     if recipe.read.no_loss is not None:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     sources = list_sources(recipe.inputs, recipe.read.format, hub)
     _refuse_output_inside(sources, Path(recipe.out))
-    return Resolution(recipe, sources, file, reference, candidates, boundary)
+    return Resolution(recipe, sources, file, reference, boundary)
 
 
 def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
@@ -111,6 +111,8 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
     """
     recipe, file = resolution.recipe, resolution.file
     fields = recipe.read.fields
+    control = recipe.encode.special_tokens == "control"
+    candidates = rank_engines(file, control, recipe.encode.engine)
     if hub.mode == "download":
         _look_at_first(resolution.sources, recipe, hub)
     sources = fetch_sources(resolution.sources, recipe.read.format, hub)
@@ -127,7 +129,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
         sources=sources,
         file=file,
         reference=resolution.reference,
-        candidates=resolution.candidates,
+        candidates=candidates,
         boundary=resolution.boundary,
         resources=resources,
         items=list(cut_units(sources, fields, unit_bytes)),
@@ -203,39 +205,29 @@ def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
             raise UserError("an input lies in the output folder", where=str(source.path), why=why)
 
 
-def identity_of(resolution: Resolution) -> dict[str, Any]:
+def identity_of(resolution: Resolution) -> Identity:
     """What a resumed build must agree with."""
-    return {
-        **({"commits": commits} if (commits := _commits(resolution.sources)) else {}),
-        "inputs": [_input_identity(source) for source in resolution.sources],
-        "tokenizer": resolution.file.sha256,
-        "eos_id": resolution.boundary.eos_id,
-        "pad_id": resolution.boundary.pad_id,
-        "prefix_ids": list(resolution.boundary.prefix),
-        "policies": resolution.recipe.policies,
-        "engine": resolution.recipe.encode.engine,
-        "versions": versions(),
-    }
+    return Identity(
+        commits=_commits(resolution.sources) or msgspec.UNSET,
+        inputs=[_input_identity(source) for source in resolution.sources],
+        tokenizer=resolution.file.sha256,
+        eos_id=resolution.boundary.eos_id,
+        pad_id=resolution.boundary.pad_id,
+        prefix_ids=list(resolution.boundary.prefix),
+        policies=resolution.recipe.policies,
+        engine=resolution.recipe.encode.engine,
+        versions=versions(),
+    )
 
 
-def _input_identity(source: Source) -> dict[str, Any]:
-    version = {"etag": source.etag} if source.etag else {"mtime_ns": source.mtime_ns}
-    return {"name": source.name, "bytes": source.num_bytes, **version}
+def _input_identity(source: Source) -> InputIdentity:
+    name, num_bytes = source.name, source.num_bytes
+    if source.etag:
+        return InputIdentity(name=name, bytes=num_bytes, etag=source.etag)
+    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.mtime_ns)
 
 
 def _commits(sources: Sequence[Source]) -> dict[str, str]:
     """The commit of each data set of the Hub that is read."""
     names = [parse_hub_name(source.origin) for source in sources if source.origin]
     return {name.repo: name.revision for name in names}
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that has a say in the bytes of a dataset."""
-    names = ("tokenmill", "tokenizers", "fastokens", "gigatoken", "tiktoken", "sentencepiece")
-    found = {"python": platform.python_version()}
-    for name in (*names, "msgspec", "numpy", "pyarrow", "xxhash"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -81,7 +81,7 @@ def number_and_describe(
         raise DataError("there is nothing to write", why="no input holds a document with text")
     tokenizer = _describe_tokenizer(prepared, fingerprint, workspace.out / "tokenizer")
     shards, rejected = _number_shards(workspace, receipts)
-    policies = prepared.recipe.policies
+    policies = msgspec.to_builtins(prepared.recipe.policies)
     return Manifest(
         dataset_id=dataset_id(shards, tokenizer, policies),
         token_dtype=prepared.dtype_name,

@@ -29,6 +29,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Damaged sources that were left out."""
     limited: bool = False
     """Whether the unit stopped at --max-documents or --max-tokens."""
+    seconds: float | msgspec.UnsetType = msgspec.UNSET
+    """What the unit took its worker; older receipts do not say."""
     digest: str = ""
 
 
@@ -59,6 +61,11 @@ def read_receipts(folder: Path, shards: Path) -> dict[str, Receipt]:
         else:
             path.unlink()
     return receipts
+
+
+def num_finished_units(out: str | Path) -> int:
+    """Units that a later attempt at an unfinished build will not run again."""
+    return len(list(Path(out, "work", "receipts").glob("????????-??????.json")))
 
 
 def write_stream_end(folder: Path, source: int, num_parts: int) -> None:

@@ -21,6 +21,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.paths import local_path, read_bounded
 from tokenmill.read.fields import Fields
 from tokenmill.read.places.hub.names import is_hub_name
+from tokenmill.store.policies import Policies
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -129,14 +130,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     pack: PackOptions = PackOptions()
 
     @property
-    def policies(self) -> dict[str, Any]:
+    def policies(self) -> Policies:
         """The options that decide what is written; the manifest holds them."""
-        encode = msgspec.to_builtins(self.encode)
-        del encode["engine"], encode["encoding"], encode["eos"], encode["pad"]
         read = msgspec.to_builtins(self.read)
         if not self.read.streaming:
-            del read["streaming"]  # ids of datasets are older than the option
-        return {"read": read, "encode": encode}
+            del read["streaming"]
+        return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {

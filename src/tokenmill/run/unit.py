@@ -239,6 +239,7 @@ class _Attempt:
             audited=len(self.audited.texts),
             excluded=sorted(set(excluded) & {extent.source for extent in self.unit.extents}),
             limited=self.limited,
+            seconds=round(sum(self.seconds.values()), 3),
         )
         shards = Path(self.runner.setup.shards_dir)
         return FinishedUnit(

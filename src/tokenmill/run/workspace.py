@@ -1,30 +1,24 @@
-"""The folders of a build, its lock, and what a resumed run must agree with."""
+"""The folders of a build, and its lock."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from tokenmill.errors import InputChangedError, OutputConflictError
-from tokenmill.read.places.hub.names import is_hub_name, parse_hub_name
+from tokenmill.errors import OutputConflictError
 from tokenmill.store.files import (
     lock_if_free,
     remove_folder,
     storage_errors,
-    write_atomically,
 )
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 
@@ -181,71 +175,3 @@ def _take_lock(file: FileIO, workspace: Workspace) -> None:
         )
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-
-
-def agree_on_start(
-    workspace: Workspace, identity: dict[str, Any], inputs: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Store what a build starts with, or compare it with what it was started with.
-
-    `inputs` are the names that the user gave, for what to do about a difference. Returns what was
-    stored, which may know more (the engine that was calibrated).
-
-    Raises:
-        InputChangedError: they differ; the message holds the differences.
-    """
-    if not workspace.state.is_file():
-        store_state(workspace, identity)
-        return identity
-    stored: dict[str, Any] = msgspec.json.decode(workspace.state.read_bytes())
-    require_same(stored, identity, workspace.out, inputs)
-    return stored
-
-
-def require_same(
-    stored: dict[str, Any], identity: dict[str, Any], out: Path, inputs: Sequence[str] = ()
-) -> None:
-    """Raise an InputChangedError with a diff where two identities differ."""
-    compared = {key: stored.get(key) for key in identity}
-    if differences := list(_differences(compared, identity, "")):
-        shown = differences[:12] + [f"... and {len(differences) - 12} more"] * (
-            len(differences) > 12
-        )
-        raise InputChangedError(
-            "the build cannot be resumed: it was started with something else",
-            where=str(out),
-            why="\n       ".join(shown),
-            hint=_moved_hint(stored, identity, inputs)
-            + "undo the change, choose another --out, or start again with --overwrite",
-        )
-
-
-def _moved_hint(stored: dict[str, Any], identity: dict[str, Any], inputs: Sequence[str]) -> str:
-    """How to go on with the commits of the Hub that a build was started with."""
-    old, new = stored.get("commits", {}), identity.get("commits", {})
-    names = [parse_hub_name(name) for name in inputs if is_hub_name(name)]
-    pinned = [
-        str(replace(name, revision=old[name.repo]))
-        for name in names
-        if name.repo in old and old[name.repo] != new.get(name.repo)
-    ]
-    return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""
-
-
-def store_state(workspace: Workspace, state: dict[str, Any]) -> None:
-    """Store what the build agrees on from now on."""
-    write_atomically(workspace.state, msgspec.json.encode(state))
-
-
-def _differences(old: Any, new: Any, name: str) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys([*old, *new]):
-            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) != len(new):
-        lines = difflib.ndiff([str(item) for item in old], [str(item) for item in new])
-        yield from (f"{name}: {line}" for line in lines if line[0] in "+-")
-    elif isinstance(old, list) and isinstance(new, list):
-        for index, (a, b) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(a, b, f"{name}[{index}]")
-    elif old != new:
-        yield f"{name}: was {old!r}, is {new!r}"

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +21,7 @@ from tokenmill.store.files import SizesInside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
 from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
+from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,6 +134,11 @@ class Dataset:
     def __reduce__(self) -> tuple[type[Dataset], tuple[Path]]:
         """Another process opens it anew."""
         return type(self), (self.folder,)
+
+    @property
+    def policies(self) -> Policies:
+        """The options that decided what was written."""
+        return msgspec.convert(self.manifest.policies, Policies)
 
     @property
     def num_documents(self) -> int:

@@ -133,6 +133,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     token_dtype: str
     tokenizer: TokenizerEntry
     policies: dict[str, Any]
+    """As they were written, for the digests; `Dataset.policies` reads them."""
     totals: Counts
     sources: list[SourceEntry]
     shards: list[ShardEntry]
@@ -146,19 +147,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return [*self.tokenizer.files, *shards, *self.rejected]
 
 
+class Attempt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One attempt at a build: when it began, and the options that attempts may differ in."""
+
+    started: str
+    workers: int
+    memory_bytes: int
+    recycled_workers: int | msgspec.UnsetType = msgspec.UNSET
+    """Workers replaced because their memory had grown; older builds did not count them."""
+    max_bad: float
+    on_bad_file: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a build was like: never part of the dataset's identity."""
 
     recipe: dict[str, Any]
     identity: dict[str, Any]
-    """What a resumed run must agree with."""
+    """What the build was started with, as it was written."""
     inputs: list[str]
     host: str
     versions: dict[str, str]
     engine: str
     audited_documents: int
     calibrated_texts: int
-    attempts: list[dict[str, Any]]
+    attempts: list[Attempt]
     seconds: dict[str, float]
     peak_bytes: int
     digest: str = ""

@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenmill.errors import VerificationError
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype
 from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, TokenizerEntry
+from tokenmill.store.policies import Policies
 
 SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
 TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
-SPECIAL_TOKENS = ("text", "control", "error")
 
 
 def check_manifest(folder: Path, manifest: Manifest) -> None:
@@ -74,13 +75,10 @@ def _tokenizer_problems(tokenizer: TokenizerEntry, dtype: str) -> Iterator[str]:
 
 
 def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
-    for section in ("read", "encode"):
-        if not isinstance(policies.get(section), dict):
-            yield f"policies.{section} is missing, or not an object"
-            return
-    found = policies["encode"].get("special_tokens")
-    if found not in SPECIAL_TOKENS:
-        yield f"policies.encode.special_tokens is {found!r}, not one of {', '.join(SPECIAL_TOKENS)}"
+    try:
+        msgspec.convert(policies, Policies)
+    except msgspec.ValidationError as error:
+        yield f"policies: {error}"
 
 
 def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:

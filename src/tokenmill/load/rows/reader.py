@@ -285,7 +285,7 @@ class RowReader:
 
     @cached_property
     def _has_spans(self) -> bool:
-        has_spans = bool(self.dataset.manifest.policies.get("read", {}).get("no_loss"))
+        has_spans = bool(self.dataset.policies.read.no_loss)
         return has_spans and self.targets.loss_spans
 
     def _mask_no_loss(self, rows: Rows, layout: Layout) -> None:

@@ -1,0 +1,182 @@
+"""What a build was started with, and what of it a later attempt must agree with.
+
+Options and the tokenizer must be equal. Of an input, name and size must be; where only its time
+differs, its content decides. Of the libraries only those count that decide this build's bytes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tokenmill.encode.selection import MEMO
+from tokenmill.read.sources import Source
+from tokenmill.store.manifest import Attempt
+from tokenmill.store.policies import Policies
+
+MAX_SHOWN = 12
+LIBRARIES = {
+    "huggingface": "tokenizers",
+    "tiktoken": "tiktoken",
+    "sentencepiece": "sentencepiece",
+    "python": "python",
+}
+"""What defines the ids, by the kind of the tokenizer."""
+
+
+class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """One input: its name, its size, and what changes when its content does."""
+
+    name: str
+    bytes: int
+    etag: str | UnsetType = UNSET
+    """Of a file of the Hub."""
+    mtime_ns: int | UnsetType = UNSET
+    """Of every other."""
+
+
+class Identity(msgspec.Struct, kw_only=True):
+    """What a build starts with."""
+
+    commits: dict[str, str] | UnsetType = UNSET
+    """The commit of each data set of the Hub that is read."""
+    inputs: list[InputIdentity]
+    tokenizer: str
+    eos_id: int
+    pad_id: int | None
+    prefix_ids: list[int]
+    policies: Policies
+    engine: str
+    """As the recipe names it."""
+    versions: dict[str, str]
+
+
+class BuildState(Identity, kw_only=True):
+    """`build.json`: what a build was started with, and what its attempts have found out."""
+
+    quarantined: dict[int, str] = {}
+    """Why damaged sources were left out, by index."""
+    calibrated_engine: str = ""
+    """The engine of all receipts; "" before the first."""
+    attempts: list[Attempt] = []
+
+
+class StoredIdentity(msgspec.Struct, kw_only=True):
+    """The parts of a stored identity that are not compared as they are."""
+
+    inputs: list[InputIdentity] = []
+    versions: dict[str, str] = {}
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can have a say in the bytes of a dataset."""
+    names = ("tokenmill", "tokenizers", "fastokens", "gigatoken", "tiktoken", "sentencepiece")
+    found = {"python": platform.python_version()}
+    for name in (*names, "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> frozenset[str]:
+    """What decides the bytes of a build: the libraries that read, encode and write.
+
+    `kind` is that of the tokenizer, `engine` the one that encodes.
+    """
+    names = {"tokenmill", "pyarrow", LIBRARIES[kind]}
+    if any(source.format == "jsonl" for source in sources):
+        names.add("msgspec")
+    if engine == MEMO:
+        names |= {"numba", "python"}  # its kernels, and the Unicode tables that it cuts texts by
+    return frozenset(names | {engine} & {"fastokens", "gigatoken"})
+
+
+def version_differences(
+    old: Mapping[str, str], new: Mapping[str, str], names: Iterable[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (library, version then, version now) for those of `names` that differ.
+
+    A library that an old version of this code did not record is passed over.
+    """
+    for name in sorted(names):
+        if name in old and old[name] != new.get(name):
+            yield name, old[name], new.get(name, "none")
+
+
+def identity_differences(
+    stored: Mapping[str, Any], now: Identity, change_of: Callable[[int], str]
+) -> list[str]:
+    """How a stored identity and today's differ, libraries aside; a line each.
+
+    `change_of` compares the content of an input, by index, and says what has changed, "" if nothing
+    has. It is asked only if everything else is equal: it takes as long as reading the input.
+
+    Raises:
+        msgspec.ValidationError: what is stored is no identity.
+    """
+    new: dict[str, Any] = msgspec.to_builtins(now)
+    found = [
+        line
+        for key in new
+        if key not in StoredIdentity.__struct_fields__
+        for line in differences(stored.get(key), new[key], key)
+    ]
+    inputs = msgspec.convert(stored, StoredIdentity).inputs
+    found += _input_differences(inputs, now.inputs)
+    if found:
+        return found
+    pairs = enumerate(zip(inputs, now.inputs, strict=True))
+    touched = [(index, a, b) for index, (a, b) in pairs if a.mtime_ns != b.mtime_ns]
+    return [
+        f"{b.name}: {change}; it has the same size, and was modified {_when(b)}"
+        for index, _, b in touched
+        if (change := change_of(index))
+    ]
+
+
+def _when(known: InputIdentity) -> str:
+    seconds = known.mtime_ns / 1e9 if isinstance(known.mtime_ns, int) else 0
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity]) -> Iterator[str]:
+    """What differs beside times."""
+    names = [[known.name for known in side] for side in (old, new)]
+    if names[0] != names[1]:
+        yield from (f"{name}: is no longer an input" for name in names[0] if name not in names[1])
+        yield from (f"{name}: is a new input" for name in names[1] if name not in names[0])
+        if sorted(names[0]) == sorted(names[1]):
+            yield f"the order of the inputs: was {names[0]}, is {names[1]}"
+        return
+    for a, b in zip(old, new, strict=True):
+        if a.bytes != b.bytes:
+            yield f"{b.name}: had {a.bytes:,} bytes, has {b.bytes:,}"
+        elif a.etag != b.etag:
+            yield f"{b.name}: its content changed; its digest on the Hub is another"
+
+
+def differences(old: Any, new: Any, name: str) -> Iterator[str]:
+    """Where two values of JSON differ; an absent key and a null are the same."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from differences(old.get(key), new.get(key), f"{name}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (a, b) in enumerate(zip(old, new, strict=True)):
+            yield from differences(a, b, f"{name}[{index}]")
+    elif old != new:
+        yield f"{name}: was {old!r}, is {new!r}"
+
+
+def shown(lines: Sequence[str]) -> str:
+    """Differences as the `why` of an error."""
+    more = len(lines) - MAX_SHOWN
+    rest = [f"... and {more} more"] if more > 0 else []
+    return "\n       ".join([*lines[:MAX_SHOWN], *rest])

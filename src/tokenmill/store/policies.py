@@ -1,0 +1,44 @@
+"""The policies of a dataset: the options that decided what was written.
+
+They enter `dataset_id` as JSON, byte for byte: an option that is younger than the first datasets
+is absent at its default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read; see `run.recipe.ReadOptions` for each."""
+
+    format: str = "auto"
+    text_field: str = "text"
+    id_field: str | None = None
+    keep: list[str] = []
+    no_loss: str | None = None
+    separator: str | None = None
+    streaming: bool | UnsetType = UNSET
+    validation: float = 0.0
+    max_documents: int | None = None
+    max_tokens: int | None = None
+
+
+class EncodePolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """How it was encoded; see `run.recipe.EncodeOptions` for each."""
+
+    special_tokens: Literal["text", "control", "error"]
+    unknown: Literal["count", "error"] = "count"
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manifest holds under `policies`; keys that this version does not know are passed over.
+
+    Older datasets lack some keys: these have their defaults.
+    """
+
+    read: ReadPolicies
+    encode: EncodePolicies

@@ -1,0 +1,338 @@
+"""What a build agrees with when it is repeated: options, inputs and the libraries it used."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from corpora import random_texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenmill
+from tokenmill.errors import DataError, InputChangedError, OutputConflictError
+from tokenmill.read.sources import find_sources
+from tokenmill.run import preparation
+from tokenmill.run.identity import (
+    Identity,
+    InputIdentity,
+    deciding_libraries,
+    differences,
+    identity_differences,
+    shown,
+    versions,
+)
+from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+
+Build = Callable[..., tokenmill.BuildReport]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    """A plain file and a compressed one; each holds a bad record."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    plain, packed = folder / "a.jsonl", folder / "b.jsonl.gz"
+    plain.write_bytes(_lines(seed=1))
+    packed.write_bytes(gzip.compress(_lines(seed=2), mtime=0))
+    return [plain, packed]
+
+
+def _lines(seed: int) -> bytes:
+    texts = random_texts(40, seed=seed)
+    return b"{}\n" + b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+
+
+@pytest.fixture
+def build(inputs: list[Path], tokenizer_path: Path, tmp_path: Path) -> Build:
+    """Builds `inputs`; with max_bad=0 it ends before it publishes, all units finished."""
+
+    def run(**options: Any) -> tokenmill.BuildReport:
+        options = {"workers": 1, "max_bad": 0.5, **options}
+        return tokenmill.build(inputs, tokenizer_path, tmp_path / "out", **options)
+
+    return run
+
+
+def leave_unfinished(build: Build) -> None:
+    with pytest.raises(DataError, match="records are bad"):
+        build(max_bad=0.0)
+
+
+def touch(path: Path) -> None:
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+
+
+def change_one_byte(path: Path) -> None:
+    """Another content of the same size."""
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"the", b"teh", 1))
+
+
+def test_a_finished_dataset_is_complete_whatever_is_installed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build().run.engine
+    now = dict.fromkeys(versions(), "99.9")
+    monkeypatch.setattr(preparation, "versions", lambda: now)
+    report = build()
+    assert report.snapshot is None
+    names = sorted({"msgspec", "pyarrow", "tokenizers", "tokenmill"} | {engine} & set(now))
+    assert report.remarks == tuple(
+        f"built with {name} {versions()[name]}; 99.9 is installed" for name in names
+    )
+
+
+def set_versions(out: Path, **changes: str) -> None:
+    path = out / "work" / "build.json"
+    state = json.loads(path.read_bytes())
+    state["versions"] |= changes
+    path.write_text(json.dumps(state))
+
+
+def test_an_unfinished_build_resumes_where_libraries_have_changed_that_it_does_not_use(
+    build: Build, tmp_path: Path
+) -> None:
+    leave_unfinished(build)
+    set_versions(tmp_path / "out", sentencepiece="0.0.1", tiktoken="0.0.1", numpy="0.0.1")
+    assert build().reused is not None
+
+
+def test_an_unfinished_build_is_refused_where_a_library_has_changed_that_decides_its_bytes(
+    build: Build, tmp_path: Path
+) -> None:
+    leave_unfinished(build)
+    set_versions(tmp_path / "out", pyarrow="0.0.1")
+    with pytest.raises(InputChangedError) as caught:
+        build()
+    assert caught.value.why == f"pyarrow: was version 0.0.1, is {versions()['pyarrow']}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "names"),
+    [
+        ("huggingface", "memo", {"tokenizers", "numba", "python"}),
+        ("huggingface", "fastokens", {"tokenizers", "fastokens"}),
+        ("tiktoken", "gigatoken", {"tiktoken", "gigatoken"}),
+        ("sentencepiece", "reference", {"sentencepiece"}),
+        ("python", "reference", {"python"}),
+    ],
+)
+def test_libraries_that_encode_decide_the_bytes(kind: str, engine: str, names: set[str]) -> None:
+    assert deciding_libraries(kind, engine, []) == {"tokenmill", "pyarrow"} | names
+
+
+def test_what_parses_json_decides_the_bytes_of_json_lines(inputs: list[Path]) -> None:
+    sources = find_sources([str(path) for path in inputs])
+    assert "msgspec" in deciding_libraries("huggingface", "reference", sources)
+
+
+def test_numba_is_among_the_versions() -> None:
+    assert "numba" in versions()
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["plain", "compressed"])
+def test_a_touched_input_leaves_a_finished_dataset_complete(
+    build: Build, inputs: list[Path], number: int
+) -> None:
+    build()
+    touch(inputs[number])
+    compared: list[str] = []
+    events = tokenmill.BuildEvents(on_compare=lambda source: compared.append(source.name))
+    assert build(events=events).snapshot is None
+    assert compared == [inputs[number].name]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["plain", "compressed"])
+def test_a_touched_input_does_not_stop_a_resume(
+    build: Build, inputs: list[Path], number: int
+) -> None:
+    leave_unfinished(build)
+    touch(inputs[number])
+    report = build()
+    assert report.reused is not None
+    assert report.reused.units == 1
+
+
+def test_an_input_with_another_content_of_the_same_size_is_named(
+    build: Build, inputs: list[Path]
+) -> None:
+    build()
+    change_one_byte(inputs[0])
+    with pytest.raises(OutputConflictError, match="holds another dataset") as caught:
+        build()
+    assert caught.value.why.startswith("a.jsonl: its content changed; it has the same size")
+
+
+def test_an_input_that_changes_before_a_resume_is_named(build: Build, inputs: list[Path]) -> None:
+    leave_unfinished(build)
+    change_one_byte(inputs[0])
+    with pytest.raises(InputChangedError) as caught:
+        build()
+    assert caught.value.why.startswith("a.jsonl: its content changed; it has the same size")
+
+
+def test_an_input_that_has_grown_is_named_with_its_sizes(build: Build, inputs: list[Path]) -> None:
+    build()
+    old = inputs[0].stat().st_size
+    inputs[0].write_bytes(inputs[0].read_bytes() + b"\n")
+    with pytest.raises(OutputConflictError) as caught:
+        build()
+    assert caught.value.why == f"a.jsonl: had {old:,} bytes, has {old + 1:,}"
+
+
+def test_a_limited_dataset_with_a_touched_input_is_not_compared(
+    build: Build, inputs: list[Path]
+) -> None:
+    """Only a part of the input was read: nothing says that the rest is the same."""
+    build(max_documents=5)
+    touch(inputs[0])
+    with pytest.raises(OutputConflictError) as caught:
+        build(max_documents=5)
+    assert "cannot be compared, because the build stopped at a limit" in caught.value.why
+
+
+def test_a_resumed_build_says_what_it_reused(build: Build, inputs: list[Path]) -> None:
+    leave_unfinished(build)
+    report = build()
+    assert report.reused is not None
+    totals = report.dataset.manifest.totals
+    assert (report.reused.units, report.reused.bytes) == (1, totals.record_bytes)
+    assert report.reused.seconds > 0
+
+
+def test_a_build_that_starts_afresh_has_reused_nothing(build: Build) -> None:
+    assert build().reused is None
+
+
+def test_a_dataset_of_version_1_is_complete(tmp_path: Path) -> None:
+    """Its run.json is older than some libraries and options."""
+    shutil.copy(GOLDEN / "corpus.jsonl", tmp_path)
+    shutil.copytree(GOLDEN / "dataset", tmp_path / "out")
+    report = tokenmill.build(
+        tmp_path / "corpus.jsonl", GOLDEN / "dataset" / "tokenizer", tmp_path / "out",
+        workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
+    )  # fmt: skip
+    assert report.snapshot is None
+
+
+IDENTITY = Identity(
+    inputs=[
+        InputIdentity(name="a.jsonl", bytes=10, mtime_ns=5),
+        InputIdentity(name="b.jsonl", bytes=20, mtime_ns=5),
+    ],
+    tokenizer="abc",
+    eos_id=0,
+    pad_id=None,
+    prefix_ids=[],
+    policies=Policies(
+        read=ReadPolicies(keep=["url"]), encode=EncodePolicies(special_tokens="text")
+    ),
+    engine="auto",
+    versions={},
+)
+
+
+def changed(**changes: Any) -> Identity:
+    return msgspec.structs.replace(IDENTITY, **changes)
+
+
+def lines(stored: Any, now: Identity) -> list[str]:
+    return identity_differences(
+        msgspec.to_builtins(stored), now, lambda index: "its content changed"
+    )
+
+
+def policies(**read: Any) -> Policies:
+    return Policies(read=ReadPolicies(**read), encode=IDENTITY.policies.encode)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"versions": {"numpy": "3"}}, []),
+        ({"eos_id": 2}, ["eos_id: was 0, is 2"]),
+        ({"pad_id": 0}, ["pad_id: was None, is 0"]),
+        (
+            {"policies": policies(text_field="body", keep=["url"])},
+            ["policies.read.text_field: was 'text', is 'body'"],
+        ),
+        (
+            {"policies": policies(keep=["date"], streaming=True)},
+            [
+                "policies.read.keep[0]: was 'url', is 'date'",
+                "policies.read.streaming: was None, is True",
+            ],
+        ),
+        ({"inputs": IDENTITY.inputs[:1]}, ["b.jsonl: is no longer an input"]),
+        (
+            {"inputs": [*IDENTITY.inputs, InputIdentity(name="c.jsonl", bytes=1, mtime_ns=5)]},
+            ["c.jsonl: is a new input"],
+        ),
+        (
+            {"inputs": IDENTITY.inputs[::-1]},
+            ["the order of the inputs: was ['a.jsonl', 'b.jsonl'], is ['b.jsonl', 'a.jsonl']"],
+        ),
+    ],
+)
+def test_every_difference_is_shown_at_its_place(
+    changes: dict[str, Any], expected: list[str]
+) -> None:
+    assert lines(IDENTITY, changed(**changes)) == expected
+
+
+def test_an_option_that_only_a_later_version_knows_is_a_difference() -> None:
+    stored = msgspec.to_builtins(IDENTITY)
+    stored["policies"]["read"]["later"] = 1
+    assert lines(stored, IDENTITY) == ["policies.read.later: was 1, is None"]
+
+
+def test_content_is_compared_only_where_nothing_else_differs() -> None:
+    touched = [InputIdentity(name="a.jsonl", bytes=10, mtime_ns=6), IDENTITY.inputs[1]]
+    asked: list[int] = []
+
+    def change_of(index: int) -> str:
+        asked.append(index)
+        return ""
+
+    stored = msgspec.to_builtins(IDENTITY)
+    assert identity_differences(stored, changed(inputs=touched), change_of) == []
+    assert identity_differences(stored, changed(inputs=touched, eos_id=1), change_of) != []
+    assert asked == [0]
+
+
+def test_of_many_differences_the_first_twelve_are_shown() -> None:
+    text = shown([f"key{number}" for number in range(20)])
+    assert text.split() == [*(f"key{number}" for number in range(12)), "...", "and", "8", "more"]
+
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers(0, 2) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(values, values)
+def test_two_values_differ_exactly_where_they_are_not_equal(old: Any, new: Any) -> None:
+    equal = _without_nulls(old) == _without_nulls(new)
+    assert (list(differences(old, new, "")) == []) == equal
+
+
+def _without_nulls(value: Any) -> Any:
+    """An absent key and a null are the same to a resumed build."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
