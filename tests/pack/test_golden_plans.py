@@ -169,7 +169,7 @@ def test_every_mixture_serves_the_batches_that_were_recorded(
     dataset = tokenmill.open(V1 / "dataset")
     names = ("best-fit", "balanced", "weighted")
     first, second, third = (
-        tokenmill.Source(dataset=dataset, plan=plan_of(name), share=share, epochs=epochs)
+        tokenmill.MixtureSource(dataset=dataset, plan=plan_of(name), share=share, epochs=epochs)
         for name, share, epochs in zip(
             names, (0.5, ((0, 0.1), (8, 0.4)), 0.2), (None, 2, 1), strict=True
         )
@@ -194,9 +194,9 @@ def digests(open_batches: Callable[..., Batches]) -> dict[str, Any]:
     for rank in range(1, ranks[0].share.world_size):
         ranks.append(open_batches(columns=COLUMNS, rank=rank))
     steps = []
-    while (whole := ranks[0].batch(len(steps))) is not None:
-        parts = [whole, *(batches.batch(len(steps)) for batches in ranks[1:])]
-        steps.append(_digest([part[name] for part in parts if part for name in COLUMNS]))
+    while ranks[0].global_batch(len(steps)) is not None:
+        parts = [batches.batch(len(steps)) for batches in ranks]
+        steps.append(_digest([part[name] for part in parts for name in COLUMNS]))
     audit = [ranks[0].digest(step)[:16] for step in (0, len(steps) - 1)]
     return {"count": len(steps), "steps": steps, "audit": audit}
 
