@@ -217,7 +217,8 @@ def encode_all(options: argparse.Namespace) -> None:
     import xxhash
 
     from tokenmill.encode.encoder import Encoder
-    from tokenmill.encode.selection import load_engine, load_reference
+    from tokenmill.encode.engine_ranking import load_engine
+    from tokenmill.encode.kinds import load_reference
     from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
     file = load_tokenizer_file(options.measure[0])
@@ -268,7 +269,7 @@ def measured(tokenizer: Path, engine: str, options: argparse.Namespace) -> dict[
 
 def rows(name: str, tokenizer: Path, options: argparse.Namespace) -> Iterator[list[str]]:
     """A row for each engine that may encode a tokenizer, best first."""
-    from tokenmill.encode.selection import rank_engines
+    from tokenmill.encode.engine_ranking import rank_engines
     from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
     file = load_tokenizer_file(str(tokenizer))

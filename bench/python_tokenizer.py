@@ -62,7 +62,7 @@ def build(spec: str, data: Path, out: Path, workers: int) -> Callable[[], float]
 
 def loop(spec: str, texts: list[str]) -> Callable[[], float]:
     """Seconds of the tokenizer alone."""
-    from tokenmill.encode.selection import load_reference
+    from tokenmill.encode.kinds import load_reference
     from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
     reference = load_reference(load_tokenizer_file(spec), False)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import require_harmless
-from tokenmill.encode.selection import load_reference
-from tokenmill.encode.tokenizer_file import (
-    TokenizerFile,
-    load_tokenizer_file,
-    open_stored_tokenizer,
-)
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.store.dataset import Dataset
 
@@ -76,7 +73,7 @@ def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
     """The user's own tokenizer, if it is the one that the dataset describes."""
     from tokenmill.encode.references.python_source import differences
 
-    if stored.kind != "python":
+    if not KINDS[stored.kind].is_described:
         hint = "leave the tokenizer out: the dataset's own is taken"
         raise UserError("the dataset carries its tokenizer", where=stored.origin, hint=hint)
     found = load_tokenizer_file(tokenizer)

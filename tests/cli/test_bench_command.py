@@ -12,8 +12,9 @@ import pytest
 from conftest import TEXTS, write_jsonl
 from encode.tokenizer_kit import sentencepiece_model
 from tokenmill.cli import main
-from tokenmill.encode.selection import rank_engines
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.engine_ranking import rank_engines
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.bench import runner
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement, arrangements_for

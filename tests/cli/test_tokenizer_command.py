@@ -16,7 +16,7 @@ from encode.tokenizer_kit import (
     sentencepiece_model,
 )
 from tokenmill.cli import main
-from tokenmill.encode.selection import rank_engines
+from tokenmill.encode.engine_ranking import rank_engines
 
 V1 = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
 END = added_token("<|endoftext|>", 259, special=True)

@@ -36,7 +36,7 @@ from tokenmill.encode.encodings import (
 )
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engines.memo.engine import MemoEngine
-from tokenmill.encode.selection import load_reference
+from tokenmill.encode.kinds import load_reference
 
 CACHE_BYTES = 1 << 30
 CLIP_SPLIT = (

@@ -27,11 +27,13 @@ from tokenizer_kit import (
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import LLAMA3_SPLIT
 from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_tokens
 from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.selection import load_engine, load_reference, rank_engines, tokenizer_json
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.records import TokenBatch
 
 CACHE_BYTES = 1 << 30
@@ -303,4 +305,4 @@ def test_special_tokens_are_taken_out_of_the_json_and_others_stay() -> None:
 
 
 def test_a_sentencepiece_model_has_no_equal_in_json() -> None:
-    assert tokenizer_json(TokenizerFile("sentencepiece", b"\n")) is None
+    assert KINDS["sentencepiece"].json_of(TokenizerFile("sentencepiece", b"\n"), False) is None

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
 
+from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.selection import load_engine, load_reference, rank_engines
+from tokenmill.encode.kinds import load_reference
 
 LETTERS = "abcxy"
 WORDS = st.text(LETTERS, min_size=1, max_size=3)

@@ -25,7 +25,8 @@ from tokenizer_kit import (
 from tokenmill.encode import probe
 from tokenmill.encode.encodings import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 from tokenmill.encode.steps import unknown_step
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 
 OWN = "a regular expression of its own in "

@@ -18,13 +18,14 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.engine import TextError
+from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.exactness import answers
+from tokenmill.encode.kinds import load_any_reference, load_reference
 from tokenmill.encode.references.python_object import LARGEST_ID, TokenizerObject
 from tokenmill.encode.references.python_source import differences, make_tokenizer, pickled_source
 from tokenmill.encode.references.python_tokenizer import PythonReference
-from tokenmill.encode.selection import load_any_reference, load_reference, rank_engines
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import (
-    TokenizerFile,
     load_tokenizer_file,
     open_stored_tokenizer,
     tokenizer_name,

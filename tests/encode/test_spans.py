@@ -18,10 +18,11 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.selection import load_reference
 from tokenmill.encode.spans import SpanEncoder
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import EngineError
 from tokenmill.records import CharSpans
 

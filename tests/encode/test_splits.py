@@ -20,8 +20,8 @@ from tokenmill.encode.encodings import (
     byte_symbols,
 )
 from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.selection import load_engine, rank_engines
 
 pytest.importorskip("fastokens")
 

@@ -23,13 +23,10 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
-from tokenmill.encode.selection import load_reference
+from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import FREE_IDS, LARGEST_ID, check_ids
-from tokenmill.encode.tokenizer_file import (
-    TokenizerFile,
-    load_tokenizer_file,
-    open_stored_tokenizer,
-)
+from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
 from tokenmill.errors import UserError
 
 GIB = 1 << 30

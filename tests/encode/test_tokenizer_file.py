@@ -15,11 +15,8 @@ from tokenizer_kit import byte_level_json, sentencepiece_model
 
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.encodings import ENCODINGS
-from tokenmill.encode.tokenizer_file import (
-    TokenizerFile,
-    load_tokenizer_file,
-    open_stored_tokenizer,
-)
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
 from tokenmill.errors import UserError
 
 JSON = json.dumps(byte_level_json()).encode()

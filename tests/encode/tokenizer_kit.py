@@ -13,7 +13,7 @@ import pytest
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.records import TokenBatch
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

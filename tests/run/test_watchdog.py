@@ -28,7 +28,7 @@ from encode.tokenizer_kit import (
     split,
 )
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.selection import load_engine
+from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.steps import steps_before_model
 from tokenmill.errors import EngineError, InternalError
 from tokenmill.run import messages, watchdog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 
 END_OF_DOCUMENT_TOKENS = (

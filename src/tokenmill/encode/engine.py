@@ -42,8 +42,9 @@ class Reference(Engine, Protocol):
     prefix: tuple[int, ...]
     """Ids that the tokenizer's own post-processor puts before a document."""
     suffix: tuple[int, ...]
-    may_refuse: bool
+    may_refuse: bool = False
     """Whether `encode` raises a TextError for some texts."""
+    can_decode: bool = True
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content, if it is in the vocabulary."""
@@ -52,6 +53,10 @@ class Reference(Engine, Protocol):
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Ids of one text, and the first and one past the last character of each token."""
         ...
+
+    def twin(self) -> Engine | None:
+        """A copy that encodes beside this one; None if it can be loaded from the file again."""
+        return None
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens shown."""

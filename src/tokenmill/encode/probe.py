@@ -21,10 +21,10 @@ import psutil
 
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.exactness import MAX_SHOWN_CHARACTERS
-from tokenmill.encode.selection import load_reference
+from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.steps import steps_before_model, unknown_step
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import cannot_load
-from tokenmill.encode.tokenizer_file import TokenizerFile
 
 PROBE_SECONDS = 60.0
 PROBE_BYTES = 2_000_000_000

@@ -19,7 +19,8 @@ from tokenmill.encode.engines.memo.locality import (
     pre_tokenizers,
     with_library,
 )
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.tokenizer import TokenizerFile
 
 Json = dict[str, Any]
 Step = tuple[str, Callable[[str], object]]
@@ -46,7 +47,7 @@ class _Steps(msgspec.Struct):
 
 def steps_before_model(file: TokenizerFile) -> list[Step]:
     """Normalizer and pre-tokenizer of a tokenizer.json, as far as it has them."""
-    if file.kind != "huggingface":
+    if not KINDS[file.kind].is_json:
         return []
     tokenizer = _read(file)
     library = with_library(tokenizer, pre_tokenizers(tokenizer))
@@ -63,7 +64,7 @@ def unknown_step(file: TokenizerFile) -> str:
 
     Only a tokenizer.json can name such steps.
     """
-    if file.kind != "huggingface":
+    if not KINDS[file.kind].is_json:
         return ""
     try:
         tokenizer = _read(file)

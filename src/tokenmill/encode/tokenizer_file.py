@@ -5,25 +5,19 @@ A Python object that is no file has a description for bytes, and comes along its
 
 from __future__ import annotations
 
-import hashlib
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tokenmill.encode.encodings import ENCODINGS, nearest_encoding
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
 
-FILE_NAMES = {
-    "huggingface": "tokenizer.json",
-    "tiktoken": "tokenizer.tiktoken",
-    "sentencepiece": "tokenizer.model",
-    "python": "tokenizer-python.json",
-}
+FILE_NAMES = {kind.name: kind.file_name for kind in KINDS.values()}
 SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAME = "tokenizer_config.json"
 CONFIG_NAMES = (CONFIG_NAME, "config.json")
@@ -33,33 +27,6 @@ TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken"]
 Only what lies at its top, which is what a folder is looked through for.
 """
 MAX_TOKENIZER_BYTES = 1 << 28
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerFile:
-    """A tokenizer's bytes and what they are."""
-
-    kind: str
-    """huggingface, tiktoken, sentencepiece or python."""
-    data: bytes
-    """python only: a description, by which the object is known again."""
-    encoding: str = ""
-    """tiktoken only: the name in the table that gives pattern and special tokens."""
-    config_data: bytes = b""
-    origin: str = ""
-    """Where it came from, for people."""
-    config: dict[str, Any] = field(default_factory=dict)
-    tokenizer: Any = field(default=None, repr=False, compare=False)
-    """python only: the object; None where a dataset's description was read."""
-    source: str = ""
-    """python only: what makes it once more in another process; "" for an object as it is."""
-    reason: str = ""
-    """python only: why the object is asked itself, where a fast one stands behind it."""
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the tokenizer's bytes and, for rank files, of the encoding's name."""
-        return hashlib.sha256(self.data + self.encoding.encode()).hexdigest()
 
 
 def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> TokenizerFile:
@@ -221,11 +188,10 @@ def _hub_failures() -> tuple[type[Exception], ...]:
 
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
     data = read_bounded(path, MAX_TOKENIZER_BYTES, "the tokenizer file")
-    kind = kind or _kind(path, data)
-    if kind == "huggingface":
-        check_tokenizer_json(data, str(path))
-    if kind == "tiktoken":
-        encoding = _known_encoding(path, encoding, data)
+    found = KINDS[kind] if kind else _kind(path, data)
+    found.check(data, str(path))
+    if found.encoding_of:
+        encoding = found.encoding_of(path, encoding, data)
     elif encoding:
         raise UserError("--encoding is for tiktoken rank files only", where=str(path))
     config_path = path.with_name(CONFIG_NAME)
@@ -234,7 +200,7 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
     for file in (path.with_name("special_tokens_map.json"), config_path):
         if file.is_file():
             config |= _json_object(_config_bytes(file), file)
-    return TokenizerFile(kind, data, encoding, config_data, origin, config)
+    return TokenizerFile(found.name, data, encoding, config_data, origin, config)
 
 
 def _require_size(num_bytes: int, where: str) -> None:
@@ -247,22 +213,18 @@ def _config_bytes(path: Path) -> bytes:
     return read_bounded(path, MAX_TOKENIZER_BYTES, "a tokenizer's configuration")
 
 
-def _kind(path: Path, data: bytes) -> str:
-    first_line = data.split(b"\n", 1)[0].split()
-    if data.lstrip()[:1] == b"{":
-        content = _json_object(data, path)
-        if isinstance(content.get("model"), dict):
-            return "huggingface"
-        if path.name == FILE_NAMES["python"]:
-            hint = "hand the tokenizer itself over: python:module:name"
-            why = "it describes a Python object, and cannot make it"
-            raise UserError("this is no tokenizer", where=str(path), why=why, hint=hint)
-    elif len(first_line) == 2 and first_line[1].isdigit():  # Llama 3's is called tokenizer.model
-        return "tiktoken"
-    elif path.suffix == ".model" or data[:1] == b"\n":
-        return "sentencepiece"
-    why = "it is no tokenizer.json, no tiktoken rank file and no SentencePiece model"
-    raise UserError("the tokenizer's kind is unknown", where=str(path), why=why)
+def _kind(path: Path, data: bytes) -> TokenizerKind:
+    found = next((kind for kind in KINDS.values() if kind.is_file(path, data)), None)
+    if found is None:
+        if data.lstrip()[:1] == b"{":
+            _json_object(data, path)
+        why = "it is no tokenizer.json, no tiktoken rank file and no SentencePiece model"
+        raise UserError("the tokenizer's kind is unknown", where=str(path), why=why)
+    if found.is_described:
+        hint = "hand the tokenizer itself over: python:module:name"
+        why = "it describes a Python object, and cannot make it"
+        raise UserError("this is no tokenizer", where=str(path), why=why, hint=hint)
+    return found
 
 
 def _json_object(data: bytes, path: Path) -> dict[str, Any]:
@@ -270,20 +232,3 @@ def _json_object(data: bytes, path: Path) -> dict[str, Any]:
         return msgspec.json.decode(data, type=dict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError("the file is not a JSON object", where=str(path), why=str(error)) from error
-
-
-def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
-    name = encoding or path.stem
-    if name not in ENCODINGS:
-        raise UserError(
-            f"{name!r} is not a known encoding",
-            where=str(path),
-            why="a rank file holds neither its split pattern nor its special tokens",
-            hint="call the file after its encoding, or say --encoding: one of "
-            f"{', '.join(ENCODINGS)}{nearest_encoding(name)}",
-        )
-    num_ranks = sum(1 for line in data.split(b"\n") if line.strip())
-    if num_ranks != ENCODINGS[name].num_ranks:
-        why = f"it has {num_ranks} ranks; {name} has {ENCODINGS[name].num_ranks}"
-        raise UserError(f"the rank file is not {name}", where=str(path), why=why)
-    return name

@@ -13,7 +13,8 @@ import msgspec
 from tokenmill.encode.boundary_policy import configured_token, known_ends, resolve_eos
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.exactness import answers
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
 
@@ -169,7 +170,7 @@ def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:
     """Of an object of `tokenizers`, or of a file; others say the same in attributes."""
     if hasattr(tokenizer, "enable_padding"):
         return msgspec.convert(tokenizer, _Settings, from_attributes=True)
-    if file.kind == "huggingface" and isinstance(tokenizer, (str, Path)):
+    if KINDS[file.kind].is_json and isinstance(tokenizer, (str, Path)):
         return msgspec.json.decode(file.data, type=_Settings)
     return _Settings()
 

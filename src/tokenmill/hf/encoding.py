@@ -10,6 +10,7 @@ import numpy as np
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
 from tokenmill.encode.exactness import (
     AuditSample,
     CalibrationVetoError,
@@ -18,8 +19,8 @@ from tokenmill.encode.exactness import (
     examine,
     with_first_exact,
 )
-from tokenmill.encode.selection import REFERENCE, load_any_reference, load_engine, rank_engines
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import load_any_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.records import DocumentBatch, TokenBatch

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import join_batches
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
@@ -97,7 +98,7 @@ class CausalLMTokenizer:
         with logging_at(self.config.verbose_level):
             self._file = require_harmless(load_tokenizer_file(given))
             self._encoder = ExactEncoder(self._file, engine)
-            named = self._file.tokenizer if self._file.kind == "python" else given
+            named = given if self._file.tokenizer is None else self._file.tokenizer
             reference = self._encoder.reference
             conventions = Conventions(named, self._file, reference)
             self._rule = WindowRule(
@@ -253,7 +254,7 @@ class CausalLMTokenizer:
 
     @property
     def _is_slow(self) -> bool:
-        return self._file.kind == "python"
+        return KINDS[self._file.kind].is_slow
 
     @property
     def _has_own_function(self) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.selection import load_engine
+from tokenmill.encode.engine_ranking import load_engine
+from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import DataError, EngineError, UserError
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
 from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
@@ -115,7 +116,7 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
     Of Python tokenizers, 64 KiB in place of a megabyte.
     """
     sources = [source for source in prepared.sources if source.num_bytes]
-    slow = prepared.file.kind == "python"
+    slow = KINDS[prepared.file.kind].is_slow
     num_bytes = prepared.batch_bytes if slow else SAMPLE_BYTES
     most_bytes, num_samples = MAX_SAMPLES * num_bytes, MAX_SAMPLES
     if not any(source.streamed for source in sources):
@@ -200,7 +201,7 @@ def _text_bytes(source: Source, fields: Fields) -> int:
 
 def _num_shards(prepared: Preparation, sizes: Sequence[int]) -> int:
     sources: Sequence[Source] = prepared.sources
-    unit_bytes = choose_unit_bytes(sources, slow=prepared.file.kind == "python")
+    unit_bytes = choose_unit_bytes(sources, slow=KINDS[prepared.file.kind].is_slow)
     count = kept_bytes = 0
     for item in cut_units(sources, prepared.recipe.read.fields, unit_bytes):
         if isinstance(item, Unit):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.kinds import KINDS
 from tokenmill.store.dataset import Dataset
 from tokenmill.stored_reference import decode_stored, open_reference
 
@@ -64,7 +65,7 @@ def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int
 
     Without the Python tokenizer that encoded, tokens are shown by their ids.
     """
-    missing = dataset.manifest.tokenizer.kind == "python" and tokenizer is None
+    missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
     reference = None if missing else open_reference(dataset, tokenizer)
     for number in dict.fromkeys([0, dataset.num_documents - 1]):
         shard, index = dataset.locate(number)

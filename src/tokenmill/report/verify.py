@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from tokenmill.encode.references.python_tokenizer import PythonReference
+from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.records import Advance
@@ -75,7 +75,7 @@ def verify(
     for index, shard in enumerate(dataset.shards):
         _collect(result, _check_shard, result, shard)
         advance("shards", index + 1, len(dataset.shards))
-    missing = dataset.manifest.tokenizer.kind == "python" and tokenizer is None
+    missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
     if not result.problems and (against_sources or not missing):
         _collect(result, _check_with_reference, result, tokenizer, against_sources, sample, advance)
     if result.problems:
@@ -232,7 +232,7 @@ def _check_with_reference(
     """Decode some documents; encode those of the sources again where that is asked for."""
     dataset = result.dataset
     reference = open_reference(dataset, tokenizer)
-    if not isinstance(reference, PythonReference) or reference.can_decode:
+    if reference.can_decode:
         step = max(dataset.num_documents // NUM_DECODED, 1)
         for number in range(0, dataset.num_documents, step):
             shard, index = dataset.locate(number)

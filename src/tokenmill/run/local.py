@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tokenmill.encode.exactness import CalibrationVetoError, Exam
-from tokenmill.encode.references.python_tokenizer import PythonReference
+from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run import messages
 from tokenmill.run.assignment import Tally
@@ -57,7 +57,7 @@ def run_all(session: Session, tasks: WorkQueue, fleet: Fleet) -> None:
 def _run_here(session: Session, tasks: WorkQueue) -> None:
     try:
         engine = None
-        if isinstance(session.reference, PythonReference):
+        if KINDS[session.setup.tokenizer_kind].is_described:
             session.exam.result()  # until then another thread asks the object
             engine = session.reference.twin()
         runner = UnitRunner(session.setup, engine)

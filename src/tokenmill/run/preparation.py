@@ -12,9 +12,11 @@ import msgspec
 
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine_ranking import Candidates, rank_engines
+from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import probe, require_harmless
-from tokenmill.encode.selection import Candidates, load_reference, rank_engines
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import DataError, EngineError, InputChangedError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
@@ -78,7 +80,7 @@ class Preparation(Resolution):
     @property
     def batch_bytes(self) -> int:
         """Record bytes read, parsed and encoded at a time."""
-        return PYTHON_BATCH_BYTES if self.file.kind == "python" else self.resources.batch_bytes
+        return PYTHON_BATCH_BYTES if KINDS[self.file.kind].is_slow else self.resources.batch_bytes
 
 
 def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
@@ -123,7 +125,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
     if why := probe(file, sample):
         hint = "remove the document, or use another tokenizer"
         raise EngineError("the tokenizer fails on a document", why=why, hint=hint)
-    unit_bytes = choose_unit_bytes(sources, slow=file.kind == "python")
+    unit_bytes = choose_unit_bytes(sources, slow=KINDS[file.kind].is_slow)
     preparation = Preparation(
         recipe=recipe,
         sources=sources,
@@ -142,7 +144,7 @@ def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
 
 
 def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
-    if file.kind != "python" or num_workers == 1:
+    if not KINDS[file.kind].is_described or num_workers == 1:
         return ""  # made of the dataset's own files, or there is one in this process
     from tokenmill.encode.references.python_source import pickled_source
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES, TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES
 from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
 from tokenmill.run.preparation import Preparation

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import Exam, audit
-from tokenmill.encode.selection import REFERENCE
 from tokenmill.errors import DamagedInputError, TokenmillError
 from tokenmill.run.assignment import Limit, Setup
 from tokenmill.run.messages import Done

@@ -16,12 +16,14 @@ import xxhash
 from tokenmill.boundaries import enclose_documents, join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, TextError
+from tokenmill.encode.engine_ranking import REFERENCE, load_engine
 from tokenmill.encode.exactness import AuditSample, Exam, check_engine
-from tokenmill.encode.selection import REFERENCE, load_engine, load_reference
+from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.steps import Step, steps_before_model
-from tokenmill.encode.tokenizer_file import TokenizerFile, open_stored_tokenizer
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, SpooledPart, grouped
 from tokenmill.read.units import Unit
@@ -123,7 +125,7 @@ class UnitRunner:
 
     def _load_steps(self) -> list[Step]:
         """The tokenizer's steps; a Python object has none that could be run by themselves."""
-        if self.setup.tokenizer_kind == "python":
+        if not KINDS[self.setup.tokenizer_kind].is_json:
             return []
         return steps_before_model(_tokenizer_file(self.setup))
 
@@ -148,10 +150,12 @@ class UnitRunner:
 def _tokenizer_file(setup: Setup) -> TokenizerFile:
     """The tokenizer that the dataset carries, or a Python one, made again."""
     source = setup.tokenizer_source
-    if setup.tokenizer_kind == "python":
+    if KINDS[setup.tokenizer_kind].is_described:
         from tokenmill.encode.references.python_source import make_tokenizer
 
-        return TokenizerFile("python", b"", origin=source[:80], tokenizer=make_tokenizer(source))
+        return TokenizerFile(
+            setup.tokenizer_kind, b"", origin=source[:80], tokenizer=make_tokenizer(source)
+        )
     return open_stored_tokenizer(Path(setup.tokenizer_dir), setup.tokenizer_kind, setup.encoding)
 
 
@@ -352,7 +356,7 @@ class _Attempt:
         self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
     ) -> None:
         setup = self.runner.setup
-        if setup.engine == REFERENCE and setup.tokenizer_kind != "python":
+        if setup.engine == REFERENCE and not KINDS[setup.tokenizer_kind].may_vary:
             return  # it is what everything else is held against; a Python object may have moods
         # At least one short document of every unit.
         self.audited.add(batch.texts, tokens, hashes, with_short=self.tally.bytes == 0)

@@ -17,16 +17,13 @@ stands around a text, and a manifest records what that comes to (`prefix_ids`, `
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.encode.encodings import ENCODINGS, parse_ranks
 from tokenmill.encode.engines.gate import loaded_ids
-from tokenmill.encode.tokenizer_file import TokenizerFile
-from tokenmill.errors import UserError
+from tokenmill.encode.tokenizer import TokenizerFile
 
 Json = dict[str, Any]
 
@@ -56,35 +53,8 @@ _NO_SAY = {"ByteLevel": ("trim_offsets",), "Metaspace": ("add_prefix_space", "st
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def components_of(file: TokenizerFile) -> dict[str, Any]:
-    """The components by name, made of what JSON knows; those that a kind does not have are absent.
-
-    Raises:
-        UserError: the file is not what its kind promises.
-    """
-    makers = {
-        "huggingface": _of_json,
-        "tiktoken": _of_ranks,
-        "sentencepiece": _of_sentencepiece,
-        "python": _of_description,
-    }
-    try:
-        return makers[file.kind](file)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        if isinstance(error, UserError):
-            raise
-        why = f"{type(error).__name__}: {error}"
-        raise UserError("the tokenizer cannot be read", where=file.origin, why=why) from error
-
-
-def _of_json(file: TokenizerFile) -> dict[str, Any]:
+def json_components(file: TokenizerFile) -> dict[str, Any]:
+    """The components of a tokenizer.json, by name; those that it does not have are absent."""
     tokenizer: Json = msgspec.json.decode(file.data, type=dict)
     model = dict(tokenizer["model"])
     vocab = model.pop("vocab")
@@ -153,54 +123,4 @@ def _added_tokens(vocab: dict[str, int], added: list[Json]) -> dict[str, Json]:
     return {
         token["content"]: {"id": i, **{flag: bool(token[flag]) for flag in _FLAGS}}
         for token, i in zip(named, ids, strict=True)
-    }
-
-
-def _of_ranks(file: TokenizerFile) -> dict[str, Any]:
-    """A rank file with what its encoding's name stands for; bytes are spelled in Latin-1."""
-    encoding, ranks = ENCODINGS[file.encoding], parse_ranks(file.data)
-    taken = set(ranks.values())
-    specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
-    return {
-        "model": {"type": "tiktoken"},
-        "vocabulary": {token.decode("latin-1"): rank for token, rank in ranks.items()},
-        "pre_tokenizer": [{"type": "Split", "pattern": {"Regex": encoding.pattern}}],
-        "added_tokens": {name: {"id": i, "special": True} for name, i in specials.items()},
-    }
-
-
-def _of_sentencepiece(file: TokenizerFile) -> dict[str, Any]:
-    """The model's bytes, which decide, and its pieces for people who compare two models."""
-    from tokenmill.encode.references.sentencepiece import load_processor
-
-    processor = load_processor(file)
-    pieces = range(processor.GetPieceSize())
-    kinds = {"control": processor.IsControl, "unknown": processor.IsUnknown}
-    return {
-        "model": {"type": "sentencepiece", "sha256": hashlib.sha256(file.data).hexdigest()},
-        "vocabulary": [[processor.IdToPiece(i), float(processor.GetScore(i))] for i in pieces],
-        "added_tokens": {
-            processor.IdToPiece(i): {"id": i, "kind": kind}
-            for i in pieces
-            for kind, is_kind in kinds.items()
-            if is_kind(i)
-        },
-    }
-
-
-def _of_description(file: TokenizerFile) -> dict[str, Any]:
-    """What a Python tokenizer says of itself, and what it answers to fixed strings.
-
-    Its library's version is left out: where it matters, the answers differ.
-    """
-    facts: Json = msgspec.json.decode(file.data, type=dict)
-    facts.pop("library_version")
-    special_tokens = facts.pop("special_tokens")
-    vocabulary = {"sha256": facts.pop("vocabulary_sha256")}
-    answers = {name: facts.pop(name) for name in ("num_answers", "answers_sha256")}
-    return {
-        "model": {"type": "python", **facts},
-        "vocabulary": vocabulary,
-        "answers": answers,
-        "added_tokens": {name: {"id": i, "special": True} for name, i in special_tokens.items()},
     }

@@ -22,8 +22,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.encode.identity.components import components_of
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import UserError
 
 VERSION = "tm1"
 
@@ -47,9 +48,26 @@ def fingerprint_of(file: TokenizerFile) -> Fingerprint:
     Raises:
         UserError: the file is not what its kind promises.
     """
-    components = components_of(file)
+    components = _components_of(file)
     digests = {name: _sha256(value) for name, value in components.items()}
     return Fingerprint(file.kind, f"{VERSION}:{_sha256(digests)}", digests, components)
+
+
+def _components_of(file: TokenizerFile) -> dict[str, Any]:
+    try:
+        return KINDS[file.kind].components(file)
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        if isinstance(error, UserError):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise UserError("the tokenizer cannot be read", where=file.origin, why=why) from error
 
 
 def _sha256(value: object) -> str:

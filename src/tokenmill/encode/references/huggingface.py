@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.tokenizer_bounds import cannot_load, load_failures
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.identity.components import json_components
+from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
+from tokenmill.encode.tokenizer_bounds import cannot_load, check_tokenizer_json, load_failures
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
@@ -31,11 +34,14 @@ class _File(msgspec.Struct):
     model: _Model
 
 
-class HuggingFaceReference:
+class _Sections(msgspec.Struct):
+    model: msgspec.Raw = msgspec.Raw()
+
+
+class HuggingFaceReference(Reference):
     """`tokenizers.Tokenizer`, with truncation and padding of the file switched off."""
 
     name = "tokenizers"
-    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         import tokenizers
@@ -119,3 +125,24 @@ def _probes(tokenizer: Any) -> Iterator[str]:
     """A letter, which most tokenizers know; where one does not, the tokens of its vocabulary."""
     yield "a"
     yield from tokenizer.get_vocab()
+
+
+def _is_tokenizer_json(path: Path, data: bytes) -> bool:  # noqa: ARG001
+    if data.lstrip()[:1] != b"{":
+        return False
+    try:
+        return bytes(msgspec.json.decode(data, type=_Sections).model)[:1] == b"{"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+KIND = TokenizerKind(
+    name="huggingface",
+    file_name="tokenizer.json",
+    is_file=_is_tokenizer_json,
+    check=check_tokenizer_json,
+    reference=HuggingFaceReference,
+    components=json_components,
+    json_of=lambda file, control_tokens: file.data,
+    is_json=True,
+)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.engine import TextError
+from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.references.python_object import TokenizerObject, class_name
 from tokenmill.encode.references.python_source import library_version
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.errors import UserError
 from tokenmill.records import TokenBatch
 
@@ -21,7 +22,7 @@ class PolicyError(UserError):
     """An object reads special tokens in a text otherwise than the policy, and has no option."""
 
 
-class PythonReference:
+class PythonReference(Reference):
     """One call of `encode` for each text.
 
     It is reference and engine at once. An answer must depend on the text alone: calibration and
@@ -103,3 +104,33 @@ class PythonReference:
                     why="--special-tokens asks for the contrary, and its encode has no such option",
                     hint=f"say --special-tokens {other}",
                 )
+
+
+def _components(file: TokenizerFile) -> dict[str, Any]:
+    """What a Python tokenizer says of itself, and what it answers to fixed strings.
+
+    Its library's version is left out: where it matters, the answers differ.
+    """
+    facts: dict[str, Any] = msgspec.json.decode(file.data, type=dict)
+    facts.pop("library_version")
+    special_tokens = facts.pop("special_tokens")
+    vocabulary = {"sha256": facts.pop("vocabulary_sha256")}
+    answers = {name: facts.pop(name) for name in ("num_answers", "answers_sha256")}
+    return {
+        "model": {"type": "python", **facts},
+        "vocabulary": vocabulary,
+        "answers": answers,
+        "added_tokens": {name: {"id": i, "special": True} for name, i in special_tokens.items()},
+    }
+
+
+KIND = TokenizerKind(
+    name="python",
+    file_name="tokenizer-python.json",
+    is_file=lambda path, data: path.name == "tokenizer-python.json" and data[:1] == b"{",
+    reference=PythonReference,
+    components=_components,
+    is_slow=True,
+    is_described=True,
+    may_vary=True,
+)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
-from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
@@ -32,11 +35,10 @@ def load_processor(file: TokenizerFile) -> Any:
     return processor
 
 
-class SentencePieceReference:
+class SentencePieceReference(Reference):
     """`sentencepiece.SentencePieceProcessor`. It has no way to match control tokens in text."""
 
     name = "sentencepiece"
-    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         processor = load_processor(file)
@@ -83,3 +85,33 @@ class SentencePieceReference:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids; control tokens decode to nothing."""
         return str(self._processor.Decode([int(i) for i in ids]))
+
+
+def _is_model(path: Path, data: bytes) -> bool:
+    return data[:1] == b"\n" or (path.suffix == ".model" and data.lstrip()[:1] != b"{")
+
+
+def _components(file: TokenizerFile) -> dict[str, Any]:
+    """The model's bytes, which decide, and its pieces for people who compare two models."""
+    processor = load_processor(file)
+    pieces = range(processor.GetPieceSize())
+    kinds = {"control": processor.IsControl, "unknown": processor.IsUnknown}
+    return {
+        "model": {"type": "sentencepiece", "sha256": hashlib.sha256(file.data).hexdigest()},
+        "vocabulary": [[processor.IdToPiece(i), float(processor.GetScore(i))] for i in pieces],
+        "added_tokens": {
+            processor.IdToPiece(i): {"id": i, "kind": kind}
+            for i in pieces
+            for kind, is_kind in kinds.items()
+            if is_kind(i)
+        },
+    }
+
+
+KIND = TokenizerKind(
+    name="sentencepiece",
+    file_name="tokenizer.model",
+    is_file=_is_model,
+    reference=SentencePieceReference,
+    components=_components,
+)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.encodings import (
+    ENCODINGS,
+    nearest_encoding,
+    parse_ranks,
+    ranks_to_json,
+)
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
-from tokenmill.encode.tokenizer_file import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
-class TiktokenReference:
+class TiktokenReference(Reference):
     """`tiktoken.Encoding`, with pattern and special tokens from the table of known encodings."""
 
     name = "tiktoken"
-    may_refuse = False
 
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         try:
@@ -79,3 +86,54 @@ class TiktokenReference:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens shown."""
         return self._encoding.decode(list(ids))
+
+
+def _is_rank_file(path: Path, data: bytes) -> bool:  # noqa: ARG001
+    """By its first line, because Llama 3's is called tokenizer.model."""
+    first_line = data.split(b"\n", 1)[0].split()
+    return len(first_line) == 2 and first_line[1].isdigit()
+
+
+def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
+    name = encoding or path.stem
+    if name not in ENCODINGS:
+        raise UserError(
+            f"{name!r} is not a known encoding",
+            where=str(path),
+            why="a rank file holds neither its split pattern nor its special tokens",
+            hint="call the file after its encoding, or say --encoding: one of "
+            f"{', '.join(ENCODINGS)}{nearest_encoding(name)}",
+        )
+    num_ranks = sum(1 for line in data.split(b"\n") if line.strip())
+    if num_ranks != ENCODINGS[name].num_ranks:
+        why = f"it has {num_ranks} ranks; {name} has {ENCODINGS[name].num_ranks}"
+        raise UserError(f"the rank file is not {name}", where=str(path), why=why)
+    return name
+
+
+def _components(file: TokenizerFile) -> dict[str, Any]:
+    """A rank file with what its encoding's name stands for; bytes are spelled in Latin-1."""
+    encoding, ranks = ENCODINGS[file.encoding], parse_ranks(file.data)
+    taken = set(ranks.values())
+    specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
+    return {
+        "model": {"type": "tiktoken"},
+        "vocabulary": {token.decode("latin-1"): rank for token, rank in ranks.items()},
+        "pre_tokenizer": [{"type": "Split", "pattern": {"Regex": encoding.pattern}}],
+        "added_tokens": {name: {"id": i, "special": True} for name, i in specials.items()},
+    }
+
+
+def _json_of(file: TokenizerFile, control_tokens: bool) -> bytes | None:
+    return None if control_tokens else ranks_to_json(file.data, ENCODINGS[file.encoding])
+
+
+KIND = TokenizerKind(
+    name="tiktoken",
+    file_name="tokenizer.tiktoken",
+    is_file=_is_rank_file,
+    encoding_of=_known_encoding,
+    reference=TiktokenReference,
+    components=_components,
+    json_of=_json_of,
+)

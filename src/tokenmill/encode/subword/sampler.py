@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeSampler
 from tokenmill.encode.subword.unigram import UnigramSampler
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.permutation import UInt64Array
 from tokenmill.records import Int32Array, TokenBatch
@@ -67,7 +68,7 @@ class SubwordSampler:
 
 def _sampleable(file: TokenizerFile) -> dict[str, Any]:
     """The tokenizer.json, its model's type filled in where an old file leaves it out."""
-    if file.kind != "huggingface":
+    if not KINDS[file.kind].is_json:
         raise UserError(
             "the tokenizer cannot be sampled",
             where=file.origin,

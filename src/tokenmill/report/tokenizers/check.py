@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.identity.fingerprint import Fingerprint, fingerprint_of
-from tokenmill.encode.selection import load_any_reference
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import load_any_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.difference import compare_tokenizers
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer

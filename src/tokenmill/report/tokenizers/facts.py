@@ -9,9 +9,10 @@ from typing import Any
 
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.identity.fingerprint import fingerprint_of
-from tokenmill.encode.selection import load_any_reference, rank_engines
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS, load_any_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
@@ -69,7 +70,7 @@ def describe_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> To
         origin=file.origin,
         kind=file.kind,
         model=found.components["model"],
-        num_tokens=None if file.kind == "python" else len(vocabulary),
+        num_tokens=None if KINDS[file.kind].is_described else len(vocabulary),
         largest_id=reference.largest_id,
         token_dtype=token_dtype(reference.largest_id).name,
         normalizer=_in_words(found.components.get("normalizer", [])),

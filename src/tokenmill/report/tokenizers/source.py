@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenmill.encode.probe import require_harmless
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.paths import local_path
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tokenmill.encode.selection import REFERENCE, rank_engines
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.engine_ranking import REFERENCE, rank_engines
+from tokenmill.encode.tokenizer import TokenizerFile
 
 BATCH_SIZES = (32, 64, 100, 256, 1000, 2000, 5000, 6000)
 LIBRARIES = {

@@ -9,9 +9,10 @@ import numpy as np
 import xxhash
 
 from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.engine_ranking import load_engine
+from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.references.sentencepiece import load_processor
-from tokenmill.encode.selection import load_any_reference, load_engine
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.records import TokenBatch, UInt32Array
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement
 

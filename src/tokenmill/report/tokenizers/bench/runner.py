@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import InternalError
 from tokenmill.records import Advance
 from tokenmill.report.tokenizers.bench.arrangements import (
@@ -204,7 +205,7 @@ def _num_different(digests: bytes, expected: bytes) -> int:
 
 def _absent(file: TokenizerFile) -> Row:
     """The row of what this kind of tokenizer does not have."""
-    if file.kind == "python":
+    if KINDS[file.kind].is_slow:
         remark = "none: the tokenizer is a Python object, which takes one text a call"
         return Row(Arrangement(encoder="fast", batch_size=1), remark)
     return Row(Arrangement(encoder="slow", batch_size=1), "none: the tokenizer is no Python object")

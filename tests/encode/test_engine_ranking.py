@@ -9,13 +9,9 @@ import importlib.util
 import pytest
 from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json, shared_file
 
-from tokenmill.encode.selection import (
-    MEASURED_VERSIONS,
-    Candidates,
-    load_engine,
-    rank_engines,
-)
-from tokenmill.encode.tokenizer_file import TokenizerFile, load_tokenizer_file
+from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import EngineError, UserError
 
 NOT_INSTALLED = "it is not installed: pip install 'tokenmill[fast]'"

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.encode.encodings import ENCODINGS, ranks_to_json
-from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.gate import Json, fastokens_objection, gigatoken_objection
 from tokenmill.encode.engines.memo.locality import locality_objection
 from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
-from tokenmill.encode.tokenizer_file import TokenizerFile
+from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
 MEMO, REFERENCE = "memo", "reference"
@@ -46,56 +46,13 @@ class Candidates:
     objections: dict[str, str]
 
 
-def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
-    """The library that owns the tokenizer's file."""
-    if file.kind == "tiktoken":
-        from tokenmill.encode.references.tiktoken import TiktokenReference
-
-        return TiktokenReference(file, control_tokens)
-    if file.kind == "sentencepiece":
-        from tokenmill.encode.references.sentencepiece import SentencePieceReference
-
-        return SentencePieceReference(file, control_tokens)
-    if file.kind == "python":
-        from tokenmill.encode.references.python_tokenizer import PythonReference
-
-        return PythonReference(file, control_tokens)
-    from tokenmill.encode.references.huggingface import HuggingFaceReference
-
-    return HuggingFaceReference(file, control_tokens)
-
-
-def load_any_reference(file: TokenizerFile) -> tuple[Reference, bool]:
-    """The reference that reads special tokens in texts as text, and whether it cannot.
-
-    Some Python objects have no option for it; such a one reads them as control tokens.
-
-    Raises:
-        UserError: it cannot be loaded, or reads some as text and others as control tokens.
-    """
-    from tokenmill.encode.references.python_tokenizer import PolicyError
-
-    try:
-        return load_reference(file, control_tokens=False), False
-    except PolicyError as matched:
-        try:
-            return load_reference(file, control_tokens=True), True
-        except PolicyError as read:
-            raise UserError(
-                "the tokenizer reads some special tokens in a text as text, and some as control",
-                where=matched.where,
-                why=f"{matched.what}; {read.what}",
-                hint="give its encode one way for all, or name fewer of them as special",
-            ) from read
-
-
 def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
     """The engines that the gate admits, in the order of the table.
 
     Raises:
         UserError: `wanted` names an engine that is not installed or not exact for this tokenizer.
     """
-    data = None if control_tokens and file.kind == "tiktoken" else tokenizer_json(file)
+    data = KINDS[file.kind].json_of(file, control_tokens)
     tokenizer = msgspec.json.decode(data) if data else None
     found = {name: _objection(name, file, tokenizer, control_tokens) for name in ENGINES}
     objections = {name: objection for name, objection in found.items() if objection}
@@ -116,7 +73,7 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
     """Why an engine may not have a tokenizer; "" where it may."""
     if name == REFERENCE:
         return ""
-    if tokenizer is None or (name == MEMO and file.kind != "huggingface"):
+    if tokenizer is None or (name == MEMO and not KINDS[file.kind].is_json):
         return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
     if name == MEMO:
         return locality_objection(tokenizer, control_tokens)
@@ -125,15 +82,6 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
     if (version := importlib.metadata.version(name)) != MEASURED_VERSIONS[name]:
         return f"version {version} has not been measured"
     return OBJECTIONS[name](tokenizer)
-
-
-def tokenizer_json(file: TokenizerFile) -> bytes | None:
-    """The tokenizer in the terms that fast engines read, or None where there is no equal."""
-    if file.kind == "huggingface":
-        return file.data
-    if file.kind == "tiktoken":
-        return ranks_to_json(file.data, ENCODINGS[file.encoding])
-    return None
 
 
 def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
@@ -154,7 +102,7 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
 
 
 def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
-    data = tokenizer_json(file)
+    data = KINDS[file.kind].json_of(file, control_tokens)
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
     if name == MEMO:
