@@ -527,7 +527,7 @@ def test_a_value_out_of_its_range_is_refused_by_name(name: str, value: object) -
 
 def test_misspelt_options_are_recognised() -> None:
     assert plan_problems(sequence_length=8, long_document="drop") == [
-        "pack.long_document: there is no such option; did you mean pack.long_documents?"
+        "pack.long_document: unknown option; did you mean pack.long_documents?"
     ]
 
 

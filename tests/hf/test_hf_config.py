@@ -68,7 +68,7 @@ def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
     with pytest.raises(UserError) as caught:
         make_config({"tokenizer": options})
     assert caught.value.why.split("\n       ") == [
-        "contxt_length: there is no such option; did you mean context_length?",
+        "contxt_length: unknown option; did you mean context_length?",
         "overlap: got -1; expected `int` >= 0",
         "batch_size: got 20000; expected `int` <= 10000",
         "num_proc: got 33; expected `int` <= 32",

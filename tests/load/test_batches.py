@@ -305,8 +305,11 @@ def test_wrong_options_are_refused_when_opening(
 
 def test_an_unknown_option_is_named_with_those_that_there_are(alone: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=1, epoch=2))
-    assert error.what == "a loader has no option epoch"
-    assert error.why.startswith("there are batch_size, global_batch_size, tokens_per_batch, rank,")
+    assert error.what == "unknown option of a loader: epoch"
+    assert error.hint == "did you mean epochs?"
+    assert error.why.startswith(
+        "the options are batch_size, global_batch_size, tokens_per_batch, rank,"
+    )
 
 
 def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: Path) -> None:

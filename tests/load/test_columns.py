@@ -396,7 +396,7 @@ def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -
         ({"loss_weights": "equal"}, "an option of the loader is wrong"),
         ({"without_prefix": -1}, "an option of the loader is wrong"),
         ({"labels": "shifted"}, "an option of the loader is wrong"),
-        ({"colums": ("labels",)}, "a loader has no option colums"),
+        ({"colums": ("labels",)}, "unknown option of a loader: colums"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], what: str, batch_of: BatchOf) -> None:

@@ -112,17 +112,17 @@ def test_no_inputs_are_one_problem() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"tokeniser": "x"}, "tokeniser: there is no such option; did you mean tokenizer?"),
+        ({"tokeniser": "x"}, "tokeniser: unknown option; did you mean tokenizer?"),
         (
             {"read": {"text_feild": "x"}},
-            "read.text_feild: there is no such option; did you mean read.text_field?",
+            "read.text_feild: unknown option; did you mean read.text_field?",
         ),
         (
             {"resources": {"worker": 1}},
-            "resources.worker: there is no such option; did you mean resources.workers?",
+            "resources.worker: unknown option; did you mean resources.workers?",
         ),
-        ({"encode": {"zzz": 1}}, "encode.zzz: there is no such option"),
-        ({"read": {7: 1}}, "read.7: there is no such option"),
+        ({"encode": {"zzz": 1}}, "encode.zzz: unknown option"),
+        ({"read": {7: 1}}, "read.7: unknown option"),
     ],
 )
 def test_an_unknown_option_is_named_with_the_nearest_known_one(
@@ -199,9 +199,9 @@ def test_all_problems_are_told_at_once() -> None:
         "resources": {"workers": 0},
     }
     assert problems(options) == [
-        "reed: there is no such option; did you mean read?",
+        "reed: unknown option; did you mean read?",
         "tokenizer: got 1.5; expected `str`, got `float`",
-        "read.keeep: there is no such option; did you mean read.keep?",
+        "read.keeep: unknown option; did you mean read.keep?",
         "read.format: got 'csv'; invalid enum value 'csv'",
         "resources.workers: got 0; expected `int` >= 1",
         "out: is missing",

@@ -7,12 +7,12 @@ Meta in Llama 3's `tokenizer.py`.
 from __future__ import annotations
 
 import base64
-import difflib
 from dataclasses import dataclass, field
 
 import msgspec
 
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_ids
+from tokenmill.suggestions import nearest
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _CL100K = (
@@ -96,8 +96,8 @@ ENCODINGS = {
 
 def nearest_encoding(name: str) -> str:
     """A hint with the known name that is closest, if any is."""
-    close = difflib.get_close_matches(name, ENCODINGS, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = nearest(name, ENCODINGS)
+    return f" (did you mean {close}?)" if close else ""
 
 
 def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:

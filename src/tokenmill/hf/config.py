@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.hf.windows import CELL_BYTES
 from tokenmill.run.recipe import load_recipe
+from tokenmill.suggestions import nearest
 
 MAX_WRITE_BYTES = 64 << 20
 """Output is written in batches that are never larger; so no row may be."""
@@ -80,9 +80,9 @@ def _values(options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     values = {}
     for key, value in options.items():
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            problems.append(f"{key}: there is no such option{hint}")
+            close = nearest(str(key), known)
+            hint = f"; did you mean {close}?" if close else ""
+            problems.append(f"{key}: unknown option{hint}")
             continue
         try:
             plain = str(value) if isinstance(value, Path) else value

@@ -21,6 +21,7 @@ from tokenmill.load.steps.order import Shuffle
 from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan, plan_names
+from tokenmill.suggestions import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 Count = Annotated[int, Meta(ge=1)]
@@ -199,8 +200,12 @@ def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple
     """
     known = [name for kind in kinds for name in kind.__struct_fields__]
     if unknown := sorted(set(options) - set(known)):
-        why = f"there are {', '.join(known)}"
-        raise UserError(f"a loader has no option {', '.join(unknown)}", why=why)
+        close = [name for name in (nearest(each, known) for each in unknown) if name]
+        raise UserError(
+            f"unknown option of a loader: {', '.join(unknown)}",
+            why=f"the options are {', '.join(known)}",
+            hint=f"did you mean {', '.join(close)}?" if close else "",
+        )
     return tuple(_made(kind, options) for kind in kinds)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +16,7 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.jsonl import BOM, require_memory
 from tokenmill.read.formats.tables.isolated import check_schema
 from tokenmill.read.sources import Source
+from tokenmill.suggestions import nearest
 
 MAX_RECORDS = 100
 MAX_PREVIEWED_SOURCES = 64
@@ -70,8 +70,8 @@ def _check_schemas(sources: Sequence[Source], fields: Fields) -> None:
 def _require_field(name: str, present: set[str], source: Source) -> None:
     if name in present:
         return
-    close = difflib.get_close_matches(name, present, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(name, present)
+    hint = f"did you mean {close!r}? " if close else ""
     raise UserError(
         f"there is no field {name!r} in the first records",
         where=source.where,

@@ -6,7 +6,6 @@ are the fields below; each is described once, here.
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from tokenmill.paths import local_path, read_bounded
 from tokenmill.read.fields import Fields
 from tokenmill.read.places.hub.names import is_hub_name
 from tokenmill.store.policies import Policies
+from tokenmill.suggestions import nearest
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -290,11 +290,15 @@ def _problems_error(what: str, problems: list[str], hint: str) -> UserError:
 def _known_keys(
     options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
 ) -> list[str]:
+    names = {name: f"{prefix}{name}" for name in known}
+    if not prefix:
+        fields = ((section, SECTIONS[section].__struct_fields__) for section in SECTIONS)
+        names |= {name: f"{section}.{name}" for section, inside in fields for name in inside}
     for key in options:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {prefix}{close[0]}?" if close else ""
-            problems.append(f"{prefix}{key}: there is no such option{hint}")
+            close = names.get(nearest(str(key), names))
+            hint = f"; did you mean {close}?" if close else ""
+            problems.append(f"{prefix}{key}: unknown option{hint}")
     return [key for key in options if key in known]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from tokenmill.errors import UserError
 from tokenmill.read.places.hub.aliases import ALIASES
+from tokenmill.suggestions import nearest
 
 PREFIX = "hf://"
 DEFAULT_REVISION = "main"
@@ -84,8 +84,8 @@ def _parse_alias(name: str) -> HubName:
     if short in ALIASES and (not at or (written and is_safe_path(unquote(revision)))):
         alias = ALIASES[short]
         return HubName(alias.repo, unquote(revision) or DEFAULT_REVISION, alias.path)
-    close = difflib.get_close_matches(short, ALIASES, n=1)
-    hint = f"did you mean {PREFIX}{close[0]}? " if close else ""
+    close = nearest(short, ALIASES)
+    hint = f"did you mean {PREFIX}{close}? " if close else ""
     raise UserError(
         "an input is no data set on the Hub",
         where=name,

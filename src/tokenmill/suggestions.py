@@ -1,0 +1,63 @@
+"""The name that somebody most likely meant: known under another tool's word, or misspelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+WORDS = {
+    "sequence_length": "seq_len seq_length max_length max_len max_seq_len max_seq_length "
+    "max_sequence_length block_size context_length context_len context_size ctx_len length",
+    "workers": "num_workers num_proc num_procs nproc jobs num_jobs threads num_threads processes "
+    "num_processes",
+    "out": "output output_dir output_folder output_path output_prefix out_dir save_dir save_path "
+    "destination",
+    "text_field": "text_key text_column json_key json_keys content_field column_name field",
+    "tokenizer": "tokenizer_name tokenizer_path tokenizer_file tokenizer_model "
+    "tokenizer_name_or_path tokenizer_type model model_name",
+    "encoding": "encoding_name",
+    "eos": "eod eos_token eos_id append_eod append_eos end_of_text",
+    "pad": "pad_token pad_id pad_token_id",
+    "keep": "keep_fields keep_columns columns metadata",
+    "separator": "delimiter document_separator",
+    "validation": "val val_split valid validation_split valid_split val_fraction test_size",
+    "max_documents": "limit max_docs num_docs num_documents max_samples num_samples",
+    "memory": "mem max_memory memory_limit ram",
+    "max_bad": "max_errors max_bad_records",
+    "packing": "strategy algorithm packing_strategy pack_strategy",
+    "long_documents": "overflow truncation truncate long_document_policy",
+    "max_segments": "max_docs_per_sequence max_documents_per_sequence",
+    "ranks": "world_size dp_size data_parallel_size",
+    "overwrite": "force clobber replace",
+    "config": "config_file recipe",
+    "global_batch_size": "total_batch_size",
+    "batch_size": "micro_batch_size per_device_train_batch_size",
+    "columns": "fields",
+    "max_sequences": "max_rows num_rows",
+    "build": "tokenize encode preprocess prepare create run",
+    "pack": "plan chunk",
+    "export": "convert write save",
+    "verify": "validate check audit",
+    "inspect": "show view info stats describe peek head",
+    "bench": "benchmark profile",
+}
+"""Our names, and what other tools call the same."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that `name` most likely stands for, or "".
+
+    Hyphens, underscores and capitals make no difference.
+    """
+    import difflib
+
+    spelled = {_plain(each): each for each in known}
+    wanted = _plain(name)
+    for ours, theirs in WORDS.items():
+        if wanted in theirs.split() and ours in spelled:
+            return spelled[ours]
+    close = difflib.get_close_matches(wanted, spelled, n=1)
+    return spelled[close[0]] if close else ""
+
+
+def _plain(name: str) -> str:
+    return name.strip("-").replace("-", "_").lower()

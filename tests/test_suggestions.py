@@ -1,0 +1,48 @@
+"""A wrong name is answered with the one that was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenmill.cli import COMMANDS
+from tokenmill.load.opening import OrderOptions
+from tokenmill.run.recipe import SECTIONS
+from tokenmill.suggestions import WORDS, nearest
+
+OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]
+KNOWN = ["tokenizer", "out", *OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("tokeniser", "tokenizer"),
+        ("workrs", "workers"),
+        ("num-workers", "workers"),
+        ("num_proc", "workers"),
+        ("seq-len", "sequence_length"),
+        ("--max-seq-length", "sequence_length"),
+        ("context_length", "sequence_length"),
+        ("output-dir", "out"),
+        ("Text-Field", "text_field"),
+        ("json-keys", "text_field"),
+        ("colour", ""),
+    ],
+)
+def test_the_nearest_option_is_found(name: str, meant: str) -> None:
+    assert nearest(name, KNOWN) == meant
+
+
+def test_the_spelling_of_the_known_name_is_kept() -> None:
+    assert nearest("seq_len", ["--workers", "--sequence-length"]) == "--sequence-length"
+
+
+def test_a_word_of_another_tool_counts_only_if_there_is_such_an_option() -> None:
+    assert nearest("num-proc", ["columns", "labels"]) == ""
+
+
+def test_every_word_leads_to_a_name_of_ours() -> None:
+    ours = {*KNOWN, *COMMANDS, "overwrite", "config", "columns", "max_sequences"}
+    assert set(WORDS) <= ours | set(OrderOptions.__struct_fields__)
+    theirs = [word for words in WORDS.values() for word in words.split()]
+    assert len(theirs) == len(set(theirs))
