@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.run import resources
+from tokenmill.run import cgroup
 from tokenmill.run.recipe import ResourceOptions
 from tokenmill.run.resources import MAX_BATCH_BYTES, MIN_BATCH_BYTES, Resources, choose_resources
 
@@ -23,17 +23,25 @@ class Machine:
         self.cores: int | None = 10
         self.affinity = set(range(20))
         self.available = 64_000_000_000
-        self.cpu_max = folder / "cpu.max"
-        real_path = Path
+        self.cgroups = folder / "sys/fs/cgroup"
+        self.cgroups.mkdir(parents=True)
+        self.cpu_max = self.cgroups / "cpu.max"
+        self.own = folder / "proc/self/cgroup"
+        self.own.parent.mkdir(parents=True)
         monkeypatch.setattr(psutil, "cpu_count", lambda logical: self.cores)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: self.affinity, raising=False)
         memory = SimpleNamespace
         monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(available=self.available))
-        monkeypatch.setattr(
-            resources,
-            "Path",
-            lambda path: self.cpu_max if "cpu.max" in str(path) else real_path(path),
-        )
+        monkeypatch.setattr(cgroup, "ROOT", folder)
+
+    def limit_memory(self, group: str, limit: str, used: int, cache: int = 0) -> None:
+        """Fill a group of version 2; `cache` bytes of those used are pages of files."""
+        folder = self.cgroups / group
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        stat = f"anon 5\ninactive_file {cache // 2}\nactive_file {cache - cache // 2}\n"
+        (folder / "memory.stat").write_text(stat)
 
 
 @pytest.fixture
@@ -117,6 +125,52 @@ def test_memory_is_at_most_half_of_what_is_free(
 ) -> None:
     machine.available = available
     assert choose_resources(options).memory_bytes == expected
+
+
+def memory() -> int:
+    return choose_resources(ResourceOptions()).memory_bytes
+
+
+def test_memory_is_half_of_what_a_cgroup_leaves(machine: Machine) -> None:
+    machine.limit_memory("", "2000000000", used=1_600_000_000, cache=400_000_000)
+    assert memory() == 400_000_000
+
+
+def test_the_tightest_of_nested_cgroups_counts(machine: Machine) -> None:
+    machine.own.write_text("0::/batch/job/step\n")
+    machine.limit_memory("batch", "max", used=50_000_000_000)
+    machine.limit_memory("batch/job", "3000000000", used=2_000_000_000)
+    machine.limit_memory("batch/job/step", "3000000000", used=1_000_000_000)
+    machine.limit_memory("batch/job/other", "1000", used=1000)
+    assert memory() == 500_000_000
+
+
+def test_a_container_that_sees_the_path_of_its_host_reads_its_own_group(machine: Machine) -> None:
+    machine.own.write_text("0::/system.slice/docker-1.scope\n")
+    machine.limit_memory("", "2000000000", used=1_000_000_000)
+    assert memory() == 500_000_000
+
+
+def test_a_cgroup_of_version_1_limits_the_memory(machine: Machine) -> None:
+    machine.own.write_text("9:cpu,cpuacct:/\n4:memory:/job\n")
+    folder = machine.cgroups / "memory/job"
+    folder.mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text("2000000000\n")
+    (folder / "memory.usage_in_bytes").write_text("1500000000\n")
+    (folder / "memory.stat").write_text("total_inactive_file 500000000\ntotal_active_file 0\n")
+    assert memory() == 500_000_000
+
+
+def test_a_cgroup_that_is_used_up_leaves_the_least_budget(machine: Machine) -> None:
+    machine.limit_memory("", "1000000000", used=1_000_001_000)
+    assert memory() == 128_000_000
+
+
+def test_a_quota_of_an_outer_cgroup_limits_the_workers(machine: Machine) -> None:
+    machine.own.write_text("0::/batch/job\n")
+    (machine.cgroups / "batch/job").mkdir(parents=True)
+    (machine.cgroups / "batch/cpu.max").write_text("250000 100000\n")
+    assert workers() == (2, "80% of 2.5 cores in the cgroup quota")
 
 
 def test_a_worker_and_the_main_process_share_the_memory_alike(machine: Machine) -> None:

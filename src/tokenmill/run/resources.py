@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
+from tokenmill.run import cgroup
 from tokenmill.run.recipe import ResourceOptions
 
 DEFAULT_MEMORY_BYTES = 1_500_000_000
+LEAST_MEMORY_BYTES = 128_000_000
+"""Less would empty the caches of engines all the time and save nothing: libraries need more."""
 MAX_BATCH_BYTES = 1 << 20  # what a core's own cache holds, with the ids that come of it
 MIN_BATCH_BYTES = 1 << 18
 PYTHON_BATCH_BYTES = 1 << 16
@@ -59,17 +61,16 @@ def choose_resources(options: ResourceOptions) -> Resources:
     workers = options.workers or max(math.ceil(0.8 * usable), 1)
     if options.workers:
         reason = "--workers"
-    memory = options.memory or min(DEFAULT_MEMORY_BYTES, _usable_memory() // 2)
+    usual = max(min(DEFAULT_MEMORY_BYTES, _usable_memory() // 2), LEAST_MEMORY_BYTES)
+    memory = options.memory or usual
     return Resources(workers, reason, memory, options.prefetch)
 
 
 def _usable_memory() -> int:
-    """Available memory, or less where a cgroup allows less."""
+    """Available memory, or less where a cgroup leaves less."""
     available = int(psutil.virtual_memory().available)
-    try:
-        return min(int(Path("/sys/fs/cgroup/memory.max").read_text()), available)
-    except (OSError, ValueError):  # no cgroup, or "max"
-        return available
+    left = cgroup.memory_left()
+    return available if left is None else min(left, available)
 
 
 def _usable_cores() -> tuple[float, str]:
@@ -77,15 +78,7 @@ def _usable_cores() -> tuple[float, str]:
     limits = [(float(psutil.cpu_count(logical=False) or os.cpu_count() or 1), "physical cores")]
     if hasattr(os, "sched_getaffinity"):
         limits.append((float(len(os.sched_getaffinity(0))), "cores in the affinity mask"))
-    if quota := _cgroup_cores():
+    if quota := cgroup.cores():
         limits.append((quota, "cores in the cgroup quota"))
     cores, name = min(limits)
     return cores, f"80% of {cores:g} {name}"
-
-
-def _cgroup_cores() -> float | None:
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return None

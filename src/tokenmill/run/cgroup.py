@@ -1,0 +1,71 @@
+"""What the control groups of this process leave it: memory and cores, by the tightest of them all.
+
+Containers, batch systems and systemd limit a process by groups inside groups; each may be the one
+that is nearly used up. Both versions of the interface are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def memory_left() -> int | None:
+    """Bytes that may still be allocated before a group kills; None without a limit."""
+    left = [
+        _memory_left(folder, "memory.max", "memory.current", "")
+        for folder in _folders("", "sys/fs/cgroup")
+    ]
+    left += [
+        _memory_left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        for folder in _folders("memory", "sys/fs/cgroup/memory")
+    ]
+    return min((found for found in left if found is not None), default=None)
+
+
+def cores() -> float | None:
+    """Cores that the processes of a group may use together; None without a quota."""
+    quotas = [_quota(folder) for folder in _folders("", "sys/fs/cgroup")]
+    return min((found for found in quotas if found is not None), default=None)
+
+
+def _folders(controller: str, mount: str) -> Iterator[Path]:
+    """The group of this process and all that it is in.
+
+    Inside a container the path may be the host's, of which only the end, or nothing, is mounted.
+    """
+    root = ROOT / mount
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = Path()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            own = Path(path.lstrip("/"))
+    for part in (own, *own.parents):
+        if ".." not in part.parts and (root / part).is_dir():
+            yield root / part
+
+
+def _memory_left(folder: Path, limit: str, used: str, prefix: str) -> int | None:
+    try:
+        left = int((folder / limit).read_text()) - int((folder / used).read_text())
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except (OSError, ValueError):  # no limit: no file, or "max"
+        return None
+    # Pages of files count as used, and are given up before anything is killed.
+    cache = {f"{prefix}inactive_file", f"{prefix}active_file"}
+    pairs = (line.partition(" ") for line in lines)
+    return max(left + sum(int(value) for name, _, value in pairs if name in cache), 0)
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
