@@ -32,7 +32,7 @@ def test_where_nothing_can_be_kept_functions_are_compiled_each_time(
 def test_what_does_not_pack_does_not_load_the_compiler() -> None:
     code = (
         "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.build, "
-        "tokenmill.run.worker, tokenmill.report.verify; print('numba' in sys.modules)"
+        "tokenmill.run.local.worker, tokenmill.report.verify; print('numba' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert shown.stdout == "False\n"

@@ -21,7 +21,7 @@ from tokenmill.export.columns import Column, Format
 from tokenmill.export.rows import ExportOptions
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
-from tokenmill.run.recipe import EncodeOptions, LimitOptions, ReadOptions, ResourceOptions
+from tokenmill.run.recipe.options import EncodeOptions, LimitOptions, ReadOptions, ResourceOptions
 
 HEAVY = {"numba", "torch", "pyarrow", "transformers"}
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ import pytest
 
 from tokenmill.cli import COMMANDS
 from tokenmill.load.opening import OrderOptions
-from tokenmill.run.recipe import SECTIONS
+from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.suggestions import WORDS, nearest
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]

@@ -46,8 +46,8 @@ from tokenmill.report.inspect import view_document as view_document
 from tokenmill.report.verify import Verification as Verification
 from tokenmill.report.verify import verify as verify
 from tokenmill.run.build import BuildEvents as BuildEvents
-from tokenmill.run.recipe import Recipe as Recipe
-from tokenmill.run.recipe import load_recipe as load_recipe
-from tokenmill.run.recipe import make_recipe as make_recipe
+from tokenmill.run.recipe.checks import make_recipe as make_recipe
+from tokenmill.run.recipe.files import load_recipe as load_recipe
+from tokenmill.run.recipe.options import Recipe as Recipe
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan

@@ -16,13 +16,8 @@ from tokenmill.cli import main
 from tokenmill.errors import UserError
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.read import units
-from tokenmill.run.recipe import (
-    load_recipe,
-    make_pack_options,
-    make_recipe,
-    override,
-    section_of,
-)
+from tokenmill.run.recipe.checks import make_pack_options, make_recipe, section_of
+from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import open_plan
 

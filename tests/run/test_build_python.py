@@ -30,7 +30,7 @@ from tokenmill.read import units
 from tokenmill.read.sources import find_sources
 from tokenmill.report.contents import stored_run
 from tokenmill.report.sequence import view_sequence
-from tokenmill.run.resources import Resources
+from tokenmill.run.machine.resources import Resources
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE)}

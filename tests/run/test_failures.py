@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import EngineError, InternalError, StorageError, TokenmillError
-from tokenmill.run.messages import failure
+from tokenmill.run.local.messages import failure
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tokenmill.errors import (
 from tokenmill.read import feed, units
 from tokenmill.read.places.hub.access import DownloadProgress
 from tokenmill.read.places.hub.file import recorded_file
-from tokenmill.run import preparation
+from tokenmill.run.start import preparation
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run
 

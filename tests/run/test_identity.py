@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import tokenmill
 from tokenmill.errors import DataError, InputChangedError, OutputConflictError
 from tokenmill.read.sources import find_sources
-from tokenmill.run import preparation
-from tokenmill.run.identity import (
+from tokenmill.run.start import preparation
+from tokenmill.run.start.identity import (
     Identity,
     InputIdentity,
     deciding_libraries,

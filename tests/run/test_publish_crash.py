@@ -12,7 +12,7 @@ from corpora import contents, write_corpus
 import tokenmill
 from tokenmill.read import units
 from tokenmill.run import build as build_module
-from tokenmill.run import publish
+from tokenmill.run.commit import publish
 
 
 class Crash(BaseException):

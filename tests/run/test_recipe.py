@@ -11,20 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
-from tokenmill.run.recipe import (
-    SECTIONS,
+from tokenmill.run.recipe.checks import SECTIONS, make_recipe, section_of
+from tokenmill.run.recipe.files import load_recipe, override
+from tokenmill.run.recipe.options import (
     EncodeOptions,
     LimitOptions,
     ReadOptions,
     Recipe,
     ResourceOptions,
-    load_recipe,
-    make_recipe,
-    override,
-    parse_bytes,
-    parse_share,
-    section_of,
 )
+from tokenmill.run.recipe.spellings import parse_bytes, parse_share
 
 REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}
 

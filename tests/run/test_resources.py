@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.run import cgroup
-from tokenmill.run.recipe import ResourceOptions
-from tokenmill.run.resources import MAX_BATCH_BYTES, MIN_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.machine import cgroup
+from tokenmill.run.machine.resources import (
+    MAX_BATCH_BYTES,
+    MIN_BATCH_BYTES,
+    Resources,
+    choose_resources,
+)
+from tokenmill.run.recipe.options import ResourceOptions
 
 
 class Machine:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.records import DocumentBatch
-from tokenmill.run.sampling import chosen, document_hashes
+from tokenmill.run.units.sampling import chosen, document_hashes
 
 GOLDEN = [0x909DD6C7CB290A14, 0xAB3DEBFC08DFF440, 0x66A30507CA95AA83]
 GOLDEN_ID = 0xC11D9F2DEEE2F041

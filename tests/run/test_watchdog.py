@@ -31,9 +31,9 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.steps import steps_before_model
 from tokenmill.errors import EngineError, InternalError
-from tokenmill.run import messages, watchdog
-from tokenmill.run.careful import CarefulEncoder, Encoding
-from tokenmill.run.fleet import Process
+from tokenmill.run.local import messages, watchdog
+from tokenmill.run.local.fleet import Process
+from tokenmill.run.units.careful import CarefulEncoder, Encoding
 
 POSITION = 29_050
 """Of the document that does harm, in bytes."""

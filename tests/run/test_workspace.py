@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError
-from tokenmill.run.workspace import (
+from tokenmill.run.commit.workspace import (
     MANIFEST_START,
     Workspace,
     check_output,
@@ -167,7 +167,7 @@ def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from tokenmill.run.workspace import Workspace, locked
+from tokenmill.run.commit.workspace import Workspace, locked
 with locked(Workspace(Path(sys.argv[1]))):
     print("held", flush=True)
     sys.stdin.read()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tokenmill.api.datasets import Dataset
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import build as _build
-from tokenmill.run.recipe import Recipe, make_recipe, section_of
+from tokenmill.run.recipe.checks import make_recipe, section_of
+from tokenmill.run.recipe.options import Recipe
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments

@@ -11,7 +11,7 @@ from tokenmill.api.datasets import Dataset, opened
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions, export
 from tokenmill.planning.packing import Compared, PlanReport, compare, named_plan_folder, pack
-from tokenmill.run.recipe import make_pack_options
+from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.plan import Plan, open_plan
 
 if TYPE_CHECKING:

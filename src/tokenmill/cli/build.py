@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = recipe_from(options)
     from tokenmill.cli.display import display_for
     from tokenmill.run.build import build
-    from tokenmill.run.receipts import num_finished_units
+    from tokenmill.run.commit.receipts import num_finished_units
 
     try:
         with display_for(json=options.json) as display:

@@ -16,8 +16,8 @@ from tokenmill.cli.subsets import subset_facts
 from tokenmill.read.places.hub.access import DownloadProgress
 from tokenmill.read.sources import Source
 from tokenmill.run.build import BuildEvents, BuildReport
-from tokenmill.run.preparation import Preparation
 from tokenmill.run.progress import Snapshot
+from tokenmill.run.start.preparation import Preparation
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

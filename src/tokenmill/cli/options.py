@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tokenmill.run.recipe import SECTIONS, Recipe, load_recipe, make_recipe, override
+from tokenmill.run.recipe.checks import SECTIONS, make_recipe
+from tokenmill.run.recipe.files import load_recipe, override
+from tokenmill.run.recipe.options import Recipe
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -> None:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Plan, or compare plans; returns the exit code."""
     from tokenmill.errors import UserError
-    from tokenmill.run.recipe import make_pack_options
+    from tokenmill.run.recipe.checks import make_pack_options
     from tokenmill.store.dataset import Dataset
 
     chosen = make_pack_options(given_options(options, PackOptions))

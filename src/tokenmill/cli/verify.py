@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.errors import UserError
     from tokenmill.report.verify import verify
-    from tokenmill.run.recipe import parse_share
+    from tokenmill.run.recipe.spellings import parse_share
 
     try:
         share = parse_share(options.sample)

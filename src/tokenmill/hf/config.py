@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from tokenmill.errors import UserError
 from tokenmill.hf.windows import CELL_BYTES
-from tokenmill.run.recipe import load_recipe
+from tokenmill.run.recipe.files import load_recipe
 from tokenmill.suggestions import nearest
 
 MAX_WRITE_BYTES = 64 << 20

@@ -24,7 +24,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.records import DocumentBatch, TokenBatch
-from tokenmill.run.sampling import document_hashes
+from tokenmill.run.units.sampling import document_hashes
 
 AUTO = "auto"
 CACHE_BYTES = 512 << 20

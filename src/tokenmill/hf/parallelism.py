@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tokenmill.hf.log import logger
-from tokenmill.run.cores import usable_cores
+from tokenmill.run.machine.cores import usable_cores
 
 THREAD_VARIABLES = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
 

@@ -45,7 +45,7 @@ from tokenmill.hf.windows import COLUMNS, WindowRule
 from tokenmill.hf.workers import Workers
 from tokenmill.hf.writing import RowWriter, checked_rows, whole_file
 from tokenmill.records import TokenBatch
-from tokenmill.run.cores import usable_cores
+from tokenmill.run.machine.cores import usable_cores
 
 DATASET_BATCH_ROWS = 10_000
 DATASET_DICT_BATCH_ROWS = 40_000

@@ -18,8 +18,8 @@ from tokenmill.read.sources import Source, hub_source, kept_source, place_source
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
-from tokenmill.run.recipe import ReadOptions
-from tokenmill.run.sampling import chosen, document_hashes
+from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.run.units.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME, Run, SourceEntry
 

@@ -19,8 +19,8 @@ from tokenmill.read.places.hub.access import HubAccess
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
-from tokenmill.run.preparation import Preparation, prepare, resolve
-from tokenmill.run.recipe import Recipe
+from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.start.preparation import Preparation, prepare, resolve
 from tokenmill.store.layout import token_dtype
 
 SAMPLE_BYTES = 1 << 20

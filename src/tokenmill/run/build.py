@@ -21,14 +21,24 @@ from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.places.hub.access import DownloadListener
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, unit_key
-from tokenmill.run.agreement import Start, agree_on_dataset, agree_on_start, store_state
-from tokenmill.run.assignment import Limit, Setup
-from tokenmill.run.contents import Contents
-from tokenmill.run.fleet import Fleet
-from tokenmill.run.identity import BuildState, versions
-from tokenmill.run.limits import crossing, receipts_in_order
-from tokenmill.run.local import run_all
-from tokenmill.run.preparation import (
+from tokenmill.run.commit.limits import crossing, receipts_in_order
+from tokenmill.run.commit.publish import number_and_describe, recall_shards, store_tokenizer, sweep
+from tokenmill.run.commit.receipts import Receipt, read_receipts, read_stream_ends
+from tokenmill.run.commit.workspace import (
+    Workspace,
+    check_output,
+    locked,
+)
+from tokenmill.run.local.crew import run_all
+from tokenmill.run.local.fleet import Fleet
+from tokenmill.run.machine.resources import choose_resources
+from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
+from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.session import Session
+from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start, store_state
+from tokenmill.run.start.contents import Contents
+from tokenmill.run.start.identity import BuildState, versions
+from tokenmill.run.start.preparation import (
     Preparation,
     Resolution,
     hub_access,
@@ -36,18 +46,8 @@ from tokenmill.run.preparation import (
     prepare,
     resolve,
 )
-from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
-from tokenmill.run.publish import number_and_describe, recall_shards, store_tokenizer, sweep
-from tokenmill.run.receipts import Receipt, read_receipts, read_stream_ends
-from tokenmill.run.recipe import Recipe
-from tokenmill.run.resources import choose_resources
-from tokenmill.run.session import Session
+from tokenmill.run.units.assignment import Limit, Setup
 from tokenmill.run.work import Inputs, WorkQueue
-from tokenmill.run.workspace import (
-    Workspace,
-    check_output,
-    locked,
-)
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Attempt, Run, write_manifest

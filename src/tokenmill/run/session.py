@@ -12,12 +12,12 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import Exam, audit
 from tokenmill.errors import DamagedInputError, TokenmillError
-from tokenmill.run.assignment import Limit, Setup
-from tokenmill.run.messages import Done
+from tokenmill.run.commit.receipts import Receipt, write_receipt
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.local.messages import Done
 from tokenmill.run.progress import ProgressBoard
-from tokenmill.run.receipts import Receipt, write_receipt
+from tokenmill.run.units.assignment import Limit, Setup
 from tokenmill.run.work import Work, WorkQueue
-from tokenmill.run.workspace import Workspace
 
 
 @dataclass(slots=True)

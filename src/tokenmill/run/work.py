@@ -13,8 +13,8 @@ from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Stream, Unit
-from tokenmill.run.receipts import write_stream_end
-from tokenmill.run.workspace import Workspace
+from tokenmill.run.commit.receipts import write_stream_end
+from tokenmill.run.commit.workspace import Workspace
 
 
 @dataclass(slots=True)

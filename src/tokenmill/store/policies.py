@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 
 class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read; see `run.recipe.ReadOptions` for each."""
+    """What was read; see `run.recipe.options.ReadOptions` for each."""
 
     format: str = "auto"
     text_field: str = "text"
@@ -28,7 +28,7 @@ class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodePolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """How it was encoded; see `run.recipe.EncodeOptions` for each."""
+    """How it was encoded; see `run.recipe.options.EncodeOptions` for each."""
 
     special_tokens: Literal["text", "control", "error"]
     unknown: Literal["count", "error"] = "count"

@@ -27,8 +27,8 @@ from tokenmill.report.tokenizers.bench.arrangements import (
 from tokenmill.report.tokenizers.bench.child import Measurement, Task
 from tokenmill.report.tokenizers.bench.documents import Documents, take_documents
 from tokenmill.report.tokenizers.source import open_tokenizer
-from tokenmill.run.cores import usable_cores
-from tokenmill.run.worker import WORKER_ENVIRONMENT
+from tokenmill.run.local.worker import WORKER_ENVIRONMENT
+from tokenmill.run.machine.cores import usable_cores
 
 THREADS = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
 

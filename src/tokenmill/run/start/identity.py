@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tokenmill.encode.selection import MEMO
+from tokenmill.encode.engine_ranking import MEMO
 from tokenmill.read.sources import Source
 from tokenmill.store.manifest import Attempt
 from tokenmill.store.policies import Policies

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from tokenmill.run import cgroup
-from tokenmill.run.recipe import ResourceOptions
+from tokenmill.run.machine import cgroup
+from tokenmill.run.recipe.options import ResourceOptions
 
 DEFAULT_MEMORY_BYTES = 1_500_000_000
 LEAST_MEMORY_BYTES = 128_000_000

@@ -11,9 +11,9 @@ from tokenmill import errors
 from tokenmill.errors import EngineError, InternalError, TokenmillError
 from tokenmill.read.documents import SpooledPart
 from tokenmill.read.units import Unit
-from tokenmill.run.assignment import Limit, Tally
-from tokenmill.run.careful import Encoding
-from tokenmill.run.receipts import Receipt
+from tokenmill.run.commit.receipts import Receipt
+from tokenmill.run.units.assignment import Limit, Tally
+from tokenmill.run.units.careful import Encoding
 from tokenmill.store.files import storage_error
 
 

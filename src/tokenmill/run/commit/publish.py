@@ -17,9 +17,9 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES
 from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
-from tokenmill.run.preparation import Preparation
-from tokenmill.run.receipts import Receipt, judge_rejected
-from tokenmill.run.workspace import Workspace
+from tokenmill.run.commit.receipts import Receipt, judge_rejected
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.start.preparation import Preparation
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.files import fsync_path, storage_errors, write_atomically
 from tokenmill.store.manifest import (

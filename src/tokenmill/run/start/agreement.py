@@ -9,8 +9,10 @@ import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.read.places.hub.names import is_hub_name, parse_hub_name
-from tokenmill.run.contents import LIMITED, Contents
-from tokenmill.run.identity import (
+from tokenmill.run.commit.receipts import read_receipts
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.start.contents import LIMITED, Contents
+from tokenmill.run.start.identity import (
     BuildState,
     Identity,
     deciding_libraries,
@@ -18,8 +20,6 @@ from tokenmill.run.identity import (
     shown,
     version_differences,
 )
-from tokenmill.run.receipts import read_receipts
-from tokenmill.run.workspace import Workspace
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import write_atomically

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.assignment import Limit
-from tokenmill.run.receipts import Receipt
-from tokenmill.run.recipe import ReadOptions
+from tokenmill.run.commit.receipts import Receipt
+from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.run.units.assignment import Limit
 
 UNKNOWN_PARTS = 999_999
 """Of a stream whose end has not been seen: more than there can be."""

@@ -14,10 +14,8 @@ import numpy as np
 
 from tokenmill.encode.exactness import Exam
 from tokenmill.records import TokenBatch
-from tokenmill.run import messages
-from tokenmill.run.assignment import Setup, Tally
-from tokenmill.run.growth import GrownTooFar, Growth
-from tokenmill.run.messages import (
+from tokenmill.run.local import messages
+from tokenmill.run.local.messages import (
     Calibrate,
     Calibrated,
     Done,
@@ -27,7 +25,9 @@ from tokenmill.run.messages import (
     RunUnit,
     Started,
 )
-from tokenmill.run.unit import FinishedUnit, UnitRunner
+from tokenmill.run.units.assignment import Setup, Tally
+from tokenmill.run.units.growth import GrownTooFar, Growth
+from tokenmill.run.units.unit import FinishedUnit, UnitRunner
 from tokenmill.streams import lasting_streams
 
 REPORT_SECONDS = 0.1

@@ -33,9 +33,9 @@ from tokenmill.read.units import (
     cut_units,
     decompressed_bytes,
 )
-from tokenmill.run.identity import Identity, InputIdentity, versions
-from tokenmill.run.recipe import Recipe
-from tokenmill.run.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.start.identity import Identity, InputIdentity, versions
 from tokenmill.store.layout import token_dtype
 
 MAX_SAMPLE_TEXTS = 200

@@ -11,12 +11,9 @@ from pathlib import Path
 from tokenmill.encode.exactness import CalibrationVetoError, Exam
 from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import EngineError, TokenmillError
-from tokenmill.run import messages
-from tokenmill.run.assignment import Tally
-from tokenmill.run.careful import Encoding
-from tokenmill.run.fleet import Fleet, Process
-from tokenmill.run.growth import WITHIN_UNIT
-from tokenmill.run.messages import (
+from tokenmill.run.local import messages
+from tokenmill.run.local.fleet import Fleet, Process
+from tokenmill.run.local.messages import (
     Calibrate,
     Calibrated,
     Done,
@@ -27,9 +24,12 @@ from tokenmill.run.messages import (
     RunUnit,
     Started,
 )
+from tokenmill.run.local.watchdog import Watchdog, resident_bytes
 from tokenmill.run.session import Session
-from tokenmill.run.unit import FinishedUnit, UnitRunner
-from tokenmill.run.watchdog import Watchdog, resident_bytes
+from tokenmill.run.units.assignment import Tally
+from tokenmill.run.units.careful import Encoding
+from tokenmill.run.units.growth import WITHIN_UNIT
+from tokenmill.run.units.unit import FinishedUnit, UnitRunner
 from tokenmill.run.work import Work, WorkQueue
 
 MAX_CRASHES = 1

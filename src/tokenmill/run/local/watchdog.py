@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-from tokenmill.run.assignment import LONG_BATCH, Setup
-from tokenmill.run.fleet import Process
-from tokenmill.run.growth import WITHIN_UNIT
+from tokenmill.run.local.fleet import Process
+from tokenmill.run.units.assignment import LONG_BATCH, Setup
+from tokenmill.run.units.growth import WITHIN_UNIT
 
 STALL_SECONDS = 300.0
 """Without a message from a worker that encodes, plus a second for every 100 kB that it encodes."""

@@ -10,12 +10,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from tokenmill.run import messages
-from tokenmill.run.careful import Encoding
-from tokenmill.run.messages import Done
-from tokenmill.run.resources import Resources
+from tokenmill.run.local import messages
+from tokenmill.run.local.messages import Done
+from tokenmill.run.local.worker import WORKER_ENVIRONMENT
+from tokenmill.run.machine.resources import Resources
+from tokenmill.run.units.careful import Encoding
 from tokenmill.run.work import Work
-from tokenmill.run.worker import WORKER_ENVIRONMENT
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Fleet:
     def _spawn(self) -> Process:
         popen = subprocess.Popen(
             # -P: no module is looked for in the folder where the command happens to be run.
-            [sys.executable, "-P", "-m", "tokenmill.run.worker"],
+            [sys.executable, "-P", "-m", "tokenmill.run.local.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -28,10 +28,10 @@ from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, SpooledPart, grouped
 from tokenmill.read.units import Unit
 from tokenmill.records import DocumentBatch, TokenBatch
-from tokenmill.run.assignment import LONG_BATCH, Limit, Setup, Tally
-from tokenmill.run.careful import Announce, CarefulEncoder, Encoding
-from tokenmill.run.receipts import Receipt
-from tokenmill.run.sampling import UInt64Array, chosen, document_hashes
+from tokenmill.run.commit.receipts import Receipt
+from tokenmill.run.units.assignment import LONG_BATCH, Limit, Setup, Tally
+from tokenmill.run.units.careful import Announce, CarefulEncoder, Encoding
+from tokenmill.run.units.sampling import UInt64Array, chosen, document_hashes
 from tokenmill.store.documents import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, ExtentEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenmill.read.sources import Source
-from tokenmill.run.recipe import Recipe
+from tokenmill.run.recipe.options import Recipe
 
 LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""

@@ -1,0 +1,1 @@
+"""Receipts, limits, and how finished units become a dataset."""

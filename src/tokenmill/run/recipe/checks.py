@@ -1,0 +1,172 @@
+"""Options from a command line, a caller or a file, checked: all problems at once."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from tokenmill.errors import UserError
+from tokenmill.pack.options import PackOptions
+from tokenmill.read.places.hub.names import is_hub_name
+from tokenmill.run.recipe.options import (
+    MIN_MEMORY_BYTES,
+    EncodeOptions,
+    LimitOptions,
+    ReadOptions,
+    Recipe,
+    ResourceOptions,
+)
+from tokenmill.run.recipe.spellings import parse_bytes, parse_share
+from tokenmill.suggestions import nearest
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "read": ReadOptions,
+    "encode": EncodeOptions,
+    "limits": LimitOptions,
+    "resources": ResourceOptions,
+    "pack": PackOptions,
+}
+
+
+def section_of(option: str) -> str:
+    """The section of a recipe that holds an option, "" for none; names are unique over sections."""
+    found = (name for name, kind in SECTIONS.items() if option in kind.__struct_fields__)
+    return next(found, "")
+
+
+def make_recipe(options: Mapping[str, Any]) -> Recipe:
+    """Check nested options and make a recipe of them.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    top = typing.get_type_hints(Recipe, include_extras=True)
+    for key in _known_keys(options, top, "", problems):
+        if key not in SECTIONS:
+            values[key] = _checked(options[key], top[key], key, problems)
+            continue
+        section = {} if options[key] is None else options[key]
+        if not isinstance(section, Mapping):
+            problems.append(f"{key}: must be a section with options of its own")
+            continue
+        found = _section(key, section, problems)
+        if not problems:
+            values[key] = SECTIONS[key](**found)
+    problems += [
+        f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if options.get(key, "") == ""
+    ]
+    if not problems:
+        recipe = Recipe(**values)
+        problems = list(_conflicts(recipe))
+    if problems:
+        raise _problems_error("the recipe", problems, "tokenmill build --help lists every option")
+    return recipe
+
+
+def make_pack_options(options: Mapping[str, Any]) -> PackOptions:
+    """Check options of a plan, as a command line or a caller gives them.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    found = _section("pack", options, problems)
+    made = PackOptions() if problems else PackOptions(**found)
+    if not problems:
+        missing = made.sequence_length is None
+        problems = ["pack.sequence_length: is missing"] if missing else list(made.problems())
+    if problems:
+        raise _problems_error("the plan", problems, "tokenmill pack --help lists every option")
+    return made
+
+
+def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """The checked values of a section."""
+    hints = typing.get_type_hints(SECTIONS[name], include_extras=True)
+    return {
+        key: _checked(options[key], hints[key], f"{name}.{key}", problems)
+        for key in _known_keys(options, hints, f"{name}.", problems)
+    }
+
+
+def _problems_error(what: str, problems: list[str], hint: str) -> UserError:
+    number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    return UserError(f"{what} has {number}", why="\n       ".join(problems), hint=hint)
+
+
+def _known_keys(
+    options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
+) -> list[str]:
+    names = {name: f"{prefix}{name}" for name in known}
+    if not prefix:
+        fields = ((section, SECTIONS[section].__struct_fields__) for section in SECTIONS)
+        names |= {name: f"{section}.{name}" for section, inside in fields for name in inside}
+    for key in options:
+        if key not in known:
+            close = names.get(nearest(str(key), names))
+            hint = f"; did you mean {close}?" if close else ""
+            problems.append(f"{prefix}{key}: unknown option{hint}")
+    return [key for key in options if key in known]
+
+
+def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
+    """`value` as the field's type; YAML spellings of sizes, shares, ids and names are read."""
+    try:
+        if isinstance(value, str):
+            if name == "resources.memory":
+                value = parse_bytes(value)
+            elif _base(kind) is float:
+                value = parse_share(value)
+            elif typing.get_origin(_base(kind)) is list:
+                value = [value]
+        elif isinstance(value, Path) or (type(value) is int and _base(kind) is str):
+            value = str(value)
+        elif isinstance(value, (list, tuple)):
+            value = [str(item) if isinstance(item, Path) else item for item in value]
+        return msgspec.convert(value, kind)
+    except ValueError as error:
+        why = str(error).split(" - at")[0]
+        problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
+        return None
+
+
+def _base(kind: Any) -> Any:
+    while typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        kind = next(arg for arg in typing.get_args(kind) if arg is not type(None))
+        return _base(kind)
+    return kind
+
+
+def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
+    yield from recipe.pack.problems()
+    if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
+        yield "pack.sequence_length: is missing, and the other options of a plan need it"
+    columns = {"source", "position", "id", "subset"}
+    kept = {name for field in recipe.read.keep for name in (field, f"column.{field}")}
+    for option in ("separate_by", "weight_by"):
+        name = getattr(recipe.pack, option)
+        if name is not None and name not in columns | kept:
+            yield f"pack.{option}: {name!r} is not kept; add it to read.keep"
+    memory = recipe.resources.memory
+    if memory is not None and memory < MIN_MEMORY_BYTES:
+        yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
+    if recipe.read.streaming and not any(map(is_hub_name, recipe.inputs)):
+        yield "read.streaming: is for inputs on the Hub, whose names begin with hf://"
+    if recipe.read.separator == "":
+        yield "read.separator: must not be empty"
+    text = recipe.read.text_field
+    for name in recipe.read.fields.extra:
+        if f"{text}.".startswith(f"{name}."):
+            yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
+    reserved = [name for name in recipe.read.fields.extra if not name]
+    if reserved or not recipe.read.text_field:
+        yield "read: a field name is empty"

@@ -1,0 +1,56 @@
+"""Recipes in YAML files, and overrides of single options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import UserError
+from tokenmill.paths import local_path, read_bounded
+
+MAX_RECIPE_BYTES = 1 << 24
+
+
+def load_recipe(path: str | Path) -> dict[str, Any]:
+    """The options in a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, or is not a YAML mapping.
+    """
+    import yaml
+
+    try:
+        data = read_bounded(local_path(path, "the recipe"), MAX_RECIPE_BYTES, "the recipe")
+        options = yaml.safe_load(data.decode())
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
+    if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+        why = "it must be a mapping of options"
+        raise UserError("the recipe is no recipe", where=str(path), why=why)
+    return options
+
+
+def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Options with each "a.b=value" assignment applied; values are read as YAML."""
+    import yaml
+
+    result = {
+        key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
+    }
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        *section, key = name.strip().split(".")
+        if not equals or len(section) > 1:
+            why = f"got {assignment!r}"
+            raise UserError("--set takes key=value or section.key=value", why=why)
+        if section and result.get(section[0]) is None:
+            result[section[0]] = {}
+        place = result[section[0]] if section else result
+        if not isinstance(place, dict):
+            raise UserError("--set names an option inside an option", why=f"got {assignment!r}")
+        try:
+            place[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError("--set has a value that is not YAML", why=str(error)) from error
+    return result

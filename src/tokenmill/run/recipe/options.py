@@ -1,0 +1,129 @@
+"""The complete configuration of a build: every option, described once.
+
+The flags of the command line, the keys of a recipe and the keyword arguments of `tokenmill.build`
+are the fields below.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tokenmill.pack.options import PackOptions
+from tokenmill.read.fields import Fields
+from tokenmill.store.policies import Policies
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+MIN_MEMORY_BYTES = 512_000_000
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read."""
+
+    format: Annotated[
+        Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"],
+        Meta(description="format of all inputs; auto looks at their bytes"),
+    ] = "auto"
+    text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
+    id_field: Annotated[str | None, Meta(description="field kept as the document's id")] = None
+    keep: Annotated[list[str], Meta(description="further fields kept in the documents table")] = []
+    no_loss: Annotated[
+        str | None,
+        Meta(description="field with [start, stop) character ranges that carry no loss"),
+    ] = None
+    separator: Annotated[
+        str | None, Meta(description="plain text: what separates documents (default: none)")
+    ] = None
+    streaming: Annotated[
+        bool, Meta(description="hf:// inputs: read Parquet files where they are, keep nothing")
+    ] = False
+    validation: Annotated[
+        Share, Meta(description="share of documents put into the validation subset, e.g. 0.1%%")
+    ] = 0.0
+    max_documents: Annotated[
+        Positive | None, Meta(description="stop after this many documents")
+    ] = None
+    max_tokens: Annotated[
+        Positive | None, Meta(description="stop before the document that would exceed this")
+    ] = None
+
+    @property
+    def fields(self) -> Fields:
+        """What is taken of each record."""
+        return Fields(
+            self.text_field, self.id_field, tuple(self.keep), self.no_loss, self.separator
+        )
+
+
+class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How it is encoded."""
+
+    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, memo or reference")] = (
+        "auto"
+    )
+    encoding: Annotated[str, Meta(description="name of a tiktoken rank file's encoding")] = ""
+    eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
+    pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
+    special_tokens: Annotated[
+        Literal["text", "control", "error"],
+        Meta(
+            description="special-token strings inside text: ordinary text, control tokens, refused"
+        ),
+    ] = "text"
+    unknown: Annotated[
+        Literal["count", "error"], Meta(description="unknown tokens: counted, or refused")
+    ] = "count"
+
+
+class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go wrong. These may change when a build is resumed."""
+
+    max_bad: Annotated[
+        Share, Meta(description="share of records that may be rejected, e.g. 0.01%%")
+    ] = 0.0001
+    on_bad_file: Annotated[
+        Literal["fail", "quarantine"],
+        Meta(description="a damaged file fails the build at its end, or is left out of it"),
+    ] = "fail"
+
+
+class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What it may use. These may change when a build is resumed."""
+
+    workers: Annotated[
+        Positive | None, Meta(description="processes (default: 80%% of the physical cores)")
+    ] = None
+    memory: Annotated[
+        int | None, Meta(description="budget of all processes, e.g. 2GB (default: 1.5 GB or less)")
+    ] = None
+    prefetch: Annotated[NonNegative, Meta(description="units read ahead of the workers")] = 2
+    cache_dir: Annotated[
+        str | None,
+        Meta(description="folder of downloaded hf:// files (default: that of huggingface_hub)"),
+    ] = None
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a build depends on."""
+
+    inputs: Annotated[list[str], Meta(min_length=1)]
+    tokenizer: str
+    out: str
+    read: ReadOptions = ReadOptions()
+    encode: EncodeOptions = EncodeOptions()
+    limits: LimitOptions = LimitOptions()
+    resources: ResourceOptions = ResourceOptions()
+    pack: PackOptions = PackOptions()
+
+    @property
+    def policies(self) -> Policies:
+        """The options that decide what is written; the manifest holds them."""
+        read = msgspec.to_builtins(self.read)
+        if not self.read.streaming:
+            del read["streaming"]
+        return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)

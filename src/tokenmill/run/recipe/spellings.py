@@ -1,0 +1,31 @@
+"""Sizes and shares as people spell them."""
+
+from __future__ import annotations
+
+
+def parse_bytes(value: str) -> int:
+    """A size such as "2GB", "512 MiB" or "1000", in bytes.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+    text = value.strip().upper().removesuffix("B")
+    binary = text.endswith("I")
+    text = text.removesuffix("I")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units and text[-1:] else (text, "")
+    scale = 1024 ** list(units).index(unit) if binary else units[unit]
+    try:
+        return int(float(number) * scale)
+    except (ValueError, OverflowError) as error:  # "inf" overflows
+        raise ValueError("a size is a number such as 2GB or 512MiB") from error
+
+
+def parse_share(value: str) -> float:
+    """A share such as "0.1%" or "0.001".
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = value.strip()
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)

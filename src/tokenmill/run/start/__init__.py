@@ -1,0 +1,1 @@
+"""Before the first unit: resolve, agree with what is there, prepare."""
