@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError
-from tokenmill.hf.windows import Rows, WindowRule
+from tokenmill.hf.windows import RowColumns, WindowRule
 from tokenmill.records import TokenBatch
 
 PAD, BOS, EOS, END = 0, 1, 2, 3
@@ -141,7 +141,7 @@ def test_windows_can_be_filled_in_parts() -> None:
     rule = WindowRule(700, 3, PAD, (BOS,))  # several blocks of rows
     tokens = batch_of(*range(0, 60_000, 777))
     whole, windows = rule.rows(tokens), rule.cut(tokens)
-    parts = Rows.empty(len(windows), 700)
+    parts = RowColumns.empty(len(windows), 700)
     cuts = [0, 1, 150, len(windows)]
     for start, stop in itertools.pairwise(cuts):
         windows.fill(parts[start:stop], start)

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
-from tokenmill.load.rows.reader import IGNORE_INDEX, Rows
+from tokenmill.load.rows.assembly import IGNORE_INDEX
+from tokenmill.load.rows.reader import Rows
 
 Format = Literal["npy", "pt", "parquet", "datasets"]
 Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
@@ -35,30 +34,15 @@ DTYPES: dict[str, dict[str, str]] = {
 
 def columns_of(rows: Rows, dtypes: dict[str, str]) -> Columns:
     """Arrays of shape (num_rows, row_length) in these dtypes."""
-    columns = {
-        name: np.empty(rows.ids.shape, dtypes.get(name, dtype)) for name, dtype in _INT32.items()
+    made: dict[str, npt.NDArray[Any]] = {
+        "input_ids": rows.ids,
+        "labels": np.where(rows.has_label, rows.labels.astype(np.int32), IGNORE_INDEX),
+        "position_ids": rows.segmentation.positions,
+        "attention_mask": rows.real,
     }
-    _expand((rows.ids, rows.labels, rows.flags), tuple(columns.values()))
-    return {name: columns[name] for name in dtypes}
+    return {name: made[name].astype(dtype, copy=False) for name, dtype in dtypes.items()}
 
 
 def token_bytes(dtypes: dict[str, str]) -> int:
     """Bytes of one token in all columns."""
     return sum(np.dtype(dtype).itemsize for dtype in dtypes.values())
-
-
-@compiled
-def _expand(rows: tuple[Any, Any, npt.NDArray[np.uint8]], columns: tuple[Any, ...]) -> None:
-    ids, labels, flags = rows
-    input_ids, out_labels, position_ids, attention_mask = columns
-    for i in range(ids.shape[0]):
-        position = 0
-        for j in range(ids.shape[1]):
-            flag = flags[i, j]
-            if flag & RESTART:
-                position = 0
-            input_ids[i, j] = ids[i, j]
-            out_labels[i, j] = labels[i, j] if flag & TARGET else IGNORE_INDEX
-            position_ids[i, j] = position
-            attention_mask[i, j] = flag & REAL
-            position += 1

@@ -9,7 +9,6 @@ The windows are those of `truncate` in `tokenizers` with a stride (which is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.errors import UserError
+from tokenmill.load.rows.assembly import BOS, EOS, IGNORE_INDEX, REAL, Rules, fill
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 Int8Array = npt.NDArray[np.int8]
@@ -24,14 +24,12 @@ Int8Array = npt.NDArray[np.int8]
 COLUMNS = ("input_ids", "attention_mask", "labels")
 CELL_BYTES = 8 + 1 + 8
 """What a token takes in a row: its id, one byte of the mask, and its label."""
-IGNORED_LABEL = -100
-"""What losses of PyTorch leave out (`torch.nn.CrossEntropyLoss`)."""
 BLOCK_CELLS = 1 << 16
 """Rows are filled in blocks that stay in a core's own cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowColumns:
     """Arrays of shape (num_rows, context_length), to be filled or written."""
 
     input_ids: Int64Array
@@ -39,16 +37,18 @@ class Rows:
     labels: Int64Array
 
     @staticmethod
-    def empty(num_rows: int, context_length: int) -> Rows:
+    def empty(num_rows: int, context_length: int) -> RowColumns:
         """Rows whose values are not set yet."""
         shape = (num_rows, context_length)
-        return Rows(np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.int64))
+        return RowColumns(
+            np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.input_ids)
 
-    def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.input_ids[part], self.attention_mask[part], self.labels[part])
+    def __getitem__(self, part: slice) -> RowColumns:
+        return RowColumns(self.input_ids[part], self.attention_mask[part], self.labels[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class WindowRule:
         else:
             starts = first + moved
             stops = np.minimum(starts + self.content_length, end)
-        return Windows(self, tokens.ids, starts, stops)
+        return Windows(self, np.ascontiguousarray(tokens.ids, np.uint32), starts, stops)
 
-    def rows(self, tokens: TokenBatch) -> Rows:
+    def rows(self, tokens: TokenBatch) -> RowColumns:
         """All rows of some documents at once."""
         windows = self.cut(tokens)
-        rows = Rows.empty(len(windows), self.context_length)
+        rows = RowColumns.empty(len(windows), self.context_length)
         windows.fill(rows, 0)
         return rows
 
@@ -125,60 +125,46 @@ def _with_eos(tokens: TokenBatch, eos_id: int) -> TokenBatch:
     return TokenBatch(ids.astype(np.uint32, copy=False), offsets_from_lengths(lengths))
 
 
+@dataclass(frozen=True, slots=True)
 class Windows:
     """Windows of a batch; window i is `ids[starts[i]:stops[i]]`."""
 
-    def __init__(
-        self, rule: WindowRule, ids: UInt32Array, starts: Int64Array, stops: Int64Array
-    ) -> None:
-        self.rule = rule
-        self.lengths = stops - starts
-        # Every window is gathered at full length, so short ones read beyond their document.
-        content = rule.content_length
-        room = np.zeros(content, np.uint32)
-        around = (room, ids) if rule.pads_left else (ids, room)
-        padded = np.concatenate(around)
-        self._views = np.lib.stride_tricks.sliding_window_view(padded, content)
-        self._places = stops if rule.pads_left else starts
+    rule: WindowRule
+    ids: UInt32Array
+    """Contiguous: compiled code reads them from their address on."""
+    starts: Int64Array
+    stops: Int64Array
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.starts)
 
     @property
     def num_tokens(self) -> int:
         """Tokens of all windows, with the special ones around them."""
         around = len(self.rule.prefix) + len(self.rule.suffix)
-        return int(self.lengths.sum()) + around * len(self)
+        return int((self.stops - self.starts).sum()) + around * len(self)
 
-    def fill(self, rows: Rows, first: int) -> None:
+    def fill(self, rows: RowColumns, first: int) -> None:
         """Fill `rows` with as many windows, from number `first` on."""
         block = max(BLOCK_CELLS // self.rule.context_length, 1)
         for start in range(0, len(rows), block):
             part = rows[start : start + block]
             place = slice(first + start, first + start + len(part))
-            self._fill(part, self._places[place], self.lengths[place])
+            self._fill(part, self.starts[place], self.stops[place])
 
-    def _fill(self, rows: Rows, places: Int64Array, lengths: Int64Array) -> None:
-        rule, ids = self.rule, rows.input_ids
-        before, length = len(rule.prefix), rule.context_length
-        used = (lengths + before + len(rule.suffix))[:, None]
-        columns = np.arange(length)
-        padding = columns < length - used if rule.pads_left else columns >= used
-        ids[:, before : before + rule.content_length] = self._views[places]
-        np.copyto(ids, rule.pad_id, where=padding)
-        for column, token in self._specials(lengths):
-            ids[np.arange(len(ids)), column] = token
-        np.logical_not(padding, out=rows.attention_mask.view(np.bool_))
+    def _fill(self, rows: RowColumns, starts: Int64Array, stops: Int64Array) -> None:
+        """Fill rows with a window each: a segment that is a document of its own."""
+        rule, lengths = self.rule, stops - starts
+        segments = np.zeros((5, len(rows)), np.int64)
+        segments[0], segments[4] = np.arange(len(rows)), lengths
+        placed = np.full((2, len(rows)), BOS | EOS)
+        placed[0] = rule.content_length - lengths if rule.pads_left else 0
+        found = np.stack([lengths, starts])
+        table = np.array([[self.ids.ctypes.data, 0, len(self.ids), 0]])
+        before, after = np.array(rule.prefix, np.int64), np.array(rule.suffix, np.int64)
+        rules = Rules(before, after, rule.pad_id, own_labels=False)
+        ids, flags = rows.input_ids, rows.attention_mask.view(np.uint8)
+        fill((ids, ids, flags), segments, placed, found, table, np.empty(0, np.uint32), rules)
+        np.bitwise_and(flags, REAL, out=flags)
         rows.labels[:] = ids
-        np.copyto(rows.labels, IGNORED_LABEL, where=padding)
-
-    def _specials(self, lengths: Int64Array) -> Iterator[tuple[Int64Array, int]]:
-        """The column of every special token in each row, and its id."""
-        rule = self.rule
-        around = len(rule.prefix) + len(rule.suffix)
-        unused = rule.context_length - around - lengths
-        first = unused if rule.pads_left else np.zeros_like(lengths)
-        for i, token in enumerate(rule.prefix):
-            yield first + i, token
-        for i, token in enumerate(rule.suffix):
-            yield first + len(rule.prefix) + lengths + i, token
+        np.copyto(rows.labels, IGNORE_INDEX, where=flags == 0)

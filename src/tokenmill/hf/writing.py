@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenmill.errors import StorageError, UserError
 from tokenmill.hf.config import MAX_WRITE_BYTES
 from tokenmill.hf.summary import Summary
-from tokenmill.hf.windows import CELL_BYTES, COLUMNS, Rows, Windows
+from tokenmill.hf.windows import CELL_BYTES, COLUMNS, RowColumns, Windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ class RowWriter:
         self._schema = row_features().arrow_schema
         with _storage_errors(path):
             self._stream = pa.ipc.new_stream(file, self._schema)
-        self._buffer = Rows.empty(min(batch_rows, by_size), context_length)
+        self._buffer = RowColumns.empty(min(batch_rows, by_size), context_length)
         self._filled = 0
         self._summary = summary
 
@@ -60,7 +60,7 @@ class RowWriter:
             done += len(part)
         self._summary.tokens += windows.num_tokens
 
-    def write_rows(self, rows: Rows) -> None:
+    def write_rows(self, rows: RowColumns) -> None:
         """Take over rows that are made."""
         done = 0
         while done < len(rows):
@@ -82,7 +82,7 @@ class RowWriter:
         with _storage_errors(self._path):
             self._stream.close()
 
-    def _room(self, wanted: int) -> Rows:
+    def _room(self, wanted: int) -> RowColumns:
         """Rows of the buffer that are free, at most as many as wanted."""
         if self._filled == len(self._buffer):
             self._flush()
@@ -99,7 +99,7 @@ class RowWriter:
         self._filled = 0
 
 
-def record_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def record_batch(rows: RowColumns, schema: pa.Schema) -> pa.RecordBatch:
     """Rows in Arrow's form; the values are not copied."""
     import pyarrow as pa
 
@@ -112,7 +112,7 @@ def record_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=schema)
 
 
-def checked_rows(result: Mapping[str, npt.ArrayLike], context_length: int) -> Rows:
+def checked_rows(result: Mapping[str, npt.ArrayLike], context_length: int) -> RowColumns:
     """What a function of the user's returned, as rows.
 
     Raises:
@@ -126,7 +126,7 @@ def checked_rows(result: Mapping[str, npt.ArrayLike], context_length: int) -> Ro
             "_tokenize_function returned what are no rows",
             why=f"{', '.join(COLUMNS)} must have the shape (rows, {context_length}); got {shapes}",
         )
-    return Rows(*(given[name].astype(DTYPES[name], copy=False) for name in COLUMNS))
+    return RowColumns(*(given[name].astype(DTYPES[name], copy=False) for name in COLUMNS))
 
 
 @contextmanager

@@ -20,7 +20,8 @@ import numpy as np
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.explanation import SegmentOrigin, origins
-from tokenmill.load.rows.reader import Layout, RowReader, Rows
+from tokenmill.load.rows.provenance import Layout, Provenance
+from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
 from tokenmill.load.steps.costs import attention_costs
 from tokenmill.load.steps.curriculum import shortened
@@ -264,15 +265,10 @@ class Batches:
         most_segments = max(reader.most_segments for reader in self._readers)
         return BatchContent(
             rows=rows,
-            layout=layout,
-            epochs=epochs,
-            sequences=sequences,
-            firsts=firsts,
-            sources=sources,
             most_segments=len(chosen) * (most_segments + times - 1),
-            seed=self._seed,
             options=options,
             buffers=self._readers[0].buffers,
+            provenance=Provenance(layout, sequences, epochs, firsts, sources, self._seed),
         )
 
     def _read(

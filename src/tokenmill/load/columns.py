@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
+from tokenmill.errors import UserError
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.rows.buffers import Buffers
-from tokenmill.load.rows.reader import Layout, Rows
+from tokenmill.load.rows.provenance import Provenance
+from tokenmill.load.rows.reader import Rows
 from tokenmill.records import Int32Array, Int64Array
 
 Batch = dict[str, Any]
@@ -77,21 +79,12 @@ class BatchContent:
     """Everything that the arrays of a batch are made from."""
 
     rows: Rows
-    layout: Layout
-    """Of the rows before they were cut shorter."""
-    epochs: Int64Array
-    """Shape (num_rows,): the epoch of each row."""
-    sequences: Int64Array
-    """Shape (num_rows,)."""
-    firsts: Int64Array
-    """Shape (num_rows,): where each row begins in its sequence; above 0 where it was cut."""
-    sources: Int64Array
-    """Shape (num_rows,)."""
     most_segments: int
     """That the rows can have all together, padding included."""
-    seed: int
     options: BatchOptions
     buffers: Buffers
+    provenance: Provenance | None = None
+    """For the columns that say where rows come from; None if rows are of no plan."""
 
     @cached_property
     def masked(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -99,8 +92,23 @@ class BatchContent:
         rows, rule = self.rows, self.options.masked_lm
         if rule is None:
             return rows.ids, rows.labels
-        origins = (self.sequences, self.epochs, self.firsts, self.sources)
-        return mask_tokens(rows, origins, self.seed, rule)
+        known = self.known_provenance
+        origins = (known.sequences, known.epochs, known.firsts, known.sources)
+        return mask_tokens(rows, origins, known.seed, rule)
+
+    @property
+    def known_provenance(self) -> Provenance:
+        """Where the rows come from.
+
+        Raises:
+            UserError: they are of no plan.
+        """
+        if self.provenance is None:
+            raise UserError(
+                "these rows are of no plan",
+                why="task_ids, positions in documents and masked_lm follow from a plan",
+            )
+        return self.provenance
 
 
 def columns_of(content: BatchContent) -> Batch:
@@ -135,7 +143,7 @@ def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
 
 def _document_positions(content: BatchContent) -> Int64Array:
     """Shape (num_segments,): where in its document each segment begins; 0 for padding."""
-    layout, segmentation = content.layout, content.rows.segmentation
+    layout, segmentation = content.known_provenance.layout, content.rows.segmentation
     whole_row = content.rows.ids.size // (int(layout.rows[-1]) + 1)  # before it was cut
     places = layout.rows * whole_row + layout.columns
     edges = segmentation.edges[:-1].astype(np.int64)
@@ -161,7 +169,7 @@ def _segment_ids(content: BatchContent) -> Int32Array:
 
 def _task_ids(content: BatchContent) -> Int64Array:
     """int64, shape (num_rows,): the source of each row."""
-    return content.sources
+    return content.known_provenance.sources
 
 
 def _attention_mask(content: BatchContent) -> Int64Array:

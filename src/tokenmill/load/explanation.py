@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.load.rows.reader import Layout
+from tokenmill.load.rows.provenance import Layout
 from tokenmill.store.dataset import Dataset
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.compiled import compiled, inlined
-from tokenmill.load.rows.assembly import REAL
-from tokenmill.load.rows.reader import IGNORE_INDEX, Rows
+from tokenmill.load.rows.assembly import IGNORE_INDEX, REAL
+from tokenmill.load.rows.reader import Rows
 from tokenmill.permutation import keyed_hash
 from tokenmill.records import Int64Array
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from tokenmill.encode.engine import Reference
 from tokenmill.load.rows.assembly import BOS, EOS
-from tokenmill.load.rows.reader import Layout, RowReader, Rows
+from tokenmill.load.rows.provenance import Layout
+from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.pack.window import row_lengths
 from tokenmill.store.dataset import Dataset

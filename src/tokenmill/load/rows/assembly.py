@@ -1,5 +1,6 @@
-"""The loops that assemble rows: segments looked up, located in their shards, and written out.
+"""The loops that assemble rows: segments looked up, located in their shards, placed, written out.
 
+`fill` writes every row of tokenmill: those of plans, of text streams, and of `CausalLMTokenizer`.
 Every number that comes from a file is compared with its bounds before anything is read with it.
 """
 
@@ -13,6 +14,11 @@ import numpy.typing as npt
 from tokenmill.compiled import compiled, inlined, mapped_array
 from tokenmill.records import Int64Array
 from tokenmill.store.digests import BLOCK_BYTES
+
+IGNORE_INDEX = -100
+"""The label that PyTorch's cross-entropy leaves out."""
+
+NO_TOKENS: Int64Array = np.empty(0, np.int64)
 
 REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
 """What is true of a token of a row: not padding; positions begin at 0; there is a label."""
@@ -37,29 +43,33 @@ PROBLEMS = (
 
 
 class Rules(NamedTuple):
-    """How segments become rows; numbers only, for compiled code."""
+    """How segments become rows; numbers and arrays only, for compiled code."""
 
-    bos: int
-    eos: int
+    before: Int64Array
+    """What is set before a segment of kind BOS."""
+    after: Int64Array
+    """What is set after a segment of kind EOS."""
     pad: int
-    ignored: int
-    """What stands in `labels` where there is none."""
-    sets_bos: bool
-    sets_eos: bool
-    joins: bool
+    ignored: int = IGNORE_INDEX
+    """The label of tokens that have none."""
+    sets_bos: bool = False
+    """Segments that begin inside their document are of kind BOS."""
+    sets_eos: bool = False
+    """Segments whose document goes on are of kind EOS."""
+    joins: bool = False
     """Segments of one document that stand side by side are one (both ends of it)."""
-    multiple: int
-    next_labels: bool
+    multiple: int = 1
+    next_labels: bool = False
     """Labels are the tokens after; else those at the same place."""
-    own_labels: bool
+    own_labels: bool = True
     """Labels are an array of their own; else they are the ids."""
-    bos_predicts: bool
+    bos_predicts: bool = True
     """What follows a BOS that was set at a cut is a target."""
-    across: bool
+    across: bool = False
     """The last token of a segment predicts the first one of the next."""
-    overlap: int
+    overlap: int = 0
     """First tokens of a segment that goes on which are no targets."""
-    prefix: int
+    prefix: int = 0
     """First tokens of a document which are no targets."""
 
 
@@ -159,7 +169,74 @@ def index_is_sound(
 
 
 @compiled
+def place(
+    segments: Int64Array, document_lengths: Int64Array, row_length: int, rules: Rules
+) -> tuple[int, Int64Array]:
+    """Column and kind of each segment, shape (2, n): side by side in the order of `segments`."""
+    placed = np.empty((2, segments.shape[1]), np.int64)
+    row, column = -1, 0
+    for i in range(segments.shape[1]):
+        if segments[0, i] != row:
+            row, column = segments[0, i], 0
+        start, length = segments[3, i], segments[4, i]
+        kind = BOS if rules.sets_bos and start > 0 else 0
+        if start + length < document_lengths[i]:
+            kind |= GOES_ON | (EOS if rules.sets_eos else 0)
+        if rules.joins and column and segments[2, i] == segments[2, i - 1]:
+            kind |= JOINED if start > segments[3, i - 1] else 0
+        size = length + (len(rules.before) if kind & BOS else 0)
+        size += len(rules.after) if kind & EOS else 0
+        size = -(-size // rules.multiple) * rules.multiple
+        if column + size > row_length:
+            return 5, placed
+        placed[0, i], placed[1, i] = column, kind
+        column += size
+    return 0, placed
+
+
+@compiled
 def fill(
+    rows: tuple[Any, Any, npt.NDArray[np.uint8]],
+    segments: Int64Array,
+    placed: Int64Array,
+    found: Int64Array,
+    table: Int64Array,
+    like: npt.NDArray[np.integer],
+    rules: Rules,
+) -> None:
+    """Write ids, labels and flags of rows, every cell once.
+
+    `segments` and `found` are as `look_up` and `locate` give them, `placed` is as `place` gives it;
+    columns lie inside their row, and those of a row grow.
+    """
+    ids, _, flags = rows
+    row, column = 0, 0
+    for i in range(segments.shape[1]):
+        while row < segments[0, i]:
+            _pad(rows, row, column, ids.shape[1], rules)
+            row, column = row + 1, 0
+        start, length, kind = segments[3, i], segments[4, i], placed[1, i]
+        _pad(rows, row, column, placed[0, i], rules)
+        column = placed[0, i]
+        body = column + (len(rules.before) if kind & BOS else 0)
+        stop = body + length + (len(rules.after) if kind & EOS else 0)
+        tokens = mapped_array(table[segments[1, i], 0], table[segments[1, i], 2], like)
+        tokens = tokens[found[1, i] + start : found[1, i] + found[0, i]]
+        _copy(ids[row, column:body], rules.before)
+        _copy(ids[row, body : body + length], tokens)
+        _copy(ids[row, body + length : stop], rules.after)
+        _set(flags[row, column:stop], 1)
+        if not kind & JOINED:
+            flags[row, column] |= RESTART
+        _label(rows, (row, column, body, stop), (start, length, kind), tokens, rules)
+        column = stop
+    while row < ids.shape[0]:
+        _pad(rows, row, column, ids.shape[1], rules)
+        row, column = row + 1, 0
+
+
+@compiled
+def assemble(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]],
     segments: Int64Array,
     found: Int64Array,
@@ -167,44 +244,11 @@ def fill(
     like: npt.NDArray[np.integer],
     rules: Rules,
 ) -> tuple[int, Int64Array]:
-    """Write ids, labels and flags of rows, every cell once; column and kind of each segment.
-
-    `segments` and `found` are as `look_up` and `locate` give them.
-    """
-    ids, _, flags = rows
-    placed = np.empty((2, segments.shape[1]), np.int64)
-    row, column = -1, 0
-    for i in range(segments.shape[1]):
-        if segments[0, i] != row:
-            if row >= 0:
-                _pad(rows, row, column, ids.shape[1], rules)
-            row, column = segments[0, i], 0
-        start, length = segments[3, i], segments[4, i]
-        kind = _kind(start, start + length < found[0, i], rules)
-        if rules.joins and column and segments[2, i] == segments[2, i - 1]:
-            kind |= JOINED if start > segments[3, i - 1] else 0
-        body = column + (1 if kind & BOS else 0)
-        stop = body + length + (1 if kind & EOS else 0)
-        size = -(-(stop - column) // rules.multiple) * rules.multiple
-        if column + size > ids.shape[1]:
-            return 5, placed
-        placed[0, i], placed[1, i] = column, kind
-        tokens = mapped_array(table[segments[1, i], 0], table[segments[1, i], 2], like)
-        tokens = tokens[found[1, i] + start : found[1, i] + found[0, i]]
-        if kind & BOS:
-            ids[row, column] = rules.bos
-        _copy(ids[row, body : body + length], tokens)
-        if kind & EOS:
-            ids[row, stop - 1] = rules.eos
-        _set(flags[row, column:stop], 1)
-        if not kind & JOINED:
-            flags[row, column] |= RESTART
-        _label(rows, (row, column, body, stop), (start, length, kind), tokens, rules)
-        column += size
-        _pad(rows, row, stop, column, rules)
-    if row >= 0:
-        _pad(rows, row, column, ids.shape[1], rules)
-    return 0, placed
+    """`place` and `fill`; column and kind of each segment."""
+    problem, placed = place(segments, found[0], rows[0].shape[1], rules)
+    if not problem:
+        fill(rows, segments, placed, found, table, like, rules)
+    return problem, placed
 
 
 @compiled
@@ -229,14 +273,6 @@ def find_segments(
                 place += 1
     edges[count] = len(flags)
     return edges, is_padding
-
-
-@inlined
-def _kind(start: int, goes_on: bool, rules: Rules) -> int:
-    kind = BOS if rules.sets_bos and start > 0 else 0
-    if goes_on:
-        kind |= GOES_ON | (EOS if rules.sets_eos else 0)
-    return kind
 
 
 @inlined

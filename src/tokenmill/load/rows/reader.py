@@ -31,18 +31,20 @@ from tokenmill.load.rows.assembly import (
     BOS,
     EOS,
     GOES_ON,
+    IGNORE_INDEX,
     PROBLEMS,
     REAL,
     RESTART,
     TARGET,
     Rules,
-    fill,
+    assemble,
     find_segments,
     locate,
     look_up,
 )
 from tokenmill.load.rows.buffers import Buffers
 from tokenmill.load.rows.loss_spans import LossSpans
+from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.pack.long_documents import set_at_cuts
@@ -57,9 +59,6 @@ Labels = Annotated[
     Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
 ]
 BoolArray = npt.NDArray[np.bool_]
-
-IGNORE_INDEX = -100
-"""The label that PyTorch's cross-entropy leaves out."""
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,31 +126,6 @@ class Rows:
 
 def _arrays(rows: Rows) -> tuple[npt.NDArray[Any], ...]:
     return rows.ids, rows.labels, rows.flags
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The segments of some rows and where they go; all arrays have shape (num_segments,)."""
-
-    rows: Int64Array
-    shards: Int64Array
-    documents: Int64Array
-    starts: Int64Array
-    lengths: Int64Array
-    document_lengths: Int64Array
-    columns: Int64Array
-    kinds: Int64Array
-    """Sums of BOS, EOS, JOINED and GOES_ON."""
-
-    @staticmethod
-    def interleaved(parts: list[Layout], places: list[Int64Array]) -> Layout:
-        """Layouts of several readers as that of one: row i of part k is row `places[k][i]`."""
-        rows = [chosen[part.rows] for part, chosen in zip(parts, places, strict=True)]
-        order = np.argsort(np.concatenate(rows), kind="stable")
-        columns = [np.concatenate(rows)[order]]
-        for name in Layout.__slots__[1:]:
-            columns.append(np.concatenate([getattr(part, name) for part in parts])[order])
-        return Layout(*columns)
 
 
 class RowReader:
@@ -224,7 +198,7 @@ class RowReader:
         ids, flags = self.buffers.empty(shape, self.dtype), self.buffers.empty(shape, np.uint8)
         labels = self.buffers.empty(shape, self.dtype) if self._own_labels else ids
         segments, found = self._found(sequences, row_length)
-        problem, placed = fill(
+        problem, placed = assemble(
             (ids, labels, flags), segments, found, self._maps.table, self._like, self._rules
         )
         if problem:
@@ -266,8 +240,8 @@ class RowReader:
         counts = options.overlap_in_loss
         counts = counts if targets.overlap_in_loss is None else targets.overlap_in_loss
         return Rules(
-            bos=self._bos,
-            eos=self._eos,
+            before=np.array([self._bos]),
+            after=np.array([self._eos]),
             pad=self.pad_id,
             ignored=self._ignored,
             sets_bos=sets_bos,

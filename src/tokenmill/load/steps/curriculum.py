@@ -20,8 +20,8 @@ import numpy as np
 import xxhash
 
 from tokenmill.errors import UserError
-from tokenmill.load.rows.assembly import RESTART, TARGET
-from tokenmill.load.rows.reader import IGNORE_INDEX, Rows
+from tokenmill.load.rows.assembly import IGNORE_INDEX, RESTART, TARGET
+from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.order import FloatArray, Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset

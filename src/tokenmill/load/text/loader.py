@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from tokenmill.errors import UserError
@@ -14,7 +13,7 @@ from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.rows.buffers import Buffers
-from tokenmill.load.rows.reader import Layout, Rows
+from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.stream import TextStream
 
 
@@ -30,8 +29,12 @@ class TextLoader(IterableDataset[Batch]):
 
     def __init__(self, stream: TextStream, options: BatchOptions) -> None:
         problem = options.problems()
-        if options.positions == "document" or options.masked_lm is not None:
-            problem = "a text stream has no positions in documents, and no masked_lm"
+        if (
+            options.positions == "document"
+            or options.masked_lm is not None
+            or "task_ids" in options.columns
+        ):
+            problem = "a text stream has no positions in documents, no task_ids and no masked_lm"
         if problem:
             raise UserError("an option of the batches is wrong", why=problem)
         self.stream, self.options = stream, options
@@ -81,17 +84,10 @@ class TextLoader(IterableDataset[Batch]):
         self._has_ended = False
 
     def _content(self, rows: Rows) -> BatchContent:
-        nowhere = np.zeros(len(rows.ids), np.int64)
         most = self.stream.most_segments
         return BatchContent(
             rows=rows,
-            layout=Layout(*(nowhere[:0] for _ in Layout.__slots__)),
-            epochs=nowhere,
-            sequences=nowhere,
-            firsts=nowhere,
-            sources=nowhere,
             most_segments=len(rows.ids) * most if most else len(rows.segmentation),
-            seed=0,
             options=self.options,
             buffers=Buffers(),
         )

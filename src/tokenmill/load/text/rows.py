@@ -1,4 +1,4 @@
-"""Rows made of pieces that are in memory, in the form of `tokenmill.load.rows.reader`."""
+"""Rows of pieces that are in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
-from tokenmill.load.rows.reader import IGNORE_INDEX, Labels, Rows
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.errors import InternalError
+from tokenmill.load.rows.assembly import NO_TOKENS, Rules, assemble
+from tokenmill.load.rows.reader import Labels, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +31,26 @@ class RowShape:
     row_length: int
     labels: Labels
     pad_id: int
+    dtype: np.dtype[np.integer]
+    """Of the tokens of pieces."""
 
     def rows(self, sequences: Sequence[Sequence[Piece]]) -> Rows:
         """A row for each sequence of pieces; one without pieces is all padding."""
         shape = (len(sequences), self.row_length)
-        ids = np.full(shape, self.pad_id, np.int64)
-        labels = np.full(shape, IGNORE_INDEX, np.int64)
+        ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        flags = np.empty(shape, np.uint8)
+        pieces = [piece for parts in sequences for piece in parts]
+        like = np.empty(0, self.dtype)
+        tokens = np.concatenate([like, *(piece.ids for piece in pieces)])
+        lengths = np.array([len(piece.ids) for piece in pieces], np.int64)
+        segments = np.zeros((5, len(pieces)), np.int64)
+        segments[0] = np.repeat(np.arange(len(sequences)), [len(parts) for parts in sequences])
+        segments[4] = [piece.length for piece in pieces]
+        found = np.stack([lengths, offsets_from_lengths(lengths)[:-1]])
+        table = np.array([[tokens.ctypes.data, 0, len(tokens), 0]])
         is_next = self.labels == "next"
-        flags = np.zeros(shape, np.uint8)
-        for row, pieces in enumerate(sequences):
-            column = 0
-            for piece in pieces:
-                stop = column + piece.length
-                ids[row, column:stop] = piece.ids[: piece.length]
-                flags[row, column:stop] = REAL
-                flags[row, column] |= RESTART
-                if is_next:
-                    last = column + len(piece.ids) - 1
-                    labels[row, column:last] = piece.ids[1:]
-                    flags[row, column:last] |= TARGET
-                else:
-                    labels[row, column + 1 : stop] = piece.ids[1 : piece.length]
-                    flags[row, column + 1 : stop] |= TARGET
-                column = stop
-            if column < self.row_length:
-                flags[row, column] |= RESTART
+        rules = Rules(NO_TOKENS, NO_TOKENS, self.pad_id, next_labels=is_next)
+        problem, _ = assemble((ids, labels, flags), segments, found, table, like, rules)
+        if problem:
+            raise InternalError("the packer has filled a row with more tokens than it holds")
         return Rows(ids, labels, flags, not is_next)

@@ -79,7 +79,7 @@ class TextStream:
         pad_id = boundary.eos_id if boundary.pad_id is None else boundary.pad_id
         self._encoder = DocumentEncoder(sampler, boundary, options.seed)
         length = options.sequence_length
-        self._shape = RowShape(length, options.labels, pad_id)
+        self._shape = RowShape(length, options.labels, pad_id, self._encoder.dtype)
         self._identity = {
             "sources": self._documents.identity,
             "tokenizer": {
