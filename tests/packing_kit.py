@@ -14,6 +14,7 @@ from tokenmill.records import Int32Array, Segments, Sequences
 
 STRATEGIES = tuple(name for name in get_args(Packing) if name != "optimal")
 """All but `optimal`, which searches for long and has tests of its own."""
+CUTTING = tuple(name for name in STRATEGIES if load_strategy(name).cuts_documents)
 KEEPING_ORDER = ("next-fit", "concat-and-chunk", "order-preserving")
 
 

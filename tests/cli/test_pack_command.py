@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from corpora import contents
 
@@ -144,39 +145,64 @@ def test_machines_get_json_of_a_folder_with_any_name(dataset: Path, capsys: Capt
     assert json.loads(capsys.readouterr().out)["already_there"] is False
 
 
-def test_flags_become_options_of_the_plan(dataset: Path) -> None:
-    flags = (
-        "--sequence-length=8 --packing=next-fit --long-documents=split-at-boundary --slack=3 "
-        "--split-at=line --at-cuts=eos --max-segments=2 --segment-multiple=2 --ranks=4 "
-        "--sequence-multiple=16 --window=global --window-sequences=7 --subset=train "
-        "--separate-by=source --weight-by=subset --weight=train=1.5 --start-share=25% "
-        "--open-sequences=9 --cut-cost=1 --smallest-bucket=4 --overlap-in-loss"
-    )
-    assert tokenmill_pack(dataset, *flags.split(), "--name", "mine") == 0
-    assert open_plan(Dataset(dataset), "mine").manifest.options == {
-        "sequence_length": 8,
-        "packing": "next-fit",
-        "long_documents": "split-at-boundary",
-        "start_share": 0.25,
-        "overlap": 0,
-        "overlap_in_loss": True,
-        "split_at": "line",
-        "slack": 3,
-        "at_cuts": "eos",
-        "max_segments": 2,
-        "segment_multiple": 2,
-        "sequence_multiple": 16,
-        "smallest_bucket": 4,
-        "cut_cost": 1,
-        "open_sequences": 9,
-        "ranks": 4,
-        "window": "global",
-        "window_sequences": 7,
-        "subset": "train",
-        "separate_by": "source",
-        "weight_by": "subset",
-        "weight": ["train=1.5"],
-    }
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (
+            "--packing=next-fit --long-documents=split-at-boundary --slack=3 --split-at=line "
+            "--at-cuts=eos --max-segments=2 --segment-multiple=2 --ranks=4 --sequence-multiple=16 "
+            "--window=local --window-sequences=7 --subset=train --separate-by=source "
+            "--weight-by=subset --weight=train=1.5",
+            {
+                "packing": "next-fit",
+                "long_documents": "split-at-boundary",
+                "slack": 3,
+                "split_at": "line",
+                "at_cuts": "eos",
+                "max_segments": 2,
+                "segment_multiple": 2,
+                "ranks": 4,
+                "sequence_multiple": 16,
+                "window": "local",
+                "window_sequences": 7,
+                "subset": "train",
+                "separate_by": "source",
+                "weight_by": "subset",
+                "weight": ["train=1.5"],
+            },
+        ),
+        (
+            "--long-documents=keep-both-ends --start-share=25% --packing=streaming "
+            "--open-sequences=9 --window=global",
+            {
+                "long_documents": "keep-both-ends",
+                "start_share": 0.25,
+                "packing": "streaming",
+                "open_sequences": 9,
+                "window": "global",
+            },
+        ),
+        (
+            "--long-documents=sliding-window --overlap=2 --overlap-in-loss",
+            {"long_documents": "sliding-window", "overlap": 2, "overlap_in_loss": True},
+        ),
+        (
+            "--packing=order-preserving --cut-cost=1",
+            {"packing": "order-preserving", "cut_cost": 1},
+        ),
+        (
+            "--packing=length-buckets --smallest-bucket=4",
+            {"packing": "length-buckets", "smallest_bucket": 4},
+        ),
+    ],
+)
+def test_flags_become_options_of_the_plan(
+    flags: str, options: dict[str, Any], dataset: Path
+) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length=8", *flags.split(), "--name", "mine") == 0
+    found = open_plan(Dataset(dataset), "mine").manifest.options
+    subset = PackOptions(sequence_length=8, subset=found["subset"])
+    assert found == {**msgspec.to_builtins(subset), **options}
 
 
 def test_a_plan_goes_where_it_is_told(dataset: Path, tmp_path: Path) -> None:
@@ -366,13 +392,13 @@ def test_a_recipe_may_say_how_to_pack(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(
         "inputs: [a.jsonl]\ntokenizer: t.json\nout: o\nread:\n  keep: lang\n"
-        "pack:\n  sequence_length: 4096\n  long_documents: split-at-boundary\n"
+        "pack:\n  sequence_length: 4096\n  long_documents: keep-both-ends\n"
         "  start_share: 25%\n  weight_by: lang\n  weight: de=2\n"
     )
     recipe = make_recipe(override(load_recipe(path), ["pack.ranks=4", "pack.slack=null"]))
     assert recipe.pack == PackOptions(
         sequence_length=4096,
-        long_documents="split-at-boundary",
+        long_documents="keep-both-ends",
         start_share=0.25,
         weight_by="lang",
         weight=["de=2"],
@@ -444,7 +470,7 @@ def test_options_are_made_of_what_a_caller_gives() -> None:
         ),
         (
             {"sequence_length": 8, "overlap": 2},
-            ["pack.overlap: is for long_documents sliding-window only"],
+            ["pack.overlap: is for long_documents sliding-window, and this is split"],
         ),
         (
             {"sequence_length": 8, "segment_multiple": 3},

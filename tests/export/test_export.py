@@ -385,7 +385,7 @@ def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: D
     options = PackOptions(sequence_length=64, **made_of)
     plan = pack(dataset, options, tmp_path / "plan").plan
     manifest = export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=60))
-    lengths = plan_row_lengths(plan, options)
+    lengths = plan_row_lengths(plan)
     order = shuffled(plan, 0)
     reader = RowReader(dataset, plan)
     expected_names = []

@@ -20,6 +20,7 @@ from tokenmill import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.window import row_format
 from tokenmill.records import Segments, Sequences
 from tokenmill.store.plan import Plan, PlanWriter
 
@@ -61,8 +62,14 @@ def plan_of(
     figures = {"most_segments": max(map(len, sequences), default=0)}
     with PlanWriter(folder, dataset.num_documents) as writer:
         writer.append(Sequences(Segments(*flat.T), offsets), 0, len(dataset.shards))
-        made_of = msgspec.to_builtins(PackOptions(**options))
-        writer.finish(dataset.manifest.dataset_id, made_of, figures, overwrite=False)
+        wanted = PackOptions(**options)
+        writer.finish(
+            dataset.manifest.dataset_id,
+            msgspec.to_builtins(wanted),
+            figures,
+            row_format(wanted, figures["most_segments"]),
+            overwrite=False,
+        )
     return Plan(folder)
 
 

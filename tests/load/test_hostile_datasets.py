@@ -28,7 +28,7 @@ from tokenmill.errors import VerificationError
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.assembly import index_is_sound
 from tokenmill.load.rows.shard_maps import ShardMaps
-from tokenmill.pack.options import options_of_plan
+from tokenmill.pack.strategy import options_of_plan
 from tokenmill.planning.packing import figures_of
 from tokenmill.read import feed, units
 from tokenmill.store.arrays import ArrayFile

@@ -28,6 +28,7 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.reader import Labels, RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.window import row_format
 from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
 from tokenmill.records import Segments, Sequences
@@ -102,15 +103,21 @@ def plan_of(
     offsets = np.cumsum([0, *map(len, sequences)])
     with PlanWriter(folder, 2**32 if wide else dataset.num_documents) as writer:
         writer.append(Sequences(Segments(*flat.T), offsets), 0, len(dataset.shards))
-        made_of = msgspec.to_builtins(PackOptions(**options))
-        writer.finish(dataset.manifest.dataset_id, made_of, {}, overwrite=False)
+        wanted = PackOptions(**options)
+        writer.finish(
+            dataset.manifest.dataset_id,
+            msgspec.to_builtins(wanted),
+            {},
+            row_format(wanted, wanted.segment_limit),
+            overwrite=False,
+        )
     return Plan(folder)
 
 
 def rows_of(dataset: Dataset, plan: Plan, labels: Labels) -> Rows:
     """All rows of a plan whose rows are of one length."""
     reader = RowReader(dataset, plan, labels)
-    return reader.read(np.arange(len(plan)), reader.options.row_length)
+    return reader.read(np.arange(len(plan)), reader.plan.rows.row_lengths[0])
 
 
 def shown_ids(rows: Rows) -> list[str]:
@@ -426,7 +433,7 @@ def test_rows_of_length_buckets_are_padded_to_powers_of_two(
         tokens = sum(length for _, _, length in plan.segments(number))
         bucket = next(size for size in (8, 16, 32, 64) if tokens <= size)
         expected_lengths.append({8: 24, 16: 24, 32: 48, 64: 72}[bucket])
-    lengths = plan_row_lengths(plan, options)
+    lengths = plan_row_lengths(plan)
     assert lengths.tolist() == expected_lengths
     assert set(expected_lengths) == {24, 48, 72}
     texts = documents(dataset.folder)

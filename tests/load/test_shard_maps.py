@@ -92,7 +92,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Checked:
 
 
 def read(reader: RowReader, *sequences: int) -> list[list[int]]:
-    rows = reader.read(np.array(sequences), reader.options.row_length)
+    rows = reader.read(np.array(sequences), reader.plan.rows.row_lengths[0])
     found: list[list[int]] = rows.ids.tolist()
     return found
 

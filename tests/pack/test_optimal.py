@@ -15,7 +15,7 @@ from conftest import SHARED
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
 from tokenmill.pack.solver.column_generation import lp_bound
 from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first
-from tokenmill.pack.strategies.optimal import fewest_sequences, fill
+from tokenmill.pack.solver.search import fewest_sequences, fill
 from tokenmill.records import Int64Array
 
 KRELL = SHARED / "krell2021_length_histograms.json"

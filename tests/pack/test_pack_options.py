@@ -7,12 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from packing_kit import STRATEGIES
-from tokenmill.pack.options import CUTTING, MAX_SEQUENCE_LENGTH, PackOptions
+from packing_kit import CUTTING, STRATEGIES
+from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
+from tokenmill.pack.strategy import contradictions, objections
+from tokenmill.pack.window import row_format
 
 
 def problems(**options: Any) -> list[str]:
-    return list(PackOptions(**{"sequence_length": 8, "smallest_bucket": 2, **options}).problems())
+    return list(contradictions(wanted(**{"smallest_bucket": 2} | options)))
+
+
+def wanted(**options: Any) -> PackOptions:
+    return PackOptions(**{"sequence_length": 8} | options)
 
 
 @pytest.mark.parametrize("packing", STRATEGIES)
@@ -21,7 +27,8 @@ def test_a_length_and_a_strategy_are_enough(packing: str) -> None:
 
 
 def test_nothing_is_wrong_before_there_is_a_length() -> None:
-    assert problems(sequence_length=None, packing="length-buckets", overlap=9) == []
+    options = PackOptions(packing="length-buckets", overlap=9)
+    assert (list(contradictions(options)), list(objections(options))) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -44,10 +51,60 @@ def test_windows_must_move_on(at_cuts: str, room: int) -> None:
     assert problems(**window, overlap=room - 1) == []
 
 
-def test_only_sliding_windows_overlap() -> None:
-    problem = "pack.overlap: is for long_documents sliding-window only"
-    assert problems(overlap=1) == [problem]
-    assert problems(overlap=1, long_documents="keep-start") == [problem]
+@pytest.mark.parametrize(
+    ("options", "objection"),
+    [
+        ({"cut_cost": 5}, "cut_cost: is for packing order-preserving, and this is best-fit"),
+        (
+            {"smallest_bucket": 2},
+            "smallest_bucket: is for packing length-buckets, and this is best-fit",
+        ),
+        (
+            {"open_sequences": 9, "packing": "next-fit"},
+            "open_sequences: is for packing streaming, and this is next-fit",
+        ),
+        ({"overlap": 1}, "overlap: is for long_documents sliding-window, and this is split"),
+        (
+            {"overlap_in_loss": True, "long_documents": "drop"},
+            "overlap_in_loss: is for long_documents sliding-window, and this is drop",
+        ),
+        ({"slack": 2}, "slack: is for long_documents split-at-boundary, and this is split"),
+        (
+            {"split_at": "line"},
+            "split_at: is for long_documents split-at-boundary, and this is split",
+        ),
+        (
+            {"start_share": 0.1},
+            "start_share: is for long_documents keep-both-ends, and this is split",
+        ),
+        (
+            {"window": "global", "window_sequences": 5},
+            "window_sequences: is for window local, and this is global",
+        ),
+    ],
+)
+def test_an_option_of_another_strategy_or_policy_is_refused(
+    options: dict[str, Any], objection: str
+) -> None:
+    assert list(wanted(**options).misplaced()) == [f"pack.{objection}"]
+
+
+def test_an_option_of_the_chosen_strategy_is_taken_and_so_is_a_default() -> None:
+    for options in (
+        {"packing": "order-preserving", "cut_cost": 5},
+        {"packing": "length-buckets", "smallest_bucket": 2},
+        {"long_documents": "sliding-window", "overlap": 1, "overlap_in_loss": True},
+        {"smallest_bucket": 256, "open_sequences": 1024, "ranks": 2},
+    ):
+        assert list(wanted(**options).misplaced()) == []
+
+
+def test_options_of_any_strategy_may_be_given_to_compare_them() -> None:
+    options = wanted(cut_cost=5, smallest_bucket=2, open_sequences=9)
+    assert list(options.misplaced(to_compare=True)) == []
+    assert list(wanted(overlap=1).misplaced(to_compare=True)) == [
+        "pack.overlap: is for long_documents sliding-window, and this is split"
+    ]
 
 
 def test_a_segment_multiple_must_divide_the_length() -> None:
@@ -102,13 +159,12 @@ def test_weights_need_the_column_that_they_refer_to() -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     assert problems(
-        packing="concat-and-chunk", at_cuts="bos", overlap=3, segment_multiple=3, weight_by="kind"
+        packing="concat-and-chunk", at_cuts="bos", segment_multiple=3, weight_by="kind"
     ) == [
-        "pack.overlap: is for long_documents sliding-window only",
         "pack.segment_multiple: got 3; must divide the sequence length 8",
+        "pack: weight and weight_by belong together",
         "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
         "pack.segment_multiple: concat-and-chunk cannot pad single segments",
-        "pack: weight and weight_by belong together",
     ]
 
 
@@ -131,9 +187,9 @@ def test_the_slack_is_an_eighth_of_a_sequence_unless_it_is_given() -> None:
 
 
 def test_rows_are_padded_to_a_multiple() -> None:
-    assert PackOptions(sequence_length=130, sequence_multiple=128).row_length == 256
-    assert PackOptions(sequence_length=128, sequence_multiple=128).row_length == 128
-    assert PackOptions(sequence_length=130).row_length == 130
+    assert row_format(wanted(sequence_length=130, sequence_multiple=128), 1).row_lengths == [256]
+    assert row_format(wanted(sequence_length=128, sequence_multiple=128), 1).row_lengths == [128]
+    assert row_format(wanted(sequence_length=130), 1).row_lengths == [130]
 
 
 @pytest.mark.parametrize(

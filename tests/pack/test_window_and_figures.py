@@ -14,6 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from packing_kit import (
+    CUTTING,
     KEEPING_ORDER,
     STRATEGIES,
     documents_of,
@@ -27,7 +28,8 @@ from packing_kit import (
 from tokenmill.errors import InternalError
 from tokenmill.pack.figures import Ledger, Totals
 from tokenmill.pack.long_documents import Boundaries
-from tokenmill.pack.options import CUTTING, PackOptions
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import contradictions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.records import Segments, Sequences
 
@@ -84,7 +86,7 @@ def cases(draw: st.DrawFn) -> Case:
         ranks=draw(st.integers(1, 4)),
     )
     options = _made_to_fit(options)
-    assume(not list(options.problems()))
+    assume(not list(contradictions(options)))
     size = draw(
         st.sampled_from(
             [

@@ -12,6 +12,7 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import contradictions
 from tokenmill.planning.document_choice import DocumentChoice
 from tokenmill.planning.packing import PlanReport, pack
 from tokenmill.read import feed, units
@@ -307,7 +308,7 @@ def test_weights_are_read_from_value_and_number() -> None:
 def test_other_weights_are_refused(weight: str) -> None:
     options = PackOptions(sequence_length=8, weight_by="lang", weight=["de=2", weight])
     problem = f"pack.weight: got {weight!r}; must be VALUE=WEIGHT, from 0 to 1000"
-    assert list(options.problems()) == [problem]
+    assert list(contradictions(options)) == [problem]
 
 
 # What is chosen in a shard.

@@ -552,7 +552,6 @@ def test_options_that_contradict_each_other_are_refused_together(
         pack(corpus, options, tmp_path / "plan")
     assert [line.strip() for line in caught.value.why.splitlines()] == [
         "pack.overlap: got 64; must be less than 64",
-        "pack.overlap: is for long_documents sliding-window only",
         "pack.segment_multiple: got 3; must divide the sequence length 64",
         "pack: weight and weight_by belong together",
     ]

@@ -18,6 +18,7 @@ import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
 from tokenmill.records import Segments, Sequences
+from tokenmill.row_format import RowFormat
 from tokenmill.store import arrays
 from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
 from tokenmill.store.digests import file_digest
@@ -28,6 +29,19 @@ from tokenmill.store.plan import ARRAYS, PLAN_NAME, Plan, PlanManifest, PlanWrit
 DATASET = "d" * 32
 OPTIONS = {"sequence_length": 4}
 FIGURES = {"sequences": 3}
+ROWS = RowFormat(
+    sequence_lengths=[4],
+    row_multiple=1,
+    group_size=1,
+    most_segments=2,
+    segment_multiple=1,
+    bos_at_cuts=False,
+    eos_at_cuts=False,
+    bos_predicts=False,
+    joins_ends=False,
+    overlap=0,
+    overlap_in_loss=False,
+)
 
 FIRST_WINDOW = [[(0, 0, 4)], [(1, 0, 3), (2, 0, 1)]]
 SECOND_WINDOW = [[(0, 2, 4)]]
@@ -52,7 +66,7 @@ def write_plan(
     with PlanWriter(folder, num_documents=4) as writer:
         writer.append(sequences(FIRST_WINDOW), first_document=0, num_shards=2)
         writer.append(sequences(SECOND_WINDOW), first_document=3, num_shards=1)
-        writer.finish(dataset_id, options, FIGURES, overwrite)
+        writer.finish(dataset_id, options, FIGURES, ROWS, overwrite=overwrite)
     return Plan(folder)
 
 
@@ -83,7 +97,8 @@ def test_the_arrays_are_read_by_numpy_alone(tmp_path: Path) -> None:
 
 def test_plan_json_says_what_the_plan_is(tmp_path: Path) -> None:
     manifest = write_plan(tmp_path / "plan").manifest
-    assert (manifest.format, manifest.format_version) == ("tokenmill-plan", 1)
+    assert (manifest.format, manifest.format_version) == ("tokenmill-plan", 2)
+    assert manifest.rows == ROWS
     assert manifest.dataset_id == DATASET
     assert (manifest.options, manifest.figures) == (OPTIONS, FIGURES)
     assert (manifest.num_sequences, manifest.num_segments) == (3, 4)
@@ -130,7 +145,7 @@ def test_arrays_are_mapped_and_cannot_be_written(tmp_path: Path) -> None:
 def test_documents_beyond_32_bits_are_written_in_64(tmp_path: Path) -> None:
     with PlanWriter(tmp_path / "plan", num_documents=2**32) as writer:
         writer.append(sequences(SECOND_WINDOW), first_document=2**32 + 5, num_shards=1)
-        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+        writer.finish(DATASET, OPTIONS, FIGURES, ROWS, overwrite=False)
     plan = Plan(tmp_path / "plan")
     assert plan.documents.dtype == np.uint64
     assert rows(plan) == [[(2**32 + 5, 2, 4)]]
@@ -141,7 +156,7 @@ def test_a_header_has_room_for_any_number_of_segments(tmp_path: Path) -> None:
     with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
         for _ in range(9):
             writer.append(many, first_document=0, num_shards=1)
-        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+        writer.finish(DATASET, OPTIONS, FIGURES, ROWS, overwrite=False)
     plan = Plan(tmp_path / "plan")
     assert len(plan.lengths) == 9 * 123_450
     assert np.load(tmp_path / "plan" / "lengths.npy").sum() == 9 * 123_450
@@ -151,7 +166,7 @@ def test_a_header_has_room_for_any_number_of_segments(tmp_path: Path) -> None:
 def test_a_plan_may_have_no_sequences(tmp_path: Path) -> None:
     with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
         writer.append(sequences([]), first_document=0, num_shards=1)
-        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+        writer.finish(DATASET, OPTIONS, FIGURES, ROWS, overwrite=False)
     plan = Plan(tmp_path / "plan")
     assert (len(plan), plan.offsets.tolist(), plan.lengths.tolist()) == (0, [0], [])
 
@@ -162,7 +177,7 @@ def test_the_id_is_of_dataset_options_and_arrays(tmp_path: Path) -> None:
     other_options = write_plan(tmp_path / "d", options={"sequence_length": 5})
     with PlanWriter(tmp_path / "e", num_documents=4) as writer:
         writer.append(sequences(SEQUENCES[:2]), first_document=0, num_shards=3)
-        writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+        writer.finish(DATASET, OPTIONS, FIGURES, ROWS, overwrite=False)
     other_arrays = Plan(tmp_path / "e")
     assert same[0].manifest.plan_id == same[1].manifest.plan_id
     others = [other_dataset, other_options, other_arrays]
@@ -366,17 +381,63 @@ def test_another_format_is_refused(name: str, version: int, tmp_path: Path) -> N
     assert caught.value.why == f"format {name!r}, version {version}"
 
 
+def test_a_plan_of_version_1_says_the_same_of_its_rows_by_its_options(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", format_version=1, rows=msgspec.UNSET, figures={"most_segments": 2})
+    assert Plan(tmp_path / "plan").rows == ROWS
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "options: Object missing required field `sequence_length`"),
+        (
+            {"sequence_length": 48, "packing": "length-buckets", "smallest_bucket": 8},
+            "options: sequence_length and smallest_bucket are not powers of two",
+        ),
+    ],
+)
+def test_a_plan_of_version_1_whose_options_say_nothing_of_its_rows_is_damaged(
+    options: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", format_version=1, rows=msgspec.UNSET, options=options)
+    with pytest.raises(VerificationError, match="a plan is damaged") as caught:
+        Plan(tmp_path / "plan")
+    assert caught.value.why == why
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (msgspec.UNSET, "it does not say what its rows are"),
+        (
+            msgspec.structs.replace(ROWS, sequence_lengths=[4, 4]),
+            "rows: sequence_lengths must ascend",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_say_what_its_rows_are_is_damaged(
+    rows: Any, why: str, tmp_path: Path
+) -> None:
+    write_plan(tmp_path / "plan")
+    reseal(tmp_path / "plan", rows=rows)
+    with pytest.raises(VerificationError, match="a plan is damaged") as caught:
+        Plan(tmp_path / "plan")
+    assert caught.value.why == why
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
-    reseal(tmp_path / "plan", format_version=2)
-    with pytest.raises(UserError, match="the file has format version 2"):
+    reseal(tmp_path / "plan", format_version=3)
+    with pytest.raises(UserError, match="the file has format version 3"):
         Plan(tmp_path / "plan")
 
 
 def test_a_newer_format_with_more_fields_is_called_newer_and_not_damaged(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     path = tmp_path / "plan" / PLAN_NAME
-    newer = {**msgspec.json.decode(path.read_bytes()), "format_version": 2, "compression": "zstd"}
+    newer = {**msgspec.json.decode(path.read_bytes()), "format_version": 3, "compression": "zstd"}
     path.write_bytes(canonical_json(newer))
     with pytest.raises(UserError, match="format"):
         Plan(tmp_path / "plan")
@@ -583,7 +644,7 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(
     def write_many() -> None:
         with PlanWriter(tmp_path / "plan", num_documents=1) as writer:
             writer.append(sequences([[(0, 0, 1)]] * 1000), first_document=0, num_shards=1)
-            writer.finish(DATASET, OPTIONS, FIGURES, overwrite=False)
+            writer.finish(DATASET, OPTIONS, FIGURES, ROWS, overwrite=False)
 
     with pytest.raises(StorageError, match="cannot write the plan") as caught:
         write_many()

@@ -50,7 +50,7 @@ def compare_plans(
     Raises:
         TokenmillError: see `tokenmill.errors`.
     """
-    return list(compare(opened(dataset), make_pack_options(options)))
+    return list(compare(opened(dataset), make_pack_options(options, to_compare=True)))
 
 
 def export_rows(

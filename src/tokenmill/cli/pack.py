@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.run.recipe.checks import make_pack_options
     from tokenmill.store.dataset import Dataset
 
-    chosen = make_pack_options(given_options(options, PackOptions))
+    chosen = make_pack_options(given_options(options, PackOptions), to_compare=options.compare)
     if options.name is not None and options.plan_out:
         raise UserError("a plan has a name in plans/ or a folder elsewhere: --name or --plan-out")
     dataset = Dataset(options.dataset)

@@ -11,7 +11,8 @@ import numpy as np
 
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
-from tokenmill.pack.options import PackOptions, options_of_plan
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import options_of_plan
 from tokenmill.planning.packing import Compared, PlanReport
 from tokenmill.store.plan import Plan
 
@@ -109,7 +110,7 @@ def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
     """Some sequences as bars: every segment in its share of the row, padding as dots."""
     width = 64
     lines: list[str] = []
-    length = options_of_plan(plan.manifest.options, str(plan.folder)).length
+    length = plan.rows.length
     if not len(plan):
         return lines
     for sequence in np.unique(np.linspace(0, len(plan) - 1, most).astype(int)).tolist():

@@ -169,7 +169,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
         order = banded(order, keys, options.bands, steps_of(reader.plan))
     order = order[: options.max_sequences]
-    lengths = plan_row_lengths(reader.plan, reader.options)[order]
+    lengths = plan_row_lengths(reader.plan)[order]
     return [
         _Series(
             row_length=length,

@@ -9,11 +9,11 @@ import numpy as np
 
 from tokenmill.errors import InternalError
 from tokenmill.pack.bounds import least_sequences
-from tokenmill.pack.histogram import best_fit
 from tokenmill.pack.long_documents import SPLITTING, CutBooks
 from tokenmill.pack.measure import Measures, OrderMeter, measure
-from tokenmill.pack.options import CUTTING, PackOptions
-from tokenmill.pack.window import PackedWindow, row_lengths
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import load_strategy
+from tokenmill.pack.window import PackedWindow, row_format
 from tokenmill.records import Int64Array
 
 
@@ -128,10 +128,10 @@ class Ledger:
     def figures(self) -> Figures:
         """The sums, with the bounds that they are to be compared with."""
         options, order = self.options, self.order
+        count_sequences = load_strategy(options.packing).count_sequences
         globally = None
-        if options.packing == "best-fit" and options.separate_by is None:
-            placements = best_fit(self.piece_sizes, options.length, options.segment_limit)
-            globally = placements.num_sequences
+        if count_sequences is not None and options.separate_by is None:
+            globally = count_sequences(self.piece_sizes, options)
         return Figures(
             **msgspec.structs.asdict(self.totals),
             left_out_documents=self.left_out.lost_documents,
@@ -148,26 +148,22 @@ class Ledger:
 
     def _lower_bound(self) -> int | None:
         options = self.options
-        if options.packing == "length-buckets":
+        strategy = load_strategy(options.packing)
+        if len(strategy.sequence_lengths(options)) > 1:
             return None
-        if options.packing in CUTTING:
+        if strategy.cuts_documents:
             return -(-self.totals.tokens_in_sequences // options.length)
-        most = options.segment_limit
-        bound = max(
+        return max(
             least_sequences(self.piece_sizes, options.length),
-            -(-int(self.piece_sizes.sum()) // most),
+            -(-int(self.piece_sizes.sum()) // options.segment_limit),
+            strategy.lower_bound(self.piece_sizes, options),
         )
-        if options.packing == "optimal":
-            from tokenmill.pack.solver.column_generation import lp_bound
-
-            bound = max(bound, lp_bound(self.piece_sizes, options.length, most))
-        return bound
 
 
 def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> Totals:
     window, sequences = packed.window, packed.sequences
     chosen = window.lengths[window.chosen].astype(np.int64)
-    rows = int(row_lengths(measures.sizes, options).sum())
+    rows = int(row_format(options, 1).row_lengths_of(measures.sizes).sum())
     unavoidable = 0
     if options.long_documents in SPLITTING:
         unavoidable = int((-(-chosen // options.length) - 1).sum())

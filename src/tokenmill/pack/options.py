@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import VerificationError
-
 MAX_SEQUENCE_LENGTH = 1 << 24
 MAX_WEIGHT = 1000
 
@@ -40,8 +38,17 @@ LongDocuments = Literal[
     "drop",
 ]
 
-CUTTING = ("concat-and-chunk", "order-preserving", "length-buckets")
-"""Strategies that cut documents by themselves."""
+
+def _only(choice: str, owner: str, description: str) -> Meta:
+    """Describes an option that only `owner` takes, if it is what is chosen by `choice`."""
+    return Meta(description=f"{owner}: {description}", extra={"only": (choice, owner)})
+
+
+def _owner(kind: Any) -> tuple[str, str]:
+    """The choice, and what must be chosen, for an option to have a say; "" if it always has."""
+    metas = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Meta)]
+    owners = [each.extra["only"] for each in metas if each.extra]
+    return owners[0] if owners else ("", "")
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,23 +68,26 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = "split"
     start_share: Annotated[
-        Share, Meta(description="keep-both-ends: share of the sequence kept from the start")
+        Share,
+        _only("long_documents", "keep-both-ends", "share of the sequence kept from the start"),
     ] = 0.5
     overlap: Annotated[
-        NonNegative, Meta(description="sliding-window: tokens that a window repeats of the last")
+        NonNegative,
+        _only("long_documents", "sliding-window", "tokens that a window repeats of the last"),
     ] = 0
     overlap_in_loss: Annotated[
-        bool, Meta(description="sliding-window: repeated tokens count in the loss again")
+        bool, _only("long_documents", "sliding-window", "repeated tokens count in the loss again")
     ] = False
     split_at: Annotated[
         Literal["sentence", "line", "paragraph"],
-        Meta(description="split-at-boundary: the boundary looked for"),
+        _only("long_documents", "split-at-boundary", "the boundary looked for"),
     ] = "sentence"
     slack: Annotated[
         Positive | None,
-        Meta(
-            description="split-at-boundary: tokens searched before a cut "
-            "(default: an eighth of the sequence length)"
+        _only(
+            "long_documents",
+            "split-at-boundary",
+            "tokens searched before a cut (default: an eighth of the sequence length)",
         ),
     ] = None
     at_cuts: Annotated[
@@ -94,17 +104,19 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Positive, Meta(description="pad rows to a multiple, e.g. 128 for tensor tiles")
     ] = 1
     smallest_bucket: Annotated[
-        Positive, Meta(description="length-buckets: the shortest sequence, a power of two")
+        Positive, _only("packing", "length-buckets", "the shortest sequence, a power of two")
     ] = 256
     cut_cost: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)] | None,
-        Meta(
-            description="order-preserving: padding that one cut is worth "
-            "(default: a quarter of the sequence length)"
+        _only(
+            "packing",
+            "order-preserving",
+            "padding that one cut is worth (default: a quarter of the sequence length)",
         ),
     ] = None
     open_sequences: Annotated[
-        int, Meta(ge=1, le=1 << 20, description="streaming: sequences that are kept open")
+        Annotated[int, Meta(ge=1, le=1 << 20)],
+        _only("packing", "streaming", "sequences that are kept open"),
     ] = 1024
     ranks: Annotated[
         Positive,
@@ -115,7 +127,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(description="pack documents of consecutive shards together, or of all shards"),
     ] = "local"
     window_sequences: Annotated[
-        Positive, Meta(description="local: sequences that a window must fill at least")
+        Positive, _only("window", "local", "sequences that a window must fill at least")
     ] = 10_000
     subset: Annotated[
         str | None,
@@ -155,24 +167,23 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Tokens that are searched for a boundary before a cut."""
         return self.slack or max(self.length // 8, 1)
 
-    @property
-    def row_length(self) -> int:
-        """Tokens of a row of fixed length, padding included."""
-        return -(-self.length // self.sequence_multiple) * self.sequence_multiple
+    def misplaced(self, *, to_compare: bool = False) -> Iterator[str]:
+        """Options that only a strategy, policy or window takes which is not the chosen one.
 
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the options, given together, once there is a sequence length."""
-        if self.sequence_length is None:
-            return
+        With options `to_compare` strategies with, those of any strategy are in their place.
+        """
+        choices = (
+            ("long_documents", "window") if to_compare else ("packing", "long_documents", "window")
+        )
+        chosen = {choice: getattr(self, choice) for choice in choices}
+        for option in msgspec.structs.fields(type(self)):
+            choice, owner = _owner(option.type)
+            if chosen.get(choice, owner) != owner and getattr(self, option.name) != option.default:
+                yield f"pack.{option.name}: is for {choice} {owner}, and this is {chosen[choice]}"
+
+    def contradictions(self) -> Iterator[str]:
+        """What is wrong with the options, given together, whatever the strategy."""
         yield from self._room_problems()
-        if self.packing in CUTTING:
-            yield from self._cutting_problems()
-        if self.packing == "length-buckets":
-            yield from self._bucket_problems()
-        if self.packing == "order-preserving" and self.max_segments is not None:
-            yield "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
-        if self.packing == "balanced" and self.separate_by is not None:
-            yield "pack.separate_by: balanced evens out steps over all kinds"
         if bool(self.weight) != (self.weight_by is not None):
             yield "pack: weight and weight_by belong together"
         if len(self.weights) < len([each for each in self.weight if _weight(each)]):
@@ -188,8 +199,6 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             yield "pack.sequence_length: leaves no room beside the tokens set at cuts"
         if self.overlap and self.overlap >= room:
             yield f"pack.overlap: got {self.overlap}; must be less than {room}"
-        if self.overlap and self.long_documents != "sliding-window":
-            yield "pack.overlap: is for long_documents sliding-window only"
         if self.long_documents == "keep-both-ends":
             if self.segment_multiple > 1:
                 yield "pack.segment_multiple: keep-both-ends makes two segments of one text"
@@ -203,21 +212,6 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"length {self.length}"
             )
 
-    def _cutting_problems(self) -> Iterator[str]:
-        if self.at_cuts != "nothing":
-            yield f"pack.at_cuts: {self.packing} cuts documents anywhere and sets no tokens there"
-        if self.long_documents not in ("split", "keep-start", "keep-end", "drop"):
-            yield f"pack.long_documents: {self.packing} cuts documents where a sequence is full"
-        if self.segment_multiple > 1:
-            yield f"pack.segment_multiple: {self.packing} cannot pad single segments"
-
-    def _bucket_problems(self) -> Iterator[str]:
-        smallest = self.smallest_bucket
-        if smallest & (smallest - 1) or self.length & (self.length - 1):
-            yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
-        elif smallest > self.length:
-            yield "pack.smallest_bucket: is longer than a sequence"
-
 
 def _weight(assignment: str) -> tuple[str, float] | None:
     value, _, number = assignment.rpartition("=")
@@ -226,22 +220,3 @@ def _weight(assignment: str) -> tuple[str, float] | None:
     except ValueError:
         return None
     return (value, weight) if value and 0 <= weight <= MAX_WEIGHT else None
-
-
-def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
-    """The options that a stored plan carries.
-
-    Raises:
-        VerificationError: they are not those of a plan.
-    """
-    try:
-        options = msgspec.convert(values, PackOptions)
-    except msgspec.ValidationError as error:
-        why = f"options: {error}"
-    else:
-        problems = list(options.problems())
-        if options.sequence_length is not None and not problems:
-            return options
-        why = "; ".join(problems) or "options: no sequence length"
-    hint = "make the plan again: tokenmill pack --overwrite"
-    raise VerificationError("a plan is damaged", where=where, why=why, hint=hint)

@@ -1,15 +1,22 @@
-"""What a packing strategy is: a module in `strategies/` with one function, `pack`."""
+"""What a packing strategy is: a module in `strategies/` with a `STRATEGY`.
+
+A new one is such a module, and its name in `options.Packing`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled
+from tokenmill.errors import VerificationError
 from tokenmill.pack.options import PackOptions
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
@@ -33,22 +40,88 @@ class Pieces:
         return Pieces(Segments(numbers, np.zeros_like(sizes), sizes), sizes)
 
 
-class Strategy(Protocol):
-    """Packs pieces into sequences. The same pieces give the same sequences on any machine.
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How pieces become sequences, and what else about a plan depends on that.
 
-    No piece is larger than a sequence, unless the strategy cuts documents by itself
-    (`options.CUTTING`): then pieces are whole documents.
+    The same pieces give the same sequences on any machine.
     """
 
-    def pack(self, pieces: Pieces, options: PackOptions) -> Sequences:
-        """Put every piece into exactly one sequence of at most `options.length` tokens."""
-        ...
+    pack: Callable[[Pieces, PackOptions], Sequences]
+    """Puts every piece into exactly one sequence of at most `options.length` tokens."""
+    cuts_documents: bool = False
+    """Takes documents of any length, and cuts them where a sequence is full."""
+    problems: Callable[[PackOptions], Iterator[str]] = lambda options: iter(())
+    """What it cannot do of what the options ask for."""
+    sequence_lengths: Callable[[PackOptions], list[int]] = lambda options: [options.length]
+    """Ascending; the last one is `options.length`."""
+    group_size: Callable[[PackOptions], int] = lambda options: 1
+    """Consecutive sequences that belong into one step."""
+    lower_bound: Callable[[Int64Array, PackOptions], int] = lambda piece_sizes, options: 0
+    """Sequences that `piece_sizes[s]` pieces of each size s need at least, if it knows better."""
+    count_sequences: Callable[[Int64Array, PackOptions], int] | None = None
+    """Sequences that it makes of so many pieces of each size, if it can tell without packing."""
+    needs: str | None = None
+    """A package that is not always installed,"""
+    extra: str = ""
+    """and the extra of tokenmill that brings it."""
 
 
 def load_strategy(name: str) -> Strategy:
     """The strategy of a name, e.g. "best-fit"; its module is imported only now."""
     module = importlib.import_module(f"tokenmill.pack.strategies.{name.replace('-', '_')}")
-    return cast("Strategy", module)
+    return cast("Strategy", module.STRATEGY)
+
+
+def contradictions(options: PackOptions) -> Iterator[str]:
+    """What is wrong with options that are given together, once there is a sequence length."""
+    if options.sequence_length is None:
+        return
+    strategy = load_strategy(options.packing)
+    yield from options.contradictions()
+    if strategy.cuts_documents:
+        yield from _cutting_problems(options)
+    yield from strategy.problems(options)
+
+
+def objections(options: PackOptions) -> Iterator[str]:
+    """Why no plan can be made here: contradictions, or a package that is not installed."""
+    if options.sequence_length is None:
+        return
+    yield from contradictions(options)
+    strategy = load_strategy(options.packing)
+    if strategy.needs is not None and importlib.util.find_spec(strategy.needs) is None:
+        install = f"pip install 'tokenmill[{strategy.extra}]'"
+        yield f"pack.packing: {options.packing} needs {strategy.needs}: {install}"
+
+
+def _cutting_problems(options: PackOptions) -> Iterator[str]:
+    name = options.packing
+    if options.at_cuts != "nothing":
+        yield f"pack.at_cuts: {name} cuts documents anywhere and sets no tokens there"
+    if options.long_documents not in ("split", "keep-start", "keep-end", "drop"):
+        yield f"pack.long_documents: {name} cuts documents where a sequence is full"
+    if options.segment_multiple > 1:
+        yield f"pack.segment_multiple: {name} cannot pad single segments"
+
+
+def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
+    """The options that a stored plan carries.
+
+    Raises:
+        VerificationError: they are not those of a plan.
+    """
+    try:
+        options = msgspec.convert(values, PackOptions)
+    except msgspec.ValidationError as error:
+        why = f"options: {error}"
+    else:
+        problems = list(contradictions(options))
+        if options.sequence_length is not None and not problems:
+            return options
+        why = "; ".join(problems) or "options: no sequence length"
+    hint = "make the plan again: tokenmill pack --overwrite"
+    raise VerificationError("a plan is damaged", where=where, why=why, hint=hint)
 
 
 def deal(pieces: Pieces, sequence_of: Int32Array, *, renumber: bool = True) -> Sequences:

@@ -13,10 +13,12 @@ from tokenmill.pack.long_documents import (
     CutBooks,
     cut,
     part_both_ends,
+    set_at_cuts,
 )
-from tokenmill.pack.options import CUTTING, PackOptions
+from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, load_strategy
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.row_format import RowFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,12 @@ def pack_window(window: Window, options: PackOptions) -> PackedWindow:
     parts: list[Sequences] = []
     piece_sizes = np.zeros(options.length + 1, np.int64)
     for chosen in _by_kind(window):
-        if options.packing in CUTTING and options.long_documents == "split":
+        if strategy.cuts_documents and options.long_documents == "split":
             pieces = Pieces.whole(chosen, window.lengths[chosen])
         else:
             pieces, books_of_kind = cut(chosen, window.lengths, options, window.boundaries)
             books.add(books_of_kind)
-        if options.packing not in CUTTING:
+        if not strategy.cuts_documents:
             piece_sizes += np.bincount(pieces.sizes, minlength=options.length + 1)
         parts.append(strategy.pack(pieces, options))
     sequences = parts[0] if len(parts) == 1 else _joined(parts)
@@ -72,15 +74,23 @@ def sums(values: npt.NDArray[np.integer], offsets: Int64Array) -> Int64Array:
     return totals[offsets[1:]] - totals[offsets[:-1]]
 
 
-def row_lengths(sizes: Int64Array, options: PackOptions) -> Int64Array:
-    """Shape (num_sequences,): tokens of each row with its padding."""
-    if options.packing != "length-buckets":
-        return np.full(len(sizes), options.row_length, np.int64)
-    buckets = 1 << np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    buckets = np.maximum(buckets, options.smallest_bucket)
-    multiple = options.sequence_multiple
-    rounded: Int64Array = (buckets + multiple - 1) // multiple * multiple
-    return rounded
+def row_format(options: PackOptions, most_segments: int) -> RowFormat:
+    """What the rows of a plan are like; `most_segments` is the number of any sequence."""
+    strategy = load_strategy(options.packing)
+    bos, eos = set_at_cuts(options)
+    return RowFormat(
+        sequence_lengths=strategy.sequence_lengths(options),
+        row_multiple=options.sequence_multiple,
+        group_size=strategy.group_size(options),
+        most_segments=max(most_segments, 1),
+        segment_multiple=options.segment_multiple,
+        bos_at_cuts=bos,
+        eos_at_cuts=eos,
+        bos_predicts=options.long_documents == "keep-end",
+        joins_ends=options.long_documents == "keep-both-ends",
+        overlap=options.overlap,
+        overlap_in_loss=options.overlap_in_loss,
+    )
 
 
 def _by_kind(window: Window) -> list[Int32Array]:

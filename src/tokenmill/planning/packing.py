@@ -17,7 +17,8 @@ from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.window import PackedWindow, Window, pack_window
+from tokenmill.pack.strategy import objections
+from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.paths import local_path
 from tokenmill.planning.boundary_tables import Table, boundary_tables
 from tokenmill.planning.document_choice import Chosen, DocumentChoice
@@ -76,6 +77,10 @@ def pack(
         OutputConflictError: another plan stands there.
     """
     options = with_subset(dataset, options)
+    if problems := list(objections(options)):
+        raise UserError(
+            "the options of the plan do not fit together", why="\n       ".join(problems)
+        )
     folder = local_path(folder or plan_folder(dataset, options), "the plan's folder")
     folder = folder if folder.name else folder.resolve()
     if not overwrite and (folder / PLAN_NAME).is_file():
@@ -90,7 +95,8 @@ def pack(
             dataset.manifest.dataset_id,
             msgspec.to_builtins(options),
             msgspec.to_builtins(figures),
-            overwrite,
+            row_format(options, figures.most_segments),
+            overwrite=overwrite,
         )
     return PlanReport(Plan(folder), figures, already_there=False)
 
@@ -104,7 +110,7 @@ def compare(
     options = with_subset(dataset, options)
     for name in get_args(Packing):
         each = msgspec.structs.replace(options, packing=name)
-        problems = list(each.problems())
+        problems = list(objections(each))
         if problems:
             yield Compared(name, None, 0.0, "; ".join(problems))
             continue
@@ -177,10 +183,6 @@ def packed_windows(
     dataset: Dataset, options: PackOptions, ledger: Ledger, advance: Advance
 ) -> Iterator[tuple[int, int, PackedWindow]]:
     """The first document, the number of shards and the sequences of every window, in order."""
-    if problems := list(options.problems()):
-        raise UserError(
-            "the options of the plan do not fit together", why="\n       ".join(problems)
-        )
     tables = None
     if options.long_documents == "split-at-boundary":
         tables = boundary_tables(dataset, options.split_at)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from tokenmill.errors import VerificationError
 from tokenmill.pack.long_documents import pieces_of
-from tokenmill.pack.options import PackOptions, options_of_plan
-from tokenmill.pack.window import sums
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import options_of_plan
+from tokenmill.pack.window import row_format, sums
 from tokenmill.planning.packing import figures_of
 from tokenmill.records import Advance, Int64Array, Segments
 from tokenmill.store.dataset import Dataset
@@ -29,6 +30,9 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     for name in plan.iter_damage():
         raise plan.damaged(f"the digest of {name} differs")
     options = options_of_plan(plan.manifest.options, str(plan.folder))
+    figures = figures_of(plan)
+    if plan.rows != row_format(options, figures.most_segments):
+        raise plan.damaged("its rows are not those of its options")
     if sum(window.shards for window in plan.manifest.windows) != len(dataset.shards):
         raise plan.damaged("its windows do not cover the dataset")
     first_shard = first_document = num_tokens = 0
@@ -40,7 +44,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         first_shard += window.shards
         first_document += len(lengths)
         advance("plan", number + 1, len(plan.manifest.windows))
-    if num_tokens != figures_of(plan).tokens_in_sequences:
+    if num_tokens != figures.tokens_in_sequences:
         raise plan.damaged("its tokens are not those of its figures")
 
 

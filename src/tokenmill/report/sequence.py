@@ -13,7 +13,6 @@ from tokenmill.load.rows.assembly import BOS, EOS
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.costs import token_counts
-from tokenmill.pack.window import row_lengths
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 from tokenmill.stored_reference import decode_stored, open_reference
@@ -68,7 +67,7 @@ def view_sequence(
     plan.segments(sequence)  # refuses one that is not there
     reference, reader = open_reference(dataset, tokenizer), RowReader(dataset, plan)
     chosen = np.array([sequence])
-    row_length = int(row_lengths(token_counts(plan, chosen), reader.options)[0])
+    row_length = int(plan.rows.row_lengths_of(token_counts(plan, chosen))[0])
     rows, layout = reader.read_layout(chosen, row_length)
     records = dataset.records(layout.documents)
     head = len(dataset.manifest.tokenizer.prefix_ids)

@@ -30,6 +30,7 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.paths import local_path
 from tokenmill.records import Int64Array, Sequences
+from tokenmill.row_format import RowFormat
 from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import (
     canonical_json,
@@ -46,10 +47,11 @@ from tokenmill.store.files import (
     temporary_folder,
 )
 from tokenmill.store.manifest import Count, FileEntry
+from tokenmill.store.plan_version_1 import row_format_of
 
 PLAN_NAME = "plan.json"
 PLAN_FORMAT = "tokenmill-plan"
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 ARRAYS = ("offsets", "documents", "starts", "lengths")
 
 
@@ -70,6 +72,8 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset_id: str
     options: dict[str, Any]
     figures: dict[str, Any]
+    rows: RowFormat | msgspec.UnsetType = msgspec.UNSET
+    """Missing in version 1; no part of the id."""
     num_sequences: Count
     num_segments: Count
     windows: list[WindowEntry]
@@ -119,7 +123,13 @@ class PlanWriter:
         self._windows.append(WindowEntry(shards=num_shards, sequences=len(sequences)))
 
     def finish(
-        self, dataset_id: str, options: dict[str, Any], figures: dict[str, Any], overwrite: bool
+        self,
+        dataset_id: str,
+        options: dict[str, Any],
+        figures: dict[str, Any],
+        rows: RowFormat,
+        *,
+        overwrite: bool,
     ) -> None:
         """Seal the plan and give it its name.
 
@@ -143,6 +153,7 @@ class PlanWriter:
                 dataset_id=dataset_id,
                 options=options,
                 figures=figures,
+                rows=rows,
                 num_sequences=self._files["offsets"].length - 1,
                 num_segments=self._files["documents"].length,
                 windows=self._windows,
@@ -167,7 +178,10 @@ class PlanWriter:
 
 
 class Plan:
-    """A plan, opened: its arrays are memory maps. Opening checks names, sizes, dtypes, shapes."""
+    """A plan, opened: its arrays are memory maps. Opening checks names, sizes, dtypes, shapes.
+
+    `rows` says how its sequences become rows; for plans of version 1 it is derived from options.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = local_path(folder, "a plan")
@@ -179,6 +193,7 @@ class Plan:
         if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
             why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
             raise VerificationError("not a plan of tokenmill", where=str(path), why=why)
+        self.rows = self._row_format(path)
         self.offsets: Int64Array = self._array("offsets", self.manifest.num_sequences + 1)
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
@@ -246,6 +261,21 @@ class Plan:
         for name in (f"{array}.npy" for array in ARRAYS):
             if file_digest(self.folder / name) != digests[name]:
                 yield name
+
+    def _row_format(self, path: Path) -> RowFormat:
+        manifest = self.manifest
+        if manifest.format_version > 1 and isinstance(manifest.rows, RowFormat):
+            problem = "; ".join(manifest.rows.problems())
+            if not problem:
+                return manifest.rows
+        elif manifest.format_version > 1:
+            problem = "it does not say what its rows are"
+        else:
+            try:
+                return row_format_of(manifest.options, manifest.figures)
+            except ValueError as error:
+                problem = f"options: {error}"
+        raise self.damaged(problem, path)
 
     def _array(self, name: str, length: int) -> npt.NDArray[Any]:
         path = path_inside(self.folder, f"{name}.npy")

@@ -47,9 +47,6 @@ from tokenmill.load.rows.loss_spans import LossSpans
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.rows.shard_maps import ShardMaps
-from tokenmill.pack.long_documents import set_at_cuts
-from tokenmill.pack.options import PackOptions, options_of_plan
-from tokenmill.pack.window import row_lengths, sums
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
@@ -148,7 +145,6 @@ class RowReader:
         plan.check_dataset(dataset)
         self.dataset, self.plan = dataset, plan
         self.targets = labels if isinstance(labels, Targets) else Targets(labels=labels)
-        self.options = options_of_plan(plan.manifest.options, str(plan.folder))
         tokenizer = dataset.manifest.tokenizer
         self._eos = tokenizer.eos_id
         self._bos = tokenizer.prefix_ids[0] if tokenizer.prefix_ids else tokenizer.eos_id
@@ -176,11 +172,8 @@ class RowReader:
     @cached_property
     def most_segments(self) -> int:
         """That a row can have, padding included: between segments, too, where they are padded."""
-        options = self.options
-        planned, most = self.plan.manifest.figures.get("most_segments"), options.segment_limit
-        if isinstance(planned, int):
-            most = max(min(planned, most), 1)
-        return int(most * (2 if options.segment_multiple > 1 else 1) + 1)
+        rows = self.plan.rows
+        return rows.most_segments * (2 if rows.segment_multiple > 1 else 1) + 1
 
     def read(self, sequences: Int64Array, row_length: int) -> Rows:
         """The rows of `sequences`, shape (num_rows,), each padded to `row_length` tokens.
@@ -234,26 +227,25 @@ class RowReader:
 
     @cached_property
     def _rules(self) -> Rules:
-        options, targets = self.options, self.targets
+        planned, targets = self.plan.rows, self.targets
         next_labels = targets.labels == "next"
-        sets_bos, sets_eos = set_at_cuts(options)
-        counts = options.overlap_in_loss
+        counts = planned.overlap_in_loss
         counts = counts if targets.overlap_in_loss is None else targets.overlap_in_loss
         return Rules(
             before=np.array([self._bos]),
             after=np.array([self._eos]),
             pad=self.pad_id,
             ignored=self._ignored,
-            sets_bos=sets_bos,
-            sets_eos=sets_eos,
-            joins=options.long_documents == "keep-both-ends",
-            multiple=options.segment_multiple,
+            sets_bos=planned.bos_at_cuts,
+            sets_eos=planned.eos_at_cuts,
+            joins=planned.joins_ends,
+            multiple=planned.segment_multiple,
             next_labels=next_labels,
             own_labels=self._own_labels,
             # What a BOS precedes is the target of the segment before, if there is one.
-            bos_predicts=not next_labels or options.long_documents == "keep-end",
+            bos_predicts=not next_labels or planned.bos_predicts,
             across=targets.across_documents,
-            overlap=0 if counts else options.overlap,
+            overlap=0 if counts else planned.overlap,
             prefix=targets.without_prefix,
         )
 
@@ -299,19 +291,20 @@ class RowReader:
         )
 
 
-def plan_row_lengths(plan: Plan, options: PackOptions) -> Int64Array:
+def plan_row_lengths(plan: Plan) -> Int64Array:
     """Shape (num_sequences,): tokens of each row of a plan, padding included.
 
     Raises:
         VerificationError: offsets are out of order, or a sequence is longer than it may be.
     """
-    if options.packing != "length-buckets":
-        return np.full(len(plan), options.row_length, np.int64)
+    lengths = plan.rows.row_lengths
+    if len(lengths) == 1:
+        return np.full(len(plan), lengths[0], np.int64)
     plan.check_offsets()
-    sizes = sums(plan.lengths, plan.offsets)
-    if (sizes > options.length).any():
+    sizes = np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64)
+    if (sizes > plan.rows.length).any():
         raise plan.damaged("a sequence is longer than it may be")
-    return row_lengths(sizes, options)
+    return plan.rows.row_lengths_of(sizes)
 
 
 def _by_shard(layout: Layout) -> Iterator[tuple[int, Int64Array]]:

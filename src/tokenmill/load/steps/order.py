@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError
-from tokenmill.pack.options import options_of_plan
-from tokenmill.pack.window import sums
 from tokenmill.permutation import BlockPermutation, Permutation
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
@@ -84,9 +82,7 @@ class Steps:
 
 def steps_of(plan: Plan) -> Steps:
     """The steps of a plan, in its order."""
-    options = options_of_plan(plan.manifest.options, str(plan.folder))
-    size = options.ranks if options.packing == "balanced" else 1
-    return Steps(size, plan.window_starts)
+    return Steps(plan.rows.group_size, plan.window_starts)
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
     if key == "depth":
         return counts.astype(np.float64)
     if key == "length":
-        return sums(np.asarray(plan.lengths), plan.offsets) / np.maximum(counts, 1)
+        return np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64) / counts
     if dataset is None:
         raise UserError(f"a curriculum by the column {key!r} needs the dataset")
     if plan.documents.max(initial=0) >= dataset.num_documents:

@@ -19,7 +19,6 @@ from tokenmill.errors import UserError
 from tokenmill.load.rows.reader import plan_row_lengths
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
-from tokenmill.pack.options import options_of_plan
 from tokenmill.permutation import Permutation
 from tokenmill.records import Int64Array
 from tokenmill.store.plan import Plan
@@ -260,12 +259,11 @@ class CurriculumSchedule:
 
 
 def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list[_Series]:
-    options = options_of_plan(plan.manifest.options, str(plan.folder))
-    if options.packing != "length-buckets":
-        row_length = options.row_length
+    if len(plan.rows.row_lengths) == 1:
+        row_length = only_row_length(plan)
         order = Order(steps_of(plan), seed, shuffle)
         return [_Series(row_length, size.rows_of(row_length), order, None)]
-    lengths = plan_row_lengths(plan, options)
+    lengths = plan_row_lengths(plan)
     series = []
     for row_length in np.unique(lengths).tolist():
         members = np.flatnonzero(lengths == row_length)
@@ -281,11 +279,11 @@ def only_row_length(plan: Plan) -> int:
     Raises:
         UserError: the plan has rows of several lengths.
     """
-    options = options_of_plan(plan.manifest.options, str(plan.folder))
-    if options.packing == "length-buckets":
+    row_length, *others = plan.rows.row_lengths
+    if others:
         raise UserError(
             "rows of this plan have several lengths",
             where=str(plan.folder),
             hint="curricula and mixtures need rows of one length: tokenmill pack makes such plans",
         )
-    return options.row_length
+    return row_length

@@ -14,6 +14,8 @@ best fit instead. Neighbours by cost then form a group. O(n log n), 100 to 200 n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tokenmill.compiled import compiled
@@ -26,7 +28,7 @@ from tokenmill.pack.evening import (
 )
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.sorting import longest_first
-from tokenmill.pack.strategy import Pieces, deal
+from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Int64Array, Sequences
 
 EVEN_TENTHS = (10, 7)
@@ -39,6 +41,14 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     if len(pieces) > 0:
         sequence_of = _in_groups(pieces.sizes, _assign(pieces.sizes, options), options.ranks)
     return deal(pieces, sequence_of, renumber=False)
+
+
+def _problems(options: PackOptions) -> Iterator[str]:
+    if options.separate_by is not None:
+        yield "pack.separate_by: balanced evens out steps over all kinds"
+
+
+STRATEGY = Strategy(pack, problems=_problems, group_size=lambda options: options.ranks)
 
 
 def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:

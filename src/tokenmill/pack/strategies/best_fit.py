@@ -10,10 +10,18 @@ from __future__ import annotations
 
 from tokenmill.pack.histogram import best_fit, pack_in_bulk
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Sequences
+from tokenmill.pack.strategy import Pieces, Strategy
+from tokenmill.records import Int64Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces by how many there are of each size."""
     return pack_in_bulk(best_fit, pieces, options)
+
+
+def count_sequences(piece_sizes: Int64Array, options: PackOptions) -> int:
+    """Sequences of `piece_sizes[s]` pieces of each size s."""
+    return best_fit(piece_sizes, options.length, options.segment_limit).num_sequences
+
+
+STRATEGY = Strategy(pack, count_sequences=count_sequences)

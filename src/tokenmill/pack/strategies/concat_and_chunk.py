@@ -10,10 +10,13 @@ import numpy as np
 
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Chunk pieces of any length, in their order."""
     return chunk(pieces, np.zeros(len(pieces), np.bool_), options)
+
+
+STRATEGY = Strategy(pack, cuts_documents=True)

@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.compiled import compiled
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.sorting import longest_first
-from tokenmill.pack.strategy import Pieces, deal
+from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Sequences
 
 
@@ -20,6 +20,9 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces by first-fit decreasing."""
     order = longest_first(pieces.sizes, options.length)
     return deal(pieces, _assign(pieces.sizes, order, options.length, options.segment_limit))
+
+
+STRATEGY = Strategy(pack)
 
 
 @compiled

@@ -8,11 +8,13 @@ step of constant tokens takes more of the shorter sequences.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tokenmill.compiled import compiled
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Int32Array, Segments, Sequences
 
 
@@ -25,6 +27,25 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     whole = pieces.segments.take(np.repeat(np.arange(len(lengths)), counts))
     segments = Segments(whole.documents, whole.starts + starts, taken)
     return Sequences(segments, np.arange(len(segments) + 1, dtype=np.int64))
+
+
+def _sequence_lengths(options: PackOptions) -> list[int]:
+    """All buckets, the shortest first."""
+    smallest = options.smallest_bucket
+    return [smallest << k for k in range((options.length // smallest).bit_length())]
+
+
+def _problems(options: PackOptions) -> Iterator[str]:
+    smallest = options.smallest_bucket
+    if smallest & (smallest - 1) or options.length & (options.length - 1):
+        yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
+    elif smallest > options.length:
+        yield "pack.smallest_bucket: is longer than a sequence"
+
+
+STRATEGY = Strategy(
+    pack, cuts_documents=True, problems=_problems, sequence_lengths=_sequence_lengths
+)
 
 
 @compiled

@@ -9,13 +9,16 @@ import numpy as np
 
 from tokenmill.compiled import compiled
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces, deal
+from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces in their order."""
     return deal(pieces, _assign(pieces.sizes, options.length, options.segment_limit))
+
+
+STRATEGY = Strategy(pack)
 
 
 @compiled

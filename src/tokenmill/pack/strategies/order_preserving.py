@@ -12,13 +12,15 @@ A run has at most 16 sequences: O(n times the documents of a run).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.compiled import compiled
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Int64Array, Sequences
 
 RUN_SEQUENCES = 16
@@ -31,6 +33,14 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     starts_anew = np.zeros(len(pieces) + 1, np.bool_)
     starts_anew[_run_starts(offsets, options.length, price)] = True
     return chunk(pieces, starts_anew, options)
+
+
+def _problems(options: PackOptions) -> Iterator[str]:
+    if options.max_segments is not None:
+        yield "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+
+
+STRATEGY = Strategy(pack, cuts_documents=True, problems=_problems)
 
 
 @compiled

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from tokenmill.pack.histogram import pack_in_bulk, shortest_pack_first
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces by how many there are of each size."""
     return pack_in_bulk(shortest_pack_first, pieces, options)
+
+
+STRATEGY = Strategy(pack)

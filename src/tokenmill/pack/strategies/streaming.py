@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.records import Segments, Sequences
 
@@ -25,3 +25,6 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     )
     offsets = np.concatenate([first.offsets, last.offsets[1:] + first.offsets[-1]])
     return Sequences(segments, offsets)
+
+
+STRATEGY = Strategy(pack)

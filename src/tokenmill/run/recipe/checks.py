@@ -70,8 +70,10 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def make_pack_options(options: Mapping[str, Any]) -> PackOptions:
+def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -> PackOptions:
     """Check options of a plan, as a command line or a caller gives them.
+
+    Options `to_compare` strategies with may be for any of them.
 
     Raises:
         UserError: one or several options are wrong; the message holds all of them.
@@ -81,10 +83,21 @@ def make_pack_options(options: Mapping[str, Any]) -> PackOptions:
     made = PackOptions() if problems else PackOptions(**found)
     if not problems:
         missing = made.sequence_length is None
-        problems = ["pack.sequence_length: is missing"] if missing else list(made.problems())
+        problems = (
+            ["pack.sequence_length: is missing"] if missing else _objections(made, to_compare)
+        )
     if problems:
         raise _problems_error("the plan", problems, "tokenmill pack --help lists every option")
     return made
+
+
+def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
+    """Why no plan can be made with options, if one is asked for."""
+    if options.sequence_length is None:
+        return []
+    from tokenmill.pack.strategy import objections  # loads a compiler, which encoding does without
+
+    return [*options.misplaced(to_compare=to_compare), *objections(options)]
 
 
 def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -147,7 +160,7 @@ def _base(kind: Any) -> Any:
 
 
 def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
-    yield from recipe.pack.problems()
+    yield from _objections(recipe.pack)
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
         yield "pack.sequence_length: is missing, and the other options of a plan need it"
     columns = {"source", "position", "id", "subset"}

@@ -1,0 +1,192 @@
+"""The search for the fewest sequences, over patterns of sizes.
+
+Pieces of one size are interchangeable, so the search costs the same for thousands of pieces as for
+millions. It goes on as long as the packing found is above a lower bound: best-fit decreasing;
+sequences filled one by one; the linear relaxation of Gilmore & Gomory (1961), rounded down again
+and again, the rest packed by the former two; an integer program of its columns. The search ends
+after a fixed amount of work, never by the clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.compiled import compiled
+from tokenmill.pack.histogram import count_sizes
+from tokenmill.pack.solver.column_generation import (
+    TOLERANCE,
+    WORK,
+    FloatArray,
+    Relaxation,
+    simple_bound,
+)
+from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first, joined
+from tokenmill.pack.strategy import Pieces, deal
+from tokenmill.records import Int32Array, Int64Array, Sequences
+
+
+def fewer_sequences(pieces: Pieces, length: int, max_segments: int) -> Sequences | None:
+    """Pieces packed by the best patterns found, or None if best-fit decreasing is as good."""
+    counts = count_sizes(pieces.sizes, length)
+    patterns = fewest_sequences(counts, length, max_segments)
+    if patterns is None:
+        return None
+    offsets, sizes, times = patterns.offsets, patterns.sizes, patterns.times
+    return deal(pieces, _assign(pieces.sizes, counts, offsets, sizes, times))
+
+
+def fewest_sequences(counts: Int64Array, length: int, max_segments: int) -> Patterns | None:
+    """Patterns for `counts[s]` pieces of each size s, or None if best-fit decreasing is as good."""
+    if np.count_nonzero(counts) * length > WORK:
+        return None
+    greedy = best_fit_decreasing(counts, length, max_segments)
+    bound = simple_bound(counts, length, max_segments)
+    if greedy.num_sequences == bound:
+        return None
+    best = _fewer(greedy, fullest_first(counts, length, max_segments, WORK))
+    if best.num_sequences > bound:
+        relaxation = Relaxation(counts, length, max_segments)
+        for patterns in (greedy, best):
+            relaxation.add(patterns)
+        bound = max(bound, relaxation.generate(counts, bound))
+        if best.num_sequences > bound:
+            best = _rounded(relaxation, counts, best, bound)
+    return best if best.num_sequences < greedy.num_sequences else None
+
+
+def _rounded(relaxation: Relaxation, counts: Int64Array, best: Patterns, bound: int) -> Patterns:
+    """The relaxation rounded step by step: fix patterns, solve for what is left; `best` or better.
+
+    What the first step leaves is also solved as an integer program, if it is small.
+    """
+    fixed, left = _no_patterns(), counts
+    while True:
+        columns = relaxation.patterns(_whole_times(relaxation.times))
+        filled, left = fill(columns, left, complete=True)
+        if not len(filled):
+            return best
+        is_first = not len(fixed)
+        fixed = joined([fixed, filled])
+        best = _fewer(best, _completed(fixed, left, relaxation))
+        if is_first and best.num_sequences > bound:
+            times = relaxation.whole_times(left, best.num_sequences - fixed.num_sequences)
+            if times is not None:
+                filled, rest = fill(relaxation.patterns(times), left, complete=False)
+                best = _fewer(best, _completed(joined([fixed, filled]), rest, relaxation))
+        if best.num_sequences == bound or not relaxation.affordable:
+            return best
+        least = relaxation.generate(left, bound - fixed.num_sequences)
+        if fixed.num_sequences + least >= best.num_sequences:
+            return best
+
+
+def _whole_times(times: FloatArray) -> Int64Array:
+    """Times rounded down; if none is left, those that are closest to one, half of them all."""
+    whole = np.floor(times + TOLERANCE).astype(np.int64)
+    if not whole.any():
+        count = max(1, int(times.sum() / 2))
+        whole[np.argsort(-times, kind="stable")[:count]] = 1
+    return whole
+
+
+def _completed(fixed: Patterns, left: Int64Array, relaxation: Relaxation) -> Patterns:
+    length, max_segments = relaxation.length, relaxation.max_segments
+    greedy = best_fit_decreasing(left, length, max_segments)
+    rest = _fewer(greedy, fullest_first(left, length, max_segments, WORK >> 6))
+    return joined([fixed, rest])
+
+
+def _fewer(first: Patterns, second: Patterns) -> Patterns:
+    return second if second.num_sequences < first.num_sequences else first
+
+
+def _no_patterns() -> Patterns:
+    return Patterns(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+
+
+def fill(slots: Patterns, counts: Int64Array, *, complete: bool) -> tuple[Patterns, Int64Array]:
+    """Put pieces into the slots of patterns; returns what is filled, and the counts left over.
+
+    A slot takes a piece of its size, or, once none is left, the longest shorter one. A pattern is
+    used as often as every slot finds a piece (`complete`), or any does.
+    """
+    left = counts.copy()
+    fields = _fill(slots.offsets, slots.sizes, slots.times.copy(), left, complete)
+    return Patterns(*fields), left
+
+
+@compiled
+def _fill(
+    offsets: Int64Array, slots: Int32Array, times: Int64Array, left: Int64Array, complete: bool
+) -> tuple[Int64Array, Int32Array, Int64Array]:
+    filled_offsets, filled_sizes, filled_times = [0], [np.int32(0) for _ in range(0)], [0][:0]
+    # Exact slots first: a piece that stands in for a longer one must not be missed elsewhere.
+    for exact in (True, False):
+        for i in range(len(times)):
+            pattern = slots[offsets[i] : offsets[i + 1]]
+            while times[i] > 0:
+                chosen = _chosen(pattern, left, exact)
+                found = np.count_nonzero(chosen)
+                if found == 0 or (found < len(pattern) and (exact or complete)):
+                    break
+                repeats, equal = times[i], 0
+                for j in range(found):
+                    equal = equal + 1 if j > 0 and chosen[j] == chosen[j - 1] else 1
+                    repeats = min(repeats, left[chosen[j]] // equal)
+                for j in range(found):
+                    left[chosen[j]] -= repeats
+                    filled_sizes.append(chosen[j])
+                filled_offsets.append(len(filled_sizes))
+                filled_times.append(repeats)
+                times[i] -= repeats
+    return np.array(filled_offsets), np.array(filled_sizes, np.int32), np.array(filled_times)
+
+
+@compiled
+def _chosen(pattern: Int32Array, left: Int64Array, exact: bool) -> Int32Array:
+    """Sizes of the pieces that the slots of a pattern take once, decreasing; 0: none is left."""
+    chosen = np.zeros(len(pattern), np.int32)
+    equal = 0
+    for j in range(len(pattern)):
+        size = pattern[j]
+        if j > 0 and chosen[j - 1] <= size:
+            size = chosen[j - 1]
+        else:
+            equal = 0
+        while size > 0 and left[size] <= equal:
+            if exact:
+                return chosen
+            size -= 1
+            equal = 0
+        if size == 0:
+            break
+        chosen[j] = size
+        equal += 1
+    return chosen
+
+
+@compiled
+def _assign(
+    sizes: Int32Array,
+    counts: Int64Array,
+    offsets: Int64Array,
+    pattern_sizes: Int32Array,
+    times: Int64Array,
+) -> Int32Array:
+    """The sequence of each piece, shape (n,); pieces of one size are dealt in their order."""
+    order = np.empty(len(sizes), np.int32)
+    place = np.cumsum(counts) - counts
+    for piece in range(len(sizes)):
+        order[place[sizes[piece]]] = piece
+        place[sizes[piece]] += 1
+    place -= counts
+    sequence_of = np.empty(len(sizes), np.int32)
+    sequence = 0
+    for pattern in range(len(times)):
+        for _ in range(times[pattern]):
+            for i in range(offsets[pattern], offsets[pattern + 1]):
+                size = pattern_sizes[i]
+                sequence_of[order[place[size]]] = sequence
+                place[size] += 1
+            sequence += 1
+    return sequence_of
