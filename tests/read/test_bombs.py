@@ -14,6 +14,7 @@ import pytest
 from tokenmill.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.jsonl import JsonlParser
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
 
@@ -42,6 +43,7 @@ READ = """
 from tokenmill.errors import DataError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.jsonl import JsonlParser
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
 
@@ -153,7 +155,7 @@ def test_memory_that_runs_out_later_in_a_file_names_the_place(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(reader._jsonl, "parse", fail)
+    monkeypatch.setattr(JsonlParser, "parse", fail)
     with pytest.raises(Exception, match="not enough memory to read") as caught:
         list(batches)
     assert caught.value.where == f"{source.path}, from position {len(LINE)} on"

@@ -84,7 +84,7 @@ def test_nothing_that_looks_at_a_file_before_a_build_takes_memory_for_text(
     with pytest.raises(DamagedInputError, match="lies"):
         text_size(source, Fields())
     with pytest.raises(DamagedInputError, match="lies"):
-        list(iter_pieces(source, Fields(), None, 1 << 20))
+        list(iter_pieces(source, Fields(), Extent(0), 1 << 20))
     if file_format == "arrow-file":
         with pytest.raises(DamagedInputError, match="lies"):
             group_sizes(source)
@@ -167,7 +167,7 @@ def test_a_file_that_crashes_arrow_is_damage_and_the_next_file_is_read(tmp_path:
 
 def ending(source: Source, number: signal.Signals) -> None:
     """Read the first rows of a file, end the process that parses it, and ask for more."""
-    pieces = iter_pieces(source, Fields(), None, 20)
+    pieces = iter_pieces(source, Fields(), Extent(0), 20)
     next(pieces)
     (pid,) = parser_pids()
     os.kill(pid, number)
@@ -233,10 +233,11 @@ import os, sys, time
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
 from tokenmill.read.formats.tables.isolated import iter_pieces
+from tokenmill.read.units import Extent
 from tokenmill.read.formats.tables.pool import parser_pids
 
 (source,) = find_sources([sys.argv[1]])
-pieces = iter_pieces(source, Fields(), None, 20)
+pieces = iter_pieces(source, Fields(), Extent(0), 20)
 next(pieces)
 (pid,) = parser_pids()
 if os.fork() == 0:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from tokenmill.read.preview import fields_of_first_records
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import find_sources
 
 
 def fields_of(path: Path, data: bytes) -> set[str]:
     path.write_bytes(data)
-    return fields_of_first_records(find_sources([str(path)])[0], 10_000)
+    return FORMATS["jsonl"].check_fields(find_sources([str(path)])[0], Fields())
 
 
 def test_fields_are_named_with_the_paths_to_them(tmp_path: Path) -> None:

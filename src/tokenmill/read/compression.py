@@ -39,18 +39,20 @@ def compression_of(head: bytes) -> str:
 
 @contextmanager
 def decompressed(raw: BinaryIO, path: Path | str, compression: str) -> Iterator[BinaryIO]:
-    """A stream of the decompressed bytes of `raw`: every member, every frame, or an error.
+    """A stream of the decompressed bytes of `raw`, which stays open: every member, every frame, or
+    an error.
 
     Raises:
         DamagedInputError: the file is truncated or damaged (raised while reading).
     """
+    if compression == "none":
+        yield raw
+        return
     with _damage_named(path, compression), _decompressor(raw, compression) as stream:
         yield stream
 
 
 def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
-    if compression == "none":
-        return raw
     if compression == "gzip":
         from isal import igzip
 
@@ -128,7 +130,7 @@ def _damage_named(path: Path | str, compression: str) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
         io_failure = isinstance(error, OSError) and error.errno is not None
-        if compression == "none" or io_failure or isinstance(error, TokenmillError):
+        if io_failure or isinstance(error, TokenmillError):
             raise
         raise _undecodable(path, compression, error) from error
     except Exception as error:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from tokenmill.errors import DataError
 from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
-from tokenmill.read.foreign import LINE_SUFFIXES, foreign_kind, plain_name
+from tokenmill.read.foreign import foreign_kind, plain_name
+from tokenmill.read.formats.format import FORMATS
 
-_JSON_OBJECT_STARTS = re.compile(rb'\{\s*"')
+AUTO = "auto"
+
+
+def format_names() -> tuple[str, ...]:
+    """What the user may say of the inputs' format."""
+    return (AUTO, *FORMATS.built_in, *FORMATS.registered)
+
+
+def is_format(name: str) -> bool:
+    """Whether `format_names` holds a name; packages are asked for names that are not ours only."""
+    return name == AUTO or name in FORMATS
 
 
 def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str, str]:
@@ -23,15 +31,12 @@ def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str
     """
     head = file.read(SNIFF_BYTES)
     compression = compression_of(head)
-    if file_format == "text":
+    if file_format != AUTO and not FORMATS[file_format].holds_records:
         return file_format, compression
-    if head.startswith(b"PAR1"):
-        return "parquet", "none"
-    if head.startswith(b"ARROW1\x00\x00"):
-        return "arrow-file", "none"
-    if head.startswith(b"\xff\xff\xff\xff") and len(head) >= 8:
-        return "arrow-stream", "none"
-    if file_format != "auto":
+    for table in FORMATS.built_in:
+        if not FORMATS[table].compressible and FORMATS[table].sniff(head, Path(name)):
+            return table, "none"
+    if file_format != AUTO:
         return file_format, compression
     if compression != "none":
         file.seek(0)
@@ -42,22 +47,14 @@ def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str
             head = b""  # the unit that reads the file reports the damage
         if compression_of(head) != "none":
             return "compressed more than once", compression
-    return _detect_plain(plain_name(name), head), compression
+    return _detect_plain(plain_name(name), head, compression != "none"), compression
 
 
-def _detect_plain(name: Path, head: bytes) -> str:
-    if kind := foreign_kind(head, name):
-        return kind
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    line, newline, _ = start.partition(b"\n")
-    whole = newline or len(head) < SNIFF_BYTES
-    is_object = _is_json_object(line) if whole else _JSON_OBJECT_STARTS.match(line)
-    is_records = name.suffix.lower() in (".json", *LINE_SUFFIXES)
-    return "jsonl" if is_records or is_object else "text"
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+def _detect_plain(name: Path, head: bytes, is_compressed: bool) -> str:
+    kind = foreign_kind(head, name)
+    if not kind and FORMATS["jsonl"].sniff(head, name):
+        return "jsonl"
+    for other in FORMATS.registered:
+        if (FORMATS[other].compressible or not is_compressed) and FORMATS[other].sniff(head, name):
+            return other
+    return kind or "text"

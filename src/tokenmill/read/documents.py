@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from tokenmill.errors import DataError, StorageError
-from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.compression import decompressed
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.jsonl import JsonlParser
-from tokenmill.read.formats.tables.columnar import parse_record_batch, spooled_batches, text_bytes
-from tokenmill.read.formats.tables.isolated import iter_pieces
-from tokenmill.read.formats.text import parse_text_block
+from tokenmill.read.formats.format import FORMATS, Parse
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
 MAX_GROUPED_BATCHES = 4_096
 """Batches encoded in one call: empty files have no bytes to count."""
-COLUMNAR_FORMATS = ("parquet", "arrow-file", "arrow-stream")
 
 Observer = Callable[[int, bytes | memoryview], None]
 """Called with (source, bytes) for everything that is read, for digests."""
@@ -46,7 +38,7 @@ class Reader:
         self._sources = sources
         self._fields = fields
         self._batch_bytes = batch_bytes
-        self._jsonl = JsonlParser(fields)
+        self._parsers: dict[str, Parse] = {}
         self.observe: Observer = lambda *_: None
         self.position = 0
         """Where the part of the source begins that is being read."""
@@ -63,55 +55,24 @@ class Reader:
         with source_errors(source, lambda: self.position):
             if not spool:
                 source.require_unchanged()
-            if source.format in COLUMNAR_FORMATS:
-                yield from self._read_columnar(source, extent, spool)
-            elif source.format == "text" and not self._fields.separator:
-                yield self._read_whole(source, spool)
+            found = FORMATS[source.format]
+            parse = self._parser(source.format)
+            if spool:
+                blocks = found.spooled_blocks(spool, source, self._fields, self._batch_bytes)
             else:
-                yield from self._read_delimited(source, extent, spool)
+                blocks = found.blocks(source, extent, self._fields, self._batch_bytes)
+            for block in blocks:
+                self.position = block.start
+                self.observe(source.index, found.digested(block, self._fields))
+                yield parse(block, source)
+                self.position = block.stop
             if not spool:
                 source.require_unchanged()
 
-    def _read_delimited(
-        self, source: Source, extent: Extent, spool: SpooledPart | None
-    ) -> Iterator[DocumentBatch]:
-        separator = delimiter_of(source, self._fields)
-        first = spool.first if spool else 0
-        start, stop = (0, None) if spool else (extent.start, extent.stop)
-        with _open(source, spool) as stream:
-            if start:
-                stream.seek(max(start - len(separator), 0))
-            block_bytes = self._batch_bytes
-            if source.compression == "none":  # a small file needs no large buffer
-                block_bytes = min(block_bytes, source.num_bytes + 1)
-            for offset, block in iter_blocks(stream, start, stop, separator, block_bytes):
-                self.observe(source.index, block)
-                self.position = first + offset
-                if source.format == "jsonl":
-                    yield self._jsonl.parse(block, first + offset, source.index)
-                else:
-                    yield parse_text_block(block, first + offset, source.index, separator)
-                self.position = first + offset + len(block)
-
-    def _read_whole(self, source: Source, spool: SpooledPart | None) -> DocumentBatch:
-        with _open(source, spool) as stream:
-            data = stream.read()
-        self.observe(source.index, data)
-        return parse_text_block(data, 0, source.index, None)
-
-    def _read_columnar(
-        self, source: Source, extent: Extent, spool: SpooledPart | None
-    ) -> Iterator[DocumentBatch]:
-        groups = None if extent.stop is None else range(extent.start, extent.stop)
-        if spool:
-            batches = spooled_batches(spool.path, spool.first, self._batch_bytes)
-        else:
-            pieces = iter_pieces(source, self._fields, groups, self._batch_bytes)
-            batches = ((piece.first, piece.batch) for piece in pieces)
-        for row, batch in batches:
-            self.position = row
-            self.observe(source.index, text_bytes(batch, self._fields))
-            yield parse_record_batch(batch, row, source, self._fields)
+    def _parser(self, name: str) -> Parse:
+        if name not in self._parsers:
+            self._parsers[name] = FORMATS[name].parser(self._fields)
+        return self._parsers[name]
 
 
 def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:
@@ -129,23 +90,6 @@ def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[D
             group, size = [], 0
     if group:
         yield group
-
-
-def delimiter_of(source: Source, fields: Fields) -> bytes:
-    """What ends a record of a source that is made of bytes."""
-    return b"\n" if source.format == "jsonl" else (fields.separator or "").encode()
-
-
-@contextmanager
-def _open(source: Source, spool: SpooledPart | None) -> Iterator[BinaryIO]:
-    compression = "none" if spool else source.compression
-    with (
-        open(spool.path, "rb") if spool else source.open() as raw,
-        decompressed(raw, source.where, compression) as stream,
-    ):
-        if compression == "none" and not source.streamed and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        yield stream
 
 
 @contextmanager

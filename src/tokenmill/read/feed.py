@@ -6,18 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from tokenmill.read.blocks import iter_blocks
-from tokenmill.read.compression import decompressed
-from tokenmill.read.documents import COLUMNAR_FORMATS, SpooledPart, delimiter_of, source_errors
+from tokenmill.read.documents import SpooledPart, source_errors
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.isolated import iter_pieces
+from tokenmill.read.formats.format import FORMATS, SpoolWriter
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Stream, Unit, unit_key
 
 PIECE_BYTES = 1 << 20
-WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 
 SpoolPath = Callable[[int], Path | None]
 """The spool file of a part, or None where the part is not wanted."""
@@ -45,76 +42,50 @@ def feed_stream(
         key = unit_key(source.index, part)
         return folder / f"{key}.spool" if wanted(key) else None
 
-    cut = _cut_columnar if source.format in COLUMNAR_FORMATS else _cut_bytes
     first = consumed = 0
     with source_errors(source, lambda: first), source.open(check) as raw:
         source.require_unchanged()
-        pieces = cut(raw, stream, source, fields, spool_path)
-        for part, (size, spooled) in enumerate(pieces):
-            extent = Extent(source.index, first, first + size)
+        pieces = _cut(raw, stream, source, fields, spool_path)
+        for part, (stop, spooled) in enumerate(pieces):
             num_bytes, consumed = raw.tell() - consumed, raw.tell()
-            unit = Unit(unit_key(source.index, part), (extent,), num_bytes)
-            yield unit, SpooledPart(spooled, first) if spooled else None
-            first += size
+            extent = Extent(source.index, first, stop)
+            yield (
+                Unit(unit_key(source.index, part), (extent,), num_bytes),
+                SpooledPart(spooled, first) if spooled else None,
+            )
+            first = stop
         source.require_unchanged()
 
 
-def _cut_bytes(
+def _cut(
     raw: BinaryIO, stream: Stream, source: Source, fields: Fields, spool_path: SpoolPath
 ) -> Iterator[tuple[int, Path | None]]:
-    """Yield (decompressed bytes, spool file) for every part."""
-    part = size = 0
-    writer: BinaryIO | None = None
+    """Yield (end, spool file) for every part; ends are bytes of the decompressed file, or rows."""
+    found = FORMATS[source.format]
+    part = size = stop = 0
+    writer: SpoolWriter | None = None
     path: Path | None = None
-    with (
-        decompressed(raw, source.where, source.compression) as plain,
-        _closing(lambda: writer),
-    ):
-        for _, block in iter_blocks(plain, 0, None, delimiter_of(source, fields), PIECE_BYTES):
-            if writer is None:
-                path = spool_path(part)
-                writer = open(path or os.devnull, "wb", WRITE_BYTES)  # noqa: SIM115
-            writer.write(block)
-            size += len(block)
-            if size >= stream.unit_bytes:
-                writer.close()
-                writer = None
-                yield size, path
-                part, size = part + 1, 0
-        if writer is not None:  # before `raw` is closed, whose position the caller asks for
-            writer.close()
-            writer = None
-            yield size, path
-
-
-def _cut_columnar(
-    raw: BinaryIO, stream: Stream, source: Source, fields: Fields, spool_path: SpoolPath
-) -> Iterator[tuple[int, Path | None]]:
-    """Yield (rows, spool file) for every part; a spool is an Arrow stream."""
-    import pyarrow as pa
-
-    part = size = rows = 0
-    writer, path = None, None
+    blocks = found.blocks(source, Extent(source.index), fields, PIECE_BYTES, raw)
     with _closing(lambda: writer):
-        for _, batch, num_bytes in iter_pieces(source, fields, None, PIECE_BYTES, raw):
+        for block in blocks:
             if writer is None:
                 path = spool_path(part)
-                writer = pa.ipc.new_stream(str(path or os.devnull), batch.schema)
-            writer.write_batch(batch)
-            size, rows = size + num_bytes, rows + batch.num_rows
+                writer = found.open_spool(path or os.devnull, block)
+            writer.write(block.content)
+            size, stop = size + block.num_bytes, block.stop
             if size >= stream.unit_bytes:
                 writer.close()
-                writer = None  # closed again, it would write a second end mark
-                yield rows, path
-                part, size, rows = part + 1, 0, 0
+                writer = None  # closed again, an Arrow stream would get a second end mark
+                yield stop, path
+                part, size = part + 1, 0
         if writer is not None:
             writer.close()
             writer = None
-            yield rows, path
+            yield stop, path
 
 
 @contextmanager
-def _closing(current: Callable[[], Any]) -> Iterator[None]:
+def _closing(current: Callable[[], SpoolWriter | None]) -> Iterator[None]:
     """Close the spool file that damage, or a caller who stops, leaves unfinished."""
     try:
         yield

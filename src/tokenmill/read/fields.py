@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tokenmill.errors import UserError
-from tokenmill.records import CharSpans
+from tokenmill.suggestions import nearest
+
+if TYPE_CHECKING:
+    from tokenmill.records import CharSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,20 @@ class Fields:
         """Every field besides the text, in a fixed order."""
         named = [name for name in (self.id, self.no_loss) if name]
         return tuple(dict.fromkeys([*named, *self.keep]))
+
+
+def require_field(name: str, present: set[str], where: str) -> None:
+    """Raise a UserError if a field is not among those that the first records have."""
+    if name in present:
+        return
+    close = nearest(name, present)
+    hint = f"did you mean {close!r}? " if close else ""
+    raise UserError(
+        f"there is no field {name!r} in the first records",
+        where=where,
+        why=f"the fields are {', '.join(sorted(present)[:20])}",
+        hint=hint + "name the right one with --text-field, --id-field, --keep or --no-loss",
+    )
 
 
 def column_value(value: object) -> str | None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokenmill.errors import InputChangedError, UserError
-from tokenmill.read.detection import detect
+from tokenmill.read.detection import AUTO, detect
 from tokenmill.read.foreign import refuse_foreign
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.places.hub.access import HubAccess
 from tokenmill.read.places.hub.names import is_hub_name
 from tokenmill.read.places.local import expand, real_paths, regular_file
@@ -130,7 +131,7 @@ def fetch_sources(sources: Sequence[Source], file_format: str, hub: HubAccess) -
     looked_at: dict[str, Source] = {}
 
     def ready(source: Source) -> Source:
-        if not source.origin or (source.streamed and source.format == "parquet"):
+        if not source.origin or (source.streamed and _reads_ranges(source)):
             return source
         if not source.streamed:
             return _detected(source, source.path.name, file_format)
@@ -207,7 +208,7 @@ def hub_source(index: int, file: HubFile, file_format: str) -> Source:
         path=Path(file.repo, file.path),
         num_bytes=file.num_bytes,
         mtime_ns=0,
-        format="parquet" if file.path.endswith(".parquet") else file_format,
+        format=_expected_format(file.path, file_format),
         compression="none",
         origin=file.origin,
         etag=file.etag,
@@ -227,9 +228,21 @@ def _detected(source: Source, name: str, file_format: str) -> Source:
     return replace(source, format=found, compression=compression)
 
 
+def _expected_format(name: str, file_format: str) -> str:
+    """The format of a file that nobody has looked at: by its name, if parts of it can be read."""
+    for known in FORMATS.built_in:
+        if name.endswith(FORMATS[known].range_suffixes):
+            return known
+    return file_format
+
+
+def _reads_ranges(source: Source) -> bool:
+    return source.format != AUTO and bool(FORMATS[source.format].range_suffixes)
+
+
 def _refuse_other_streams(sources: Sequence[Source]) -> None:
     for source in sources:
-        if source.streamed and source.format != "parquet":
+        if source.streamed and not _reads_ranges(source):
             raise UserError(
                 "an input cannot be streamed",
                 where=source.where,
@@ -254,7 +267,8 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
     families: dict[str, str] = {}
     for source in sources:
         if source.num_bytes:
-            families.setdefault("text" if source.format == "text" else "records", source.name)
+            holds_records = FORMATS[source.format].holds_records
+            families.setdefault("records" if holds_records else "text", source.name)
     if len(families) > 1:
         raise UserError(
             "the inputs mix plain text with records",

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.errors import DamagedInputError
-from tokenmill.read.blocks import overlaps_itself
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.isolated import group_sizes
+from tokenmill.read.formats.format import FORMATS, Part
 from tokenmill.read.sources import Source
 
 MIN_UNIT_BYTES = 32 << 20
@@ -36,6 +35,8 @@ class Extent:
     start: int = 0
     stop: int | None = None
     """None: to the end."""
+    first_row: int | None = None
+    """Of tables: the number of its first row, if it was found on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +92,13 @@ def cut_units(
         if group and (alone or group_bytes + size > unit_bytes):
             yield _group_unit(group)
             group, group_bytes = [], 0
-        if source.streamed:
-            yield Stream(source.index, unit_bytes)
-        elif not alone:
+        if alone:
+            yield from _cut(source, fields, unit_bytes)
+        else:
             group.append(source)
             group_bytes += size
-        elif source.format in ("parquet", "arrow-file"):
-            yield from _cut_groups(source, unit_bytes)
-        elif source.format == "text" and not fields.separator:
-            yield _group_unit([source])  # one document cannot be cut
-        elif _is_sequential(source, fields):
-            yield Stream(source.index, unit_bytes)
-        else:
-            yield from _cut_bytes(source, unit_bytes)
     if group:
         yield _group_unit(group)
-
-
-def _is_sequential(source: Source, fields: Fields) -> bool:
-    if source.compression != "none" or source.format == "arrow-stream":
-        return True
-    return source.format == "text" and overlaps_itself((fields.separator or "").encode())
 
 
 def _group_unit(group: Sequence[Source]) -> Unit:
@@ -120,26 +107,17 @@ def _group_unit(group: Sequence[Source]) -> Unit:
     return Unit(unit_key(group[0].index, 0), extents, num_bytes)
 
 
-def _cut_bytes(source: Source, unit_bytes: int) -> Iterator[Unit]:
-    for part, start in enumerate(range(0, source.num_bytes, unit_bytes)):
-        stop = min(start + unit_bytes, source.num_bytes)
-        yield Unit(unit_key(source.index, part), (Extent(source.index, start, stop),), stop - start)
-
-
-def _cut_groups(source: Source, unit_bytes: int) -> Iterator[Unit | Stream]:
-    """Runs of row groups of about `unit_bytes`; a file with a huge one is read as a stream."""
-    try:
-        sizes = group_sizes(source)
-    except DamagedInputError:
-        yield _group_unit([source])  # the unit that reads the file reports the damage
-        return
-    if max(sizes, default=0) > 2 * unit_bytes:
+def _cut(source: Source, fields: Fields, unit_bytes: int) -> Iterator[Unit | Stream]:
+    """The units of one source, or the stream that becomes them."""
+    parts: Sequence[Part] | None = None
+    if not source.streamed:
+        try:
+            parts = FORMATS[source.format].cut(source, fields, unit_bytes)
+        except DamagedInputError:
+            parts = [Part(0, None, source.num_bytes)]  # the unit that reads it reports the damage
+    if parts is None:
         yield Stream(source.index, unit_bytes)
         return
-    total, start, part = max(sum(sizes), 1), 0, 0
-    for stop in range(1, len(sizes) + 1):
-        size = sum(sizes[start:stop])
-        if stop == len(sizes) or size + sizes[stop] > unit_bytes:
-            share = source.num_bytes * size // total
-            yield Unit(unit_key(source.index, part), (Extent(source.index, start, stop),), share)
-            start, part = stop, part + 1
+    for number, part in enumerate(parts):
+        extent = Extent(source.index, part.start, part.stop, part.first_row)
+        yield Unit(unit_key(source.index, number), (extent,), part.num_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,9 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import DataError, EngineError, UserError
-from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
-from tokenmill.read.documents import COLUMNAR_FORMATS, Reader
+from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.isolated import text_size
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.places.hub.access import HubAccess
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
@@ -126,7 +126,7 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
     places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
     reader = Reader(prepared.sources, prepared.recipe.read.fields, num_bytes)
     for source in chosen:
-        for extent in _extents(source, places):
+        for extent in _extents(source, prepared.recipe.read.fields, places):
             try:
                 batch = next(reader.read(extent), None)
             except DataError:
@@ -138,11 +138,15 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
             return
 
 
-def _extents(source: Source, places: int) -> list[Extent]:
-    seekable = source.format == "jsonl" and source.compression == "none"
-    if not seekable or source.num_bytes < 4 * SAMPLE_BYTES:
+def _extents(source: Source, fields: Fields, places: int) -> list[Extent]:
+    is_large = source.num_bytes >= 4 * SAMPLE_BYTES
+    num_starts = 1
+    if is_large:
+        with contextlib.suppress(DataError):  # the build reports it
+            num_starts = FORMATS[source.format].num_starts(source, fields)
+    if num_starts < 4 * SAMPLE_BYTES:  # groups of rows, or none but the first
         return [Extent(source.index)]
-    step = source.num_bytes // places
+    step = num_starts // places
     return [Extent(source.index, step * place, source.num_bytes) for place in range(places)]
 
 
@@ -164,39 +168,16 @@ def _decompressed_sizes(sources: Sequence[Source], fields: Fields) -> list[int]:
     """
     distant = [source for source in sources if source.streamed]
     asked = distant[:: max(len(distant) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
-    known = {source.index: _decompressed_bytes(source, fields) for source in asked}
+    known = {source.index: _text_bytes(source, fields) for source in asked}
     ratio = sum(known.values()) / max(sum(source.num_bytes for source in asked), 1)
     return [
-        round(source.num_bytes * ratio) if source.streamed else _decompressed_bytes(source, fields)
+        round(source.num_bytes * ratio) if source.streamed else _text_bytes(source, fields)
         for source in sources
     ]
 
 
-def _decompressed_bytes(source: Source, fields: Fields) -> int:
-    """Size of a source in records: known for plain files, else from how its start decompresses."""
-    if source.format in COLUMNAR_FORMATS:
-        return _text_bytes(source, fields)
-    if source.compression == "none":
-        return source.num_bytes
-    num_bytes = SAMPLE_BYTES if source.streamed else 4 * SAMPLE_BYTES
-    try:
-        with (
-            source.open() as raw,
-            decompressed(raw, source.where, source.compression) as stream,
-        ):
-            size = len(read_exactly(stream, num_bytes))
-            consumed = min(raw.tell(), source.num_bytes)
-    except DataError:
-        return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
-    return round(source.num_bytes * size / max(consumed, 1))
-
-
 def _text_bytes(source: Source, fields: Fields) -> int:
-    """What the text of a Parquet or Arrow file becomes, whatever else is in the file."""
-    try:
-        return text_size(source, fields)
-    except DataError:
-        return source.num_bytes
+    return FORMATS[source.format].text_bytes(source, fields)
 
 
 def _num_shards(prepared: Preparation, sizes: Sequence[int]) -> int:

@@ -18,20 +18,85 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.read.fields import Fields, char_spans, column_value, walk
+from tokenmill.read.blocks import iter_blocks
+from tokenmill.read.compression import SNIFF_BYTES
+from tokenmill.read.fields import Fields, char_spans, column_value, require_field, walk
+from tokenmill.read.foreign import LINE_SUFFIXES
+from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
+if TYPE_CHECKING:
+    from tokenmill.read.sources import Source
+
 BOM = b"\xef\xbb\xbf"
+MAX_RECORDS = 100
+PREVIEW_BYTES = 1 << 18
+"""First records that are looked at for the names of their fields, and their bytes."""
 LONG_RECORD_BYTES = 1 << 23
 """More than any block of several records."""
 _WHITE_SPACE = b" \t\r\n"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_OBJECT_START = re.compile(rb'\{\s*"')
+
+
+class JsonLines(ByteFormat):
+    """One JSON object a line."""
+
+    def delimiter(self, fields: Fields) -> bytes:
+        """The end of a line."""
+        return b"\n"
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """Whether the first line is an object, or the name says so."""
+        line, newline, _ = head.removeprefix(BOM).lstrip().partition(b"\n")
+        is_whole = newline or len(head) < SNIFF_BYTES
+        is_object = _is_object(line) if is_whole else _OBJECT_START.match(line)
+        return bool(is_object) or name.suffix.lower() in (".json", *LINE_SUFFIXES)
+
+    def check_fields(self, source: Source, fields: Fields) -> set[str]:
+        """Names and dotted paths of all fields in the first records; empty if none can be read."""
+        with opened(source) as stream:
+            _, first = next(iter_blocks(stream, 0, None, b"\n", PREVIEW_BYTES), (0, b""))
+        require_memory(len(first))
+        found: set[str] = set()
+        for line in first.removeprefix(BOM).splitlines()[:MAX_RECORDS]:
+            try:
+                found.update(_paths(msgspec.json.decode(line), ""))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+        if found:
+            require_field(fields.text, found, source.where)
+        return found
+
+    def parser(self, fields: Fields) -> Parse:
+        """What parses lines."""
+        parser = JsonlParser(fields)
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            return parser.parse(block.content, block.start, source.index)
+
+        return parse
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _paths(value: object, prefix: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield prefix + key
+            yield from _paths(member, f"{prefix}{key}.")
 
 
 class JsonlParser:

@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
 import numpy as np
 
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
 from tokenmill.read.formats.jsonl import BOM
 from tokenmill.records import DocumentBatch, Rejection
+
+if TYPE_CHECKING:
+    from tokenmill.read.sources import Source
+
+
+class Text(ByteFormat):
+    """Text as it is: a file is one document, unless the fields name a separator."""
+
+    holds_records = False
+
+    def delimiter(self, fields: Fields) -> bytes:
+        """The separator."""
+        return (fields.separator or "").encode()
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """True: whatever is nothing else is text."""
+        return True
+
+    def reads_whole(self, fields: Fields) -> bool:
+        """Whether a file is one document."""
+        return not fields.separator
+
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+        """One document cannot be cut; several are, as records of bytes."""
+        if self.reads_whole(fields):
+            return [Part(0, None, source.num_bytes)]
+        return super().cut(source, fields, unit_bytes)
+
+    def split(
+        self, stream: BinaryIO, start: int, stop: int | None, fields: Fields, block_bytes: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """The whole file without a separator, even if it is empty; else blocks of documents."""
+        if self.reads_whole(fields):
+            return iter([(0, stream.read())])
+        return super().split(stream, start, stop, fields, block_bytes)
+
+    def parser(self, fields: Fields) -> Parse:
+        """What parses documents."""
+        separator = self.delimiter(fields) or None
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            return parse_text_block(block.content, block.start, source.index, separator)
+
+        return parse
 
 
 def parse_text_block(

@@ -20,10 +20,11 @@ from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import DataError, EngineError, InputChangedError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.hub.access import DownloadListener, HubAccess
 from tokenmill.read.places.hub.names import parse_hub_name
-from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, PREVIEW_BYTES, check_fields
+from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, check_fields
 from tokenmill.read.sources import Source, fetch_sources, list_sources
 from tokenmill.read.units import (
     Extent,
@@ -40,6 +41,8 @@ from tokenmill.store.layout import token_dtype
 
 MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000
+SAMPLE_BYTES = 1 << 18
+MAX_WHOLE_BYTES = 4 << 20
 SMALL_DOWNLOAD_BYTES = 8 << 20
 """What is fetched at once, without a look at its first file."""
 
@@ -173,7 +176,7 @@ def _look_at_first(sources: Sequence[Source], recipe: Recipe, hub: HubAccess) ->
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
     """The first documents of some sources, for calibration and estimates."""
-    reader = Reader(sources, fields, PREVIEW_BYTES)
+    reader = Reader(sources, fields, SAMPLE_BYTES)
     chosen = [source for source in sources if source.num_bytes and not _too_large(source, fields)]
     chosen = chosen[:: max(len(chosen) // 8, 1)][:8]
     texts: list[str] = []
@@ -194,8 +197,8 @@ def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
 
 def _too_large(source: Source, fields: Fields) -> bool:
     """A file that is one document would have to be read whole."""
-    whole = source.format == "text" and not fields.separator
-    return whole and decompressed_bytes(source) > (4 << 20)
+    whole = FORMATS[source.format].reads_whole(fields)
+    return whole and decompressed_bytes(source) > MAX_WHOLE_BYTES
 
 
 def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:

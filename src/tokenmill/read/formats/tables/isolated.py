@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, read through processes that a damaged file may crash.
+"""Tables, read through processes that a damaged file may crash.
 
 Arrow's readers are C++ that trusts what a file says of itself. Here they run in a process of their
 own: a crash there is a DamagedInputError here, and the next file is read by a new process. What
@@ -18,6 +18,7 @@ from tokenmill.read.formats.tables.messages import (
     BATCHES_PER_DECODE,
     CheckColumns,
     Command,
+    CountGroups,
     Enough,
     GroupSizes,
     More,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokenmill.read.sources import Source
+    from tokenmill.read.units import Extent
 
 
 class Piece(NamedTuple):
@@ -52,9 +54,15 @@ def check_schema(source: Source, fields: Fields) -> None:
     _ask(source, CheckColumns(file=_file(source), columns=_columns(fields)))
 
 
-def group_sizes(source: Source) -> list[int]:
-    """Bytes of each row group (Parquet) or record batch (Arrow file), all columns together."""
-    return _ask(source, GroupSizes(file=_file(source)))
+def group_sizes(source: Source) -> list[tuple[int, int]]:
+    """Bytes and rows of each row group (Parquet) or record batch (Arrow file), all columns."""
+    numbers = _ask(source, GroupSizes(file=_file(source)))
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def num_groups(source: Source) -> int:
+    """The number of row groups (Parquet) or record batches (Arrow file); 1 for a stream."""
+    return _ask(source, CountGroups(file=_file(source)))[0]
 
 
 def text_size(source: Source, fields: Fields) -> int:
@@ -65,11 +73,11 @@ def text_size(source: Source, fields: Fields) -> int:
 def iter_pieces(
     source: Source,
     fields: Fields,
-    groups: range | None,
+    extent: Extent,
     batch_bytes: int,
     raw: BinaryIO | None = None,
 ) -> Iterator[Piece]:
-    """Yield the rows of some row groups (Parquet) or record batches (Arrow file) in order.
+    """Yield the rows of an extent, which counts row groups or record batches, in order.
 
     `raw` is the opened file, for a caller that wants to know how far it was read.
 
@@ -83,11 +91,11 @@ def iter_pieces(
     # Whoever wants little of a distant file fetches little.
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.streamed else 0
     command = ReadRows(
-        file=_file(source),
+        file=_file(source, block_bytes),
         columns=_columns(fields),
-        groups=None if groups is None else (groups.start, groups.stop),
+        groups=None if extent.stop is None else (extent.start, extent.stop),
+        first_row=extent.first_row,
         batch_bytes=batch_bytes,
-        block_bytes=block_bytes,
     )
     with borrowed_parser(source) as parser, _opened(source, raw) as file:
         parser.send(command)
@@ -118,9 +126,13 @@ def _columns(fields: Fields) -> list[str]:
     return [fields.text, *fields.extra]
 
 
-def _file(source: Source) -> TableFile:
-    path = "" if source.streamed else str(source.path)
-    return TableFile(format=source.format, path=path, num_bytes=source.num_bytes)
+def _file(source: Source, block_bytes: int = 0) -> TableFile:
+    return TableFile(
+        format=source.format,
+        path="" if source.streamed else str(source.path),
+        num_bytes=source.num_bytes,
+        block_bytes=block_bytes,
+    )
 
 
 def _ask(source: Source, command: Command) -> list[int]:
@@ -133,7 +145,7 @@ def _ask(source: Source, command: Command) -> list[int]:
 
 @contextmanager
 def _opened(source: Source, raw: BinaryIO | None) -> Iterator[BinaryIO | None]:
-    """A file of the Hub, opened here, where its bytes are fetched. Others are opened there."""
+    """A distant file, opened here, where its bytes are fetched. Others are opened there."""
     if raw is None and source.streamed:
         with source.open() as file:
             yield file

@@ -1,4 +1,4 @@
-"""What a process says to the one that parses its Parquet and Arrow files."""
+"""What a process says to the one that parses its tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _SIZES = struct.Struct("<QQ")
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet or Arrow file."""
+    """A file that holds a table."""
 
     format: str
+    """Its registered name."""
     path: str
-    """"" for a file of the Hub: the parser asks for its bytes with `Wanted`."""
+    """"" for a file that is not on this machine: the parser asks for its bytes with `Wanted`."""
     num_bytes: int
+    block_bytes: int = 0
+    """Of a file that is not on this machine: what to ask for at a time."""
 
 
 class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
@@ -31,7 +34,13 @@ class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
 
 
 class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
-    """To the parser: answer with the bytes of each row group or record batch."""
+    """To the parser: answer with bytes and rows of each row group or record batch, in turn."""
+
+    file: TableFile
+
+
+class CountGroups(msgspec.Struct, tag="count", kw_only=True):
+    """To the parser: answer with the number of row groups or record batches."""
 
     file: TableFile
 
@@ -50,9 +59,9 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
     columns: list[str]
     groups: tuple[int, int] | None
     """Row groups or record batches [start, stop); None: all."""
+    first_row: int | None
+    """The number of their first row, if that is known."""
     batch_bytes: int
-    block_bytes: int
-    """Of a file of the Hub: what to ask for at a time; else 0."""
 
 
 class More(msgspec.Struct, tag="more"):
@@ -88,7 +97,7 @@ class End(msgspec.Struct, tag="end"):
 
 
 class Wanted(msgspec.Struct, tag="wanted"):
-    """From the parser: it needs bytes of a file of the Hub."""
+    """From the parser: it needs bytes of a file that is not on this machine."""
 
     start: int
     num_bytes: int
@@ -117,7 +126,7 @@ class Refused(msgspec.Struct, tag="refused"):
     text: str
 
 
-Command = CheckColumns | GroupSizes | TextSize | ReadRows | More | Enough | Bytes
+Command = CheckColumns | GroupSizes | CountGroups | TextSize | ReadRows | More | Enough | Bytes
 Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
 
 

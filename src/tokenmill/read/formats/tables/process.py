@@ -1,4 +1,4 @@
-"""The process that parses Parquet and Arrow files for another one: its commands come in on standard
+"""The process that parses tables for another one: its commands come in on standard
 input, answers go out on standard output.
 """
 
@@ -11,18 +11,20 @@ import resource
 import signal
 import sys
 import threading
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from tokenmill.errors import TokenmillError, UserError
-from tokenmill.read.formats.tables import files
+from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.formats.tables.format import Table, TableFormat
 from tokenmill.read.formats.tables.messages import (
     Announced,
     Bytes,
     Channel,
     CheckColumns,
     Command,
+    CountGroups,
     End,
     Enough,
     Failed,
@@ -35,6 +37,7 @@ from tokenmill.read.formats.tables.messages import (
     Value,
     Wanted,
 )
+from tokenmill.read.formats.tables.record_batches import check_columns, iter_rows
 from tokenmill.read.places.range_file import RangeFile
 
 DAMAGE = (
@@ -93,25 +96,30 @@ class Parser:
         match command:
             case CheckColumns(file=file, columns=columns):
                 with self._open(file) as raw:
-                    files.check_columns(files.schema_of(raw, file), columns)
+                    check_columns(_table(raw, file).schema, columns)
                 self._channel.send(Value([]))
             case GroupSizes(file=file):
                 with self._open(file) as raw:
-                    sizes = files.group_sizes(raw, file)
-                self._channel.send(Value(sizes))
+                    groups = _table(raw, file).groups()
+                self._channel.send(Value([number for group in groups for number in group]))
+            case CountGroups(file=file):
+                with self._open(file) as raw:
+                    number = _table(raw, file).num_groups
+                self._channel.send(Value([number]))
             case TextSize(file=file, column=column):
                 with self._open(file) as raw:
-                    size = files.text_size(raw, file, column)
+                    size = _table(raw, file).text_bytes(column)
                 self._channel.send(Value([size]))
             case ReadRows():
                 self._read(command)
 
     def _read(self, command: ReadRows) -> None:
         def announce(columns: list[list[tuple[int, int]]]) -> None:
-            self._channel.send(Announced(columns, command.block_bytes))
+            self._channel.send(Announced(columns, command.file.block_bytes))
 
         with self._open(command.file) as raw:
-            for first, num_bytes, batch in files.iter_rows(raw, command, announce):
+            table = _table(raw, command.file)
+            for first, num_bytes, batch in iter_rows(table, command, announce):
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, batch.schema) as writer:
                     writer.write_batch(batch)
@@ -129,6 +137,10 @@ class Parser:
         message, data = self._incoming.get()
         assert isinstance(message, Bytes)
         return data
+
+
+def _table(raw: BinaryIO, file: TableFile) -> Table:
+    return cast(TableFormat, FORMATS[file.format]).open(raw, file)
 
 
 class _AskedFile(RangeFile):

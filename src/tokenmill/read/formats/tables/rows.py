@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokenmill.read.sources import Source
-
-
-def spooled_batches(path: Path, row: int, batch_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (first row, record batch) of a spool file of our own, whose first row is `row`."""
-    import pyarrow as pa
-
-    from tokenmill.read.formats.tables.files import sliced
-
-    for batch in pa.ipc.open_stream(str(path)):
-        for piece in sliced(batch, batch_bytes):
-            yield row, piece
-            row += piece.num_rows
 
 
 def parse_record_batch(

@@ -1,0 +1,127 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tokenmill.read.compression import damaged
+from tokenmill.read.formats.tables.format import Announce, TableFormat
+from tokenmill.read.formats.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+LOCAL_BLOCK_BYTES = 1 << 20
+
+
+class Parquet(TableFormat):
+    """Row groups of columns, and a footer that says where they are."""
+
+    name = "parquet"
+    range_suffixes = (".parquet",)
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """Whether a file begins as Parquet does."""
+        return head.startswith(b"PAR1")
+
+    def open(self, raw: BinaryIO, file: TableFile) -> ParquetTable:
+        """The file, in the process that parses it."""
+        return ParquetTable(raw, file.block_bytes)
+
+
+class ParquetTable:
+    """An open Parquet file."""
+
+    def __init__(self, raw: BinaryIO, block_bytes: int) -> None:
+        import pyarrow.parquet as pq
+
+        self._block_bytes = block_bytes
+        self._file = pq.ParquetFile(
+            raw,
+            buffer_size=block_bytes or LOCAL_BLOCK_BYTES,
+            pre_buffer=False,  # it would hold the column of a whole row group
+            page_checksum_verification=True,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of all columns."""
+        return self._file.schema_arrow
+
+    @property
+    def num_groups(self) -> int:
+        """The number of row groups."""
+        count: int = self._file.metadata.num_row_groups
+        return count
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Bytes and rows of each row group."""
+        return [
+            (group.total_byte_size, group.num_rows) for group in _row_groups(self._file.metadata)
+        ]
+
+    def text_bytes(self, column: str) -> int:
+        """Bytes of a column, by the footer."""
+        groups = _row_groups(self._file.metadata)
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        wanted = [chunk for chunk in chunks if chunk.path_in_schema == column]
+        return sum(int(chunk.total_uncompressed_size) for chunk in wanted)
+
+    def batches(
+        self, command: ReadRows, announce: Announce
+    ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """The first row of some row groups, and the record batches of all their rows."""
+        metadata = self._file.metadata
+        start, stop = command.groups or (0, metadata.num_row_groups)
+        if self._block_bytes:
+            announce(column_ranges(metadata, range(start, stop), command.columns))
+        counts = [group.num_rows for group in _row_groups(metadata)]
+        if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+            why = f"{metadata.num_rows} rows, with {sum(counts)} in its row groups"
+            raise damaged("", why)
+        num_bytes = sum(metadata.row_group(i).total_byte_size for i in range(start, stop))
+        decoded_bytes = command.batch_bytes * BATCHES_PER_DECODE
+        num_rows = sum(counts[start:stop])
+        batches = self._file.iter_batches(
+            batch_size=max(num_rows * decoded_bytes // max(num_bytes, 1), 1),
+            row_groups=range(start, stop),
+            columns=command.columns,
+            use_threads=False,
+        )
+        return sum(counts[:start]), _all_rows(batches, num_rows)
+
+
+def _row_groups(metadata: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
+    return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+
+
+def _all_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
+    """The same batches, which must have so many rows: columns may end early without an error."""
+    found = 0
+    for batch in batches:
+        found += batch.num_rows
+        yield batch
+    if found != num_rows:
+        raise damaged("", f"it should have {num_rows} rows, and has {found}")
+
+
+def column_ranges(
+    metadata: pq.FileMetaData, groups: range, wanted: Sequence[str]
+) -> list[list[tuple[int, int]]]:
+    """The bytes [start, stop) of each wanted column in each row group.
+
+    Parquet format, "ColumnMetaData": a column begins with its dictionary page where it has one.
+    """
+    columns: dict[str, list[tuple[int, int]]] = {}
+    for group in groups:
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(group).column(index)
+            path = column.path_in_schema
+            if any(f"{path}.".startswith(f"{name}.") for name in wanted):
+                start = column.dictionary_page_offset or column.data_page_offset
+                ranges = columns.setdefault(path, [])
+                ranges.append((start, start + column.total_compressed_size))
+    return list(columns.values())

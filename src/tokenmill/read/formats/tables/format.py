@@ -1,0 +1,160 @@
+"""What formats of tables have in common: Arrow reads them, in a process that they may crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from tokenmill.errors import DataError
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Block, Parse, Part, SpoolWriter
+from tokenmill.read.formats.tables import isolated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokenmill.read.documents import SpooledPart
+    from tokenmill.read.formats.tables.messages import ReadRows, TableFile
+    from tokenmill.read.sources import Source
+    from tokenmill.read.units import Extent
+    from tokenmill.records import DocumentBatch
+
+Announce = Callable[[list[list[tuple[int, int]]]], None]
+"""Says which ranges [start, stop) of each column will be read, in order."""
+
+
+class Table(Protocol):
+    """An open file, in the process that parses it. Nothing that Arrow finds in it is trusted.
+
+    What a method raises makes the file a damaged one; a UserError stays one.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of all columns."""
+
+    @property
+    def num_groups(self) -> int:
+        """The number of parts that can be read by themselves."""
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Bytes and rows of each of them, all columns together."""
+
+    def text_bytes(self, column: str) -> int:
+        """About how many bytes a column of texts holds."""
+
+    def batches(
+        self, command: ReadRows, announce: Announce
+    ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """The first row of the wanted groups, and their record batches, not yet validated."""
+
+
+class TableFormat:
+    """A format of tables. A subclass has `sniff` and `open`.
+
+    Its module is also loaded in the process that parses, which has no numpy.
+    """
+
+    name: str
+    """By which it is registered."""
+    holds_records = True
+    compressible = False
+    range_suffixes: tuple[str, ...] = ()
+    has_groups = True
+    """Whether parts of a file can be read by themselves."""
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """Whether a file is of this format, by its first bytes."""
+        raise NotImplementedError
+
+    def open(self, raw: BinaryIO, file: TableFile) -> Table:
+        """An opened file, in the process that parses it."""
+        raise NotImplementedError
+
+    def check_fields(self, source: Source, fields: Fields) -> set[str]:
+        """Check all fields with the schema, which says more than names."""
+        isolated.check_schema(source, fields)
+        return set()
+
+    def reads_whole(self, fields: Fields) -> bool:
+        """False: a file holds many documents."""
+        return False
+
+    def text_bytes(self, source: Source, fields: Fields) -> int:
+        """What the text of a file becomes, whatever else is in it."""
+        try:
+            return isolated.text_size(source, fields)
+        except DataError:
+            return source.num_bytes
+
+    def num_starts(self, source: Source, fields: Fields) -> int:
+        """The number of its groups."""
+        return isolated.num_groups(source)
+
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+        """Runs of groups of about `unit_bytes`; a file with a huge one is read as a stream."""
+        groups = isolated.group_sizes(source) if self.has_groups else []
+        sizes = [num_bytes for num_bytes, _ in groups]
+        if not self.has_groups or max(sizes, default=0) > 2 * unit_bytes:
+            return None
+        parts: list[Part] = []
+        total, start, first_row = max(sum(sizes), 1), 0, 0
+        size = num_rows = 0
+        for stop, (num_bytes, rows) in enumerate(groups, 1):
+            size, num_rows = size + num_bytes, num_rows + rows
+            if stop == len(groups) or size + sizes[stop] > unit_bytes:
+                parts.append(Part(start, stop, source.num_bytes * size // total, first_row))
+                start, first_row = stop, first_row + num_rows
+                size = num_rows = 0
+        return parts
+
+    def blocks(
+        self,
+        source: Source,
+        extent: Extent,
+        fields: Fields,
+        block_bytes: int,
+        raw: BinaryIO | None = None,
+    ) -> Iterator[Block]:
+        """The rows of some groups, in blocks of about `block_bytes`."""
+        for first, batch, num_bytes in isolated.iter_pieces(
+            source, fields, extent, block_bytes, raw
+        ):
+            yield Block(first, first + batch.num_rows, num_bytes, batch)
+
+    def parser(self, fields: Fields) -> Parse:
+        """What parses record batches."""
+        from tokenmill.read.formats.tables.rows import parse_record_batch
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            return parse_record_batch(block.content, block.start, source, fields)
+
+        return parse
+
+    def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
+        """The bytes of its texts."""
+        from tokenmill.read.formats.tables.rows import text_bytes
+
+        return text_bytes(block.content, fields)
+
+    def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
+        """A file that is an Arrow stream."""
+        import pyarrow as pa
+
+        writer: SpoolWriter = pa.ipc.new_stream(str(path), block.content.schema)
+        return writer
+
+    def spooled_blocks(
+        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+    ) -> Iterator[Block]:
+        """The rows of a spool file, which is our own and needs no process."""
+        import pyarrow as pa
+
+        from tokenmill.read.formats.tables.record_batches import sliced
+
+        row = spool.first
+        for batch in pa.ipc.open_stream(str(spool.path)):
+            for piece in sliced(batch, block_bytes):
+                yield Block(row, row + piece.num_rows, piece.nbytes, piece)
+                row += piece.num_rows

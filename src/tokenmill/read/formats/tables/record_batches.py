@@ -1,0 +1,124 @@
+"""Record batches of a file from outside: for the parsing process alone, which they may crash.
+
+Arrow trusts the lengths and offsets in a file. An offset behind its buffer gives whatever the
+memory holds there, so nothing looks at a record batch before `validated`. Errors name no file: the
+process that asked knows which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokenmill.errors import UserError
+from tokenmill.read.formats.tables.format import Announce, Table
+from tokenmill.read.formats.tables.messages import ReadRows
+
+
+def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Raise a UserError if a column is missing, or if the first does not hold strings."""
+    for name in columns:
+        kind: pa.DataType = pa.struct(list(schema))
+        for key in name.split("."):
+            if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
+                raise UserError(
+                    f"there is no column {name!r}",
+                    why=f"the columns are {', '.join(schema.names)}",
+                    hint="name the right one with --text-field, --id-field, --keep or --no-loss",
+                )
+            kind = kind.field(key).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if name == columns[0] and not (_is_stringlike(kind) or pa.types.is_null(kind)):
+            why = f"its type is {kind}, not a string"
+            raise UserError(f"column {name!r} holds no text", why=why)
+
+
+def iter_rows(
+    table: Table, command: ReadRows, announce: Announce
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Yield (first row, bytes in the file, wanted columns) for slices of about `batch_bytes`."""
+    check_columns(table.schema, command.columns)
+    row, batches = table.batches(command, announce)
+    for batch in map(validated, batches):
+        for piece in sliced(batch, command.batch_bytes):
+            columns = {name: column_of(piece, name) for name in dict.fromkeys(command.columns)}
+            yield row, piece.nbytes, pa.record_batch(columns)
+            row += piece.num_rows
+
+
+def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A record batch whose lengths, offsets and indices all lie inside its buffers.
+
+    Strings are looked at as bytes: one that is not UTF-8 costs its row, not the file.
+
+    Raises:
+        pa.ArrowInvalid: one does not.
+    """
+    batch.validate()
+    for column in batch.columns:
+        column.view(_with_bytes(column.type)).validate(full=True)
+    return batch
+
+
+def _with_bytes(kind: pa.DataType) -> pa.DataType:
+    """A type of the same layout with bytes in the place of strings."""
+    types = pa.types
+    if types.is_string(kind):
+        return pa.binary()
+    if types.is_large_string(kind):
+        return pa.large_binary()
+    if types.is_string_view(kind):
+        return pa.binary_view()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_with_bytes(field.type)) for field in kind])
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _with_bytes(kind.value_type), kind.ordered)
+    if types.is_map(kind):
+        return pa.map_(_with_bytes(kind.key_type), _with_bytes(kind.item_type), kind.keys_sorted)
+    if types.is_list(kind):
+        return pa.list_(_field_with_bytes(kind))
+    if types.is_large_list(kind):
+        return pa.large_list(_field_with_bytes(kind))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field_with_bytes(kind), kind.list_size)
+    return kind
+
+
+def _field_with_bytes(kind: pa.DataType) -> pa.Field:
+    return kind.value_field.with_type(_with_bytes(kind.value_type))
+
+
+def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """A record batch in slices of about `batch_bytes`."""
+    rows = max(batch.num_rows * batch_bytes // max(batch.nbytes, 1), 1)
+    return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
+
+
+def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column by its name or dotted path, in a type that Python has values for."""
+    first, *rest = name.split(".")
+    column = batch.column(first)
+    column = pc.struct_field(column, rest) if rest else column
+    kind = column.type
+    if pa.types.is_duration(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return column.cast(pa.string())  # Python's own types would lose nanoseconds
+    if pa.types.is_dictionary(kind):
+        values = _without_view(column.dictionary)  # Arrow cannot decode a dictionary of views
+        return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    return _without_view(column)
+
+
+def _without_view(column: pa.Array) -> pa.Array:
+    """Strings one after another: a slice of a view would be sent with the strings of all rows."""
+    if pa.types.is_string_view(column.type):
+        return column.view(pa.binary_view()).cast(pa.large_binary()).view(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _is_stringlike(kind: pa.DataType) -> bool:
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)

@@ -1,0 +1,76 @@
+"""Formats and places by their names: our own, and those that installed packages register.
+
+A name is all that a recipe or a dataset can give. What it stands for is decided here: by the table
+of our own names, else by the entry points of installed packages, which are read only when a name is
+not ours. So worker and parser processes find the same ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, cast
+
+from tokenmill.errors import UserError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Objects by their names, each loaded when it is first asked for."""
+
+    def __init__(self, group: str, kind: str, built_in: Mapping[str, str]) -> None:
+        """`built_in` gives "module:class" for each name; `kind` is what messages call a member."""
+        self.built_in = tuple(built_in)
+        self._group = group
+        self._kind = kind
+        self._own = {name: EntryPoint(name, value, group) for name, value in built_in.items()}
+        self._loaded: dict[str, T] = {}
+
+    @functools.cached_property
+    def registered(self) -> tuple[str, ...]:
+        """The names that installed packages add, sorted."""
+        return tuple(sorted({entry.name for entry in self._entries} - {*self.built_in}))
+
+    @functools.cached_property
+    def _entries(self) -> tuple[EntryPoint, ...]:
+        return tuple(entry_points(group=self._group))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._own or name in self.registered
+
+    def __getitem__(self, name: str) -> T:
+        """The member of that name.
+
+        Raises:
+            UserError: there is none, two packages register it, or its package cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._load(self._own.get(name) or self._registered_entry(name))
+        return self._loaded[name]
+
+    def _registered_entry(self, name: str) -> EntryPoint:
+        found = {entry.value: entry for entry in self._entries if entry.name == name}
+        if not found:
+            names = ", ".join((*self.built_in, *self.registered))
+            hint = f"install the package that registers it as one of {self._group!r}"
+            raise UserError(f"unknown {self._kind} {name!r}", why=f"known: {names}", hint=hint)
+        if len(found) > 1:
+            why = f"they are {' and '.join(sorted(found))}"
+            hint = "uninstall one of them"
+            raise UserError(f"two packages register the {self._kind} {name!r}", why=why, hint=hint)
+        return next(iter(found.values()))
+
+    def _load(self, entry: EntryPoint) -> T:
+        try:
+            return cast(T, entry.load()())
+        except Exception as error:
+            if entry.name in self._own:
+                raise
+            raise UserError(
+                f"cannot load the {self._kind} {entry.name!r}",
+                where=entry.value,
+                why=f"{type(error).__name__}: {error}",
+                hint="reinstall the package that registers it, or uninstall it",
+            ) from error
