@@ -46,7 +46,7 @@ WORDS = {
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that `name` most likely stands for, or "".
 
-    Hyphens, underscores and capitals make no difference.
+    Hyphens, underscores and capitals make no difference; the beginning of one name is enough.
     """
     import difflib
 
@@ -55,7 +55,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     for ours, theirs in WORDS.items():
         if wanted in theirs.split() and ours in spelled:
             return spelled[ours]
-    close = difflib.get_close_matches(wanted, spelled, n=1)
+    close = [each for each in spelled if wanted and each.startswith(wanted)]
+    if len(close) != 1:
+        close = difflib.get_close_matches(wanted, spelled, n=1)
     return spelled[close[0]] if close else ""
 
 

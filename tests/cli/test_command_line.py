@@ -11,6 +11,7 @@ import pytest
 from corpora import tokenmill
 
 from conftest import write_jsonl
+from tokenmill.cli import COMMANDS, main
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "rich", "yaml", "msgspec", "psutil", "fastokens"]
 
@@ -31,16 +32,85 @@ print(sorted(set({HEAVY}) & set(sys.modules)))
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_every_command_has_help_with_an_example() -> None:
-    for name in ("build", "estimate", "verify", "inspect"):
-        result = tokenmill(name, "--help", small=False)
-        assert result.returncode == 0
-        assert f"  tokenmill {name} " in result.stdout
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_is_short_and_has_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = helped(capsys, command, "--help")
+    assert f"\n  tokenmill {command} " in out
+    assert len(out.splitlines()) <= 45
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    result = tokenmill(small=False)
-    assert (result.returncode, "verify" in result.stdout) == (2, True)
+def test_the_help_shows_ten_options_of_a_build_and_the_rest_by_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = helped(capsys, "build", "--help")
+    shown = [line.split()[0] for line in out.splitlines() if line.startswith("  --")]
+    assert shown == [
+        *("--tokenizer", "--out", "--format", "--text-field", "--validation", "--max-documents"),
+        *("--workers", "--sequence-length", "--config", "--overwrite", "--json"),
+    ]
+    for group, option in (("read", "--keep NAME"), ("pack", "--packing NAME")):
+        assert f"\n  {group:<12}" in out
+        assert option not in out
+        assert option in helped(capsys, "build", "--help", group)
+        assert option in helped(capsys, "build", "--help-all")
+
+
+def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 2), (("--help",), 0)])
+def test_without_a_command_the_commands_are_listed(
+    arguments: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    out = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n  {name} " not in out] == []
+    assert len(out.splitlines()) < 25
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "last"),
+    [
+        ("bild", "unknown command 'bild'", "did you mean tokenmill build?"),
+        ("tokenize", "unknown command 'tokenize'", "did you mean tokenmill build?"),
+        ("zzz", "unknown command 'zzz'", "tokenmill --help lists all commands"),
+        ("--workers 2 build", "unknown option --workers", "options follow a command: "),
+        ("build --tokeniser a", "unknown option --tokeniser", "did you mean --tokenizer? "),
+        ("build --workrs=3", "unknown option --workrs", "did you mean --workers? "),
+        ("pack out --seq-len 8", "unknown option --seq-len", "did you mean --sequence-length? "),
+        ("build --work 2", "unknown option --work", "did you mean --workers? "),
+        (
+            "build --num-proc 2 --output x",
+            "unknown options --num-proc, --output",
+            "did you mean --workers and --out? ",
+        ),
+        (
+            "pack out --packing bestfit",
+            "'bestfit' is not a value of --packing",
+            "did you mean best-fit?",
+        ),
+        ("tokenizer dif a b", "'dif' is not a value of ACTION", "did you mean diff?"),
+        ("tokenizer show a --enc b", "unknown option --enc", "did you mean --encoding? "),
+        ("build --help reed", "there is no group of options 'reed'", "did you mean read?"),
+        ("build --workers x", "--workers: must be a whole number, got 'x'", "tokenmill build"),
+        ("bench tokenizers", "--tokenizer is required", "tokenmill bench --help"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one_in_three_lines(
+    line: str, what: str, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert (out, lines[0]) == ("", f"tokenmill: {what}")
+    assert lines[-1].startswith(f"  next: {last}")
+    assert len(lines) <= 3
 
 
 def test_the_whole_way_from_the_command_line(tmp_path: Path, tokenizer_path: Path) -> None:

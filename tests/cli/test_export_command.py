@@ -161,19 +161,17 @@ def test_a_wrong_value_is_named(
 @pytest.mark.parametrize(
     ("option", "part"),
     [
-        ("--format csv", "invalid choice: 'csv'"),
-        ("--labels both", "invalid choice: 'both'"),
-        ("--seed x", "invalid int value: 'x'"),
-        ("--colour red", "unrecognized arguments: --colour red"),
+        ("--format csv", "'csv' is not a value of --format"),
+        ("--labels both", "'both' is not a value of --labels"),
+        ("--seed x", "--seed: must be a whole number, got 'x'"),
+        ("--colour red", "unknown option --colour"),
     ],
 )
 def test_what_is_no_option_is_named(
     option: str, part: str, built: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     command = ["export", str(built), "--plan", "best-fit-4", "--out", str(tmp_path / "rows")]
-    with pytest.raises(SystemExit) as caught:
-        main([*command, *option.split()])
-    assert caught.value.code == 2
+    assert main([*command, *option.split()]) == 2
     assert part in capsys.readouterr().err
 
 
@@ -198,10 +196,8 @@ def test_a_plan_and_an_output_are_required(
 ) -> None:
     given = {"--plan": "best-fit-4", "--out": str(tmp_path / "rows")}
     del given[missing]
-    with pytest.raises(SystemExit) as caught:
-        main(["export", str(built), *(part for pair in given.items() for part in pair)])
-    assert caught.value.code == 2
-    assert f"the following arguments are required: {missing}" in capsys.readouterr().err
+    assert main(["export", str(built), *(part for pair in given.items() for part in pair)]) == 2
+    assert f"{missing} is required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["best-fit-16", "..", "", "best-fit-4/plan.json", ".hidden"])

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 
 from tokenmill.cli.signals import signals_as_errors
-from tokenmill.errors import EngineError, Interrupted, TokenmillError
+from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
 COMMANDS = {
-    "build": "a corpus in, a verified token dataset out; the same command resumes",
-    "pack": "documents into training sequences: a plan, with the gap to optimal",
-    "export": "rows of a plan as files: npy, pt, Parquet, Hugging Face datasets",
-    "estimate": "files, tokens, disk, time and memory from a sample; writes nothing",
-    "verify": "digests, counts, bounds; re-encode the sources and compare",
-    "inspect": "what is in a dataset, documents decoded with their boundaries",
-    "tokenizer": "what a tokenizer is, its fingerprint, and how two of them differ",
-    "bench": "how fast a tokenizer encodes, in every arrangement that this machine offers",
+    "build": "encode a corpus into a dataset; the same command resumes a stopped build",
+    "pack": "plan training sequences of a dataset, or compare packing strategies",
+    "export": "write the rows of a plan as npy, pt, Parquet or Hugging Face datasets files",
+    "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
+    "verify": "check digests, counts and bounds, or encode the sources again and compare",
+    "inspect": "show a dataset, its documents, or a plan and its sequences",
+    "tokenizer": "describe a tokenizer, print its fingerprint, or compare two tokenizers",
+    "bench": "measure how fast a tokenizer encodes on this machine",
 }
+OVERVIEW = """\
+Turn raw text into training batches: read, encode, pack, verify, serve.
+
+usage: tokenmill COMMAND ...
+
+example:
+  tokenmill build data/ --tokenizer tokenizer.json --out corpus/
+  tokenmill pack corpus/ --sequence-length 4096
+
+commands:
+{commands}
+
+tokenmill COMMAND --help shows the options of a command and examples; tokenmill --version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,39 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     with lasting_streams():
         return _run(arguments)
-
-
-def _parser(command: str) -> argparse.ArgumentParser:
-    """The parser; only the command that is used is imported and filled in."""
-    parser = argparse.ArgumentParser(
-        prog="tokenmill",
-        description="Raw text to training batches: read, encode, pack, verify, serve.",
-        epilog="tokenmill COMMAND --help shows the options and examples of a command.",
-    )
-    parser.add_argument("--version", action="version", version=_Version())
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name, summary in COMMANDS.items():
-        subparser = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if name == command:
-            module = importlib.import_module(f"tokenmill.cli.{name}")
-            module.add_arguments(subparser)
-            subparser.add_argument("--debug", action="store_true", help="show tracebacks")
-            subparser.set_defaults(run=module.run)
-    return parser
-
-
-class _Version(str):
-    """Looked up only when it is shown."""
-
-    def __mod__(self, _: object) -> str:
-        from importlib.metadata import version
-
-        return f"tokenmill {version('tokenmill')}"
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -84,14 +63,39 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _carry_out(command: str, arguments: Sequence[str]) -> int:
-    parser = _parser(command)
-    options = parser.parse_args(arguments)
-    if not options.command:
-        parser.print_help()
-        return 2
-    code = int(options.run(options))
+    if command in ("", "-h", "--help"):
+        rows = (f"  {name:<11}{summary}" for name, summary in COMMANDS.items())
+        print(OVERVIEW.format(commands="\n".join(rows)))
+        return 0 if command else 2
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"tokenmill {version('tokenmill')}")
+        return 0
+    if command not in COMMANDS:
+        raise _unknown(command)
+    from tokenmill.cli.parser import Parser
+
+    module = importlib.import_module(f"tokenmill.cli.{command}")
+    summary = COMMANDS[command]
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser = Parser(prog=f"tokenmill {command}", description=description)
+    module.add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    code = int(module.run(parser.parse_args(arguments[1:])))
     sys.stdout.flush()
     return code
+
+
+def _unknown(command: str) -> UserError:
+    if command.startswith("-"):
+        hint = "options follow a command: tokenmill COMMAND --help lists them"
+        return UserError(f"unknown option {command}", hint=hint)
+    from tokenmill.suggestions import nearest
+
+    close = nearest(command, COMMANDS)
+    hint = f"did you mean tokenmill {close}?" if close else "tokenmill --help lists all commands"
+    return UserError(f"unknown command {command!r}", hint=hint)
 
 
 def _explained(error: Exception) -> tuple[str, int]:

@@ -6,15 +6,16 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.parser import Parser, whole_number
+
 if TYPE_CHECKING:
     from tokenmill.report.tokenizers.bench.runner import BenchReport, Row
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill bench tokenizers --tokenizer tokenizer.json
   tokenmill bench tokenizers --tokenizer meta-llama/Llama-3.1-8B --num-docs 6000 --input data/
-  tokenmill bench tokenizers --tokenizer python:my_package.tokenizers:build --num-docs 200
-"""
+  tokenmill bench tokenizers --tokenizer python:my_package.tokenizers:build --num-docs 200"""
 
 OTHER_IDS = 7
 """As for an engine that gives wrong ids."""
@@ -24,26 +25,40 @@ HEADER = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill bench tokenizers --tokenizer TOKENIZER [options]"
     parser.epilog = EXAMPLES
-    parser.add_argument("subject", choices=["tokenizers"], help="what is measured")
+    parser.add_argument("subject", choices=["tokenizers"], help="what to measure")
     parser.add_argument(
         "--tokenizer",
         required=True,
         metavar="TOKENIZER",
         help="what `build` takes, or the folder of a dataset",
     )
-    parser.add_argument("--encoding", default="", metavar="NAME", help="of tiktoken rank files")
-    parser.add_argument("--num-docs", type=int, default=1000, metavar="N", help="default: 1000")
+    parser.add_argument(
+        "--encoding", default="", metavar="NAME", help="encoding of a tiktoken rank file"
+    )
+    parser.add_argument(
+        "--num-docs",
+        type=whole_number,
+        default=1000,
+        metavar="N",
+        help="how many documents to encode (default: 1000)",
+    )
     parser.add_argument(
         "--input",
         nargs="+",
         default=[],
         metavar="FILE",
-        help="files, folders, globs; else sources of Python's standard library",
+        help="files, folders, globs (default: the source files of Python's standard library)",
     )
-    parser.add_argument("--text-field", default="text", metavar="NAME", help="default: text")
+    parser.add_argument(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="field that holds the text (default: text)",
+    )
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
+from tokenmill.cli.parser import Parser
 from tokenmill.errors import Interrupted
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/
-  tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ --validation 0.1%
-  tokenmill build --config recipe.yaml --set resources.workers=8
-"""
+  tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ \\
+      --text-field content --validation 0.1% --sequence-length 4096
+  tokenmill build --config recipe.yaml --set resources.workers=8"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill build INPUT ... --tokenizer TOKENIZER --out DIR [options]"
     parser.epilog = EXAMPLES
     add_recipe_arguments(parser)
     parser.add_argument(

@@ -6,15 +6,16 @@ import argparse
 import dataclasses
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
+from tokenmill.cli.parser import Parser
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
-  tokenmill estimate data/ --tokenizer tokenizer.json
-"""
+  tokenmill estimate data/ --tokenizer tokenizer.json"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill estimate INPUT ... --tokenizer TOKENIZER [options]"
     parser.epilog = EXAMPLES
     add_recipe_arguments(parser, out=False)
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")

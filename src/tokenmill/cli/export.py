@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 
 from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.parser import Parser
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill export corpus/ --plan best-fit-4096 --out rows/
   tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
-  tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next
-"""
+  tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
     from tokenmill.export.rows import ExportOptions
 
+    parser.usage = "tokenmill export DIR --plan PLAN --out DIR [options]"
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument(
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the rows")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    add_section(parser.add_argument_group("rows"), ExportOptions)
+    add_section(
+        parser.add_argument_group("rows", "which rows, and how they are written"), ExportOptions
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,27 +6,32 @@ import argparse
 import dataclasses
 
 from tokenmill.cli.options import add_tokenizer_argument
+from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill inspect corpus/
   tokenmill inspect corpus/ --document 17
   tokenmill inspect corpus/ --plan best-fit-4096
-  tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3
-"""
+  tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3"""
 
 MAX_SHOWN_SOURCES = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill inspect DIR [--document N | --plan PLAN [--sequence N]] [options]"
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument("--document", type=int, metavar="N", help="show one document, from 0")
-    parser.add_argument("--plan", help="show a plan, by its name or folder")
-    parser.add_argument("--sequence", type=int, metavar="N", help="of the plan: one, from 0")
+    parser.add_argument(
+        "--document", type=whole_number, metavar="N", help="show document N, counted from 0"
+    )
+    parser.add_argument("--plan", metavar="PLAN", help="show a plan, by its name or folder")
+    parser.add_argument(
+        "--sequence", type=whole_number, metavar="N", help="show sequence N of the plan, from 0"
+    )
     add_tokenizer_argument(parser)
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 

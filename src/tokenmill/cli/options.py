@@ -9,18 +9,29 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import Recipe
 
+LONGEST_METAVAR = 40
+COMMON = (
+    *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
+    *("sequence_length", "config", "overwrite"),
+)
+"""What most builds need."""
 
-def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -> None:
+
+def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
     """Add inputs, tokenizer and every option of every section."""
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders, globs")
+    parser.common = COMMON
+    parser.add_argument(
+        "inputs", nargs="*", metavar="INPUT", help="files, folders, globs, or hf:// names"
+    )
     parser.add_argument(
         "--tokenizer",
-        metavar="PATH",
-        help="tokenizer.json, its folder, .tiktoken, .model, Hub name, python:module:name",
+        metavar="TOKENIZER",
+        help="tokenizer.json, its folder, .tiktoken, .model, Hub name, or python:MODULE:NAME",
     )
     if out:
         parser.add_argument("--out", metavar="DIR", help="folder of the dataset")
@@ -33,11 +44,11 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, *, out: bool = True) -
         help="override one option of a recipe",
     )
     for section, kind in SECTIONS.items():
-        group = parser.add_argument_group(f"{section} ({(kind.__doc__ or '').splitlines()[0]})")
-        add_section(group, kind)
+        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+        add_section(parser.add_argument_group(section, summary[:1].lower() + summary[1:]), kind)
 
 
-def add_tokenizer_argument(parser: argparse.ArgumentParser) -> None:
+def add_tokenizer_argument(parser: Parser) -> None:
     """Add the option by which a Python tokenizer is handed over for decoding."""
     parser.add_argument(
         "--tokenizer",
@@ -49,8 +60,8 @@ def add_tokenizer_argument(parser: argparse.ArgumentParser) -> None:
 def add_section(group: argparse._ArgumentGroup, kind: type[msgspec.Struct]) -> None:
     """Add every option of a section."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    for name in kind.__struct_fields__:
-        _add_option(group, name, hints[name])
+    for field in msgspec.structs.fields(kind):
+        _add_option(group, field.name, hints[field.name], _default_text(field.default))
 
 
 def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
     return make_recipe(values)
 
 
-def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
+def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: str) -> None:
     description = ""
     while typing.get_origin(hint) is Annotated:
         hint, *notes = typing.get_args(hint)
@@ -88,19 +99,31 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any) -> None:
     while typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
     flag = "--" + name.replace("_", "-")
+    help_text = description + default
     if typing.get_origin(kind) is Literal:
-        group.add_argument(flag, choices=typing.get_args(kind), help=description)
+        choices = typing.get_args(kind)
+        metavar = "{" + ",".join(choices) + "}"
+        if len(metavar) > LONGEST_METAVAR:
+            metavar, help_text = "NAME", f"{description}; one of {', '.join(choices)}{default}"
+        group.add_argument(flag, choices=choices, metavar=metavar, help=help_text)
     elif typing.get_origin(kind) is list:
         metavar = "VALUE=WEIGHT" if name == "weight" else "NAME"
-        group.add_argument(flag, action="append", metavar=metavar, help=description)
+        group.add_argument(flag, action="append", metavar=metavar, help=help_text)
     elif typing.get_origin(kind) is tuple:
         group.add_argument(
-            flag, type=lambda value: value.split(","), metavar="NAME,NAME", help=description
+            flag, type=lambda value: value.split(","), metavar="NAME,NAME", help=help_text
         )
     elif kind is bool:
-        group.add_argument(flag, action="store_const", const=True, help=description)
+        group.add_argument(flag, action="store_const", const=True, help=help_text)
     elif kind is int and name != "memory":
-        group.add_argument(flag, type=int, metavar="N", help=description)
+        group.add_argument(flag, type=whole_number, metavar="N", help=help_text)
     else:
         metavar = "SHARE" if kind is float else "SIZE" if name == "memory" else "NAME"
-        group.add_argument(flag, metavar=metavar, help=description)
+        group.add_argument(flag, metavar=metavar, help=help_text)
+
+
+def _default_text(default: Any) -> str:
+    """What an option is if it is not given; nothing for options that are then off."""
+    if default is msgspec.NODEFAULT or default in (None, False, "", 0, 0.0):
+        return ""
+    return f" (default: {','.join(default) if isinstance(default, tuple) else default})"

@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.parser import Parser
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.options import PackOptions
 
@@ -14,17 +15,24 @@ if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
     from tokenmill.store.dataset import Dataset
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill pack corpus/ --sequence-length 4096
   tokenmill pack corpus/ --sequence-length 8192 --packing next-fit --long-documents drop
-  tokenmill pack corpus/ --sequence-length 4096 --compare
-"""
+  tokenmill pack corpus/ --sequence-length 4096 --compare"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+COMMON = (
+    *("sequence_length", "packing", "long_documents", "max_segments", "subset", "name"),
+    *("plan_out", "overwrite", "compare"),
+)
+
+
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill pack DIR --sequence-length N [options]"
     parser.epilog = EXAMPLES
+    parser.common = COMMON
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument("--name", help="name of the plan (default: strategy and length)")
     parser.add_argument(
@@ -35,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", action="store_true", help="figures of every strategy; writes nothing"
     )
     parser.add_argument("--json", action="store_true", help="figures as JSON on stdout")
-    add_section(parser.add_argument_group("plan"), PackOptions)
+    add_section(parser.add_argument_group("plan", "limits, cuts, windows, weights"), PackOptions)
 
 
 def run(options: argparse.Namespace) -> int:

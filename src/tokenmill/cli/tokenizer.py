@@ -7,17 +7,18 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.parser import Parser
+
 if TYPE_CHECKING:
     from tokenmill.encode.identity.fingerprint import Fingerprint
     from tokenmill.report.tokenizers.difference import Difference
     from tokenmill.report.tokenizers.facts import TokenizerFacts
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill tokenizer fingerprint tokenizer.json
   tokenmill tokenizer show meta-llama/Llama-3.1-8B
-  tokenmill tokenizer diff corpus/ ../model/tokenizer.json
-"""
+  tokenmill tokenizer diff corpus/ ../model/tokenizer.json"""
 
 DIFFERENT = 5
 MAX_SHOWN_TOKENS = 12
@@ -25,24 +26,33 @@ SHOWN_DIGITS = 16
 """Of a component's digest; `--json` has all."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill tokenizer ACTION TOKENIZER [options]"
     parser.epilog = EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, prog="tokenmill tokenizer"
+    )
     for name, (act, summary) in ACTIONS.items():
-        action = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        for argument in ("tokenizer", "other") if name == "diff" else ("tokenizer",):
+        arguments = ("tokenizer", "other") if name == "diff" else ("tokenizer",)
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            usage=f"tokenmill tokenizer {name} {' '.join(arguments).upper()} [options]",
+        )
+        for argument in arguments:
             action.add_argument(
                 argument,
                 metavar=argument.upper(),
                 help="tokenizer.json, its folder, .tiktoken, .model, Hub name, "
-                "python:module:name, or the folder of a dataset",
+                "python:MODULE:NAME, or the folder of a dataset",
             )
         action.add_argument(
             "--encoding",
             default="",
             metavar="NAME",
-            help="of tiktoken rank files: cl100k_base, ...",
+            help="encoding of a tiktoken rank file: cl100k_base, ...",
         )
         action.add_argument("--json", action="store_true", help="as JSON on stdout")
         # Kept away from the default of the command's own --debug.
@@ -94,9 +104,9 @@ def _show_difference(options: argparse.Namespace) -> int:
 
 
 ACTIONS = {
-    "fingerprint": (_show_fingerprint, "one line that is equal for equal tokenizers"),
-    "show": (_show, "kind, model, parts, special tokens, engine, digests of components"),
-    "diff": (_show_difference, "what differs, component by component; exit code 5 if anything"),
+    "fingerprint": (_show_fingerprint, "print one line that is equal for equal tokenizers"),
+    "show": (_show, "show kind, model, special tokens, engine and digests of components"),
+    "diff": (_show_difference, "compare two tokenizers by component; exit code 5 if they differ"),
 }
 
 

@@ -6,17 +6,18 @@ import argparse
 import sys
 
 from tokenmill.cli.options import add_tokenizer_argument
+from tokenmill.cli.parser import Parser
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   tokenmill verify corpus/                     every byte
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
-  tokenmill verify corpus/ --against-sources   encode the sources again and compare
-"""
+  tokenmill verify corpus/ --against-sources   encode the sources again and compare"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """The options of this command."""
+    parser.usage = "tokenmill verify DIR [options]"
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument(

@@ -52,11 +52,11 @@ def _owner(kind: Any) -> tuple[str, str]:
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How documents become sequences."""
+    """How documents become training sequences (see also tokenmill pack)."""
 
     sequence_length: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
-        Meta(description="tokens of a sequence"),
+        Meta(description="plan training sequences of this many tokens"),
     ] = None
     packing: Annotated[Packing, Meta(description="the strategy")] = "best-fit"
     long_documents: Annotated[

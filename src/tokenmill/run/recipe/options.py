@@ -23,7 +23,7 @@ MIN_MEMORY_BYTES = 512_000_000
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read."""
+    """What to read: files, fields, documents."""
 
     format: Annotated[
         Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"],
@@ -61,7 +61,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How it is encoded."""
+    """How to encode: engine, boundary tokens, special tokens."""
 
     engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, memo or reference")] = (
         "auto"
@@ -81,7 +81,7 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What may go wrong. These may change when a build is resumed."""
+    """How much may be wrong before a build fails; a resumed build may change it."""
 
     max_bad: Annotated[
         Share, Meta(description="share of records that may be rejected, e.g. 0.01%%")
@@ -93,7 +93,7 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What it may use. These may change when a build is resumed."""
+    """Processes, memory and cache; a resumed build may change them."""
 
     workers: Annotated[
         Positive | None, Meta(description="processes (default: 80%% of the physical cores)")
