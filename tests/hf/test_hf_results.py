@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import os
 import pickle
 import resource
 import sys
@@ -223,14 +224,16 @@ def test_what_killed_runs_have_left_is_removed_by_the_next(
 ) -> None:
     rows = made().tokenize(on_disk, cache_dir=tmp_path / "rows")
     name = file_of(rows).name
-    left = tmp_path / "rows" / f"{name}.0123abcd.incomplete"
-    in_use = tmp_path / "rows" / f"{name}.4567abcd.incomplete"
-    of_another = tmp_path / "rows" / "cache-0.arrow.89ababcd.incomplete"
+    left = tmp_path / "rows" / f".{name}.0123abcd.tmp"
+    in_use = tmp_path / "rows" / f".{name}.4567abcd.tmp"
+    of_another = tmp_path / "rows" / ".cache-0.arrow.89ababcd.tmp"
     for path in (left, in_use, of_another):
-        path.write_bytes(b"ARROW")
-    with open(in_use, "rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        made().tokenize(on_disk, cache_dir=tmp_path / "rows", force=True)
+        path.mkdir()
+        (path / name).write_bytes(b"ARROW")
+    descriptor = os.open(in_use, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    made().tokenize(on_disk, cache_dir=tmp_path / "rows", force=True)
+    os.close(descriptor)
     found = {path.name for path in (tmp_path / "rows").iterdir()}
     assert found == {name, in_use.name, of_another.name}
 
@@ -252,7 +255,7 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> No
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(StorageError, match="refused the result"):
+        with pytest.raises(StorageError, match="cannot write the rows"):
             tokenizer.tokenize(dataset_of(["a" * 500] * 100), cache_dir=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import StorageError, VerificationError
+from tokenmill.store import files
 from tokenmill.store.files import (
     exchange,
     path_inside,
     storage_errors,
     temporary_folder,
+    whole_file,
     write_atomically,
 )
 
@@ -103,21 +105,55 @@ def test_a_temporary_folder_that_was_not_renamed_is_removed(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_temporary_folder_that_cannot_be_locked_is_refused_and_removed(
+def test_without_locks_a_temporary_folder_is_left_to_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with (
-        pytest.raises(StorageError) as caught,
-        storage_errors("write the plan", tmp_path / "plan"),
-        temporary_folder(tmp_path / "plan"),
-    ):
-        pytest.fail("there is no lock")
-    assert "choose a folder on a local file system" in caught.value.hint
+    with temporary_folder(tmp_path / "plan") as first:
+        with temporary_folder(tmp_path / "plan"):
+            assert first.is_dir()
+        assert list(tmp_path.iterdir()) == [first]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_process_took_for_a_left_one_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock."""
+    answers = iter([False, True])
+    monkeypatch.setattr(files, "lock_if_free", lambda descriptor: next(answers))
+    with temporary_folder(tmp_path / "plan") as folder:
+        assert folder.is_dir()
+    assert next(answers, None) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_whole_file_is_flushed_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(files, "fsync_path", lambda path: done.append(f"flush {path.name}"))
+    monkeypatch.setattr(os, "replace", lambda old, new: done.append(f"name {new.name}"))
+    with whole_file(tmp_path / "rows") as unfinished:
+        unfinished.write_bytes(b"rows")
+    assert done == ["flush rows", "name rows", f"flush {tmp_path.name}"]
+
+
+def test_a_whole_file_that_is_not_finished_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"old")
+
+    def fail() -> None:
+        with whole_file(tmp_path / "rows") as unfinished:
+            unfinished.write_bytes(b"new")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+    assert (tmp_path / "rows").read_bytes() == b"old"
 
 
 def test_two_folders_swap_their_names(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ some rows, two output files where the format is `pt`, and some tens of bytes a s
 from __future__ import annotations
 
 import logging
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,13 @@ from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import fsync_path, remove_folder, storage_errors, temporary_folder
+from tokenmill.store.files import (
+    fsync_path,
+    remove_folder,
+    rename_flushed,
+    storage_errors,
+    temporary_folder,
+)
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -147,8 +152,7 @@ def export(
             files += _write(each, spool, temporary, options, advance)
         remove_folder(temporary / "spool")
         manifest = _describe(reader, options, temporary, files)
-        os.replace(temporary, out)
-        fsync_path(out.parent)
+        rename_flushed(temporary, out)
     return manifest
 
 

@@ -43,7 +43,7 @@ from tokenmill.hf.stream import lazy_rows
 from tokenmill.hf.summary import Summary
 from tokenmill.hf.windows import COLUMNS, WindowRule
 from tokenmill.hf.workers import Workers
-from tokenmill.hf.writing import RowWriter, checked_rows, whole_file
+from tokenmill.hf.writing import RowWriter, arrow_file, checked_rows
 from tokenmill.records import TokenBatch
 from tokenmill.run.machine.cores import usable_cores
 
@@ -191,7 +191,7 @@ class CausalLMTokenizer:
             with (
                 self._workers.during_run(self, parallelism.num_proc),
                 progress(texts.num_bytes, self.config.show_progress) as advance,
-                whole_file(path) as file,
+                arrow_file(path) as file,
             ):
                 length = self.config.context_length
                 writer = RowWriter(file, path, length, batch_rows, self.summary)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import glob
-import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import StorageError, UserError
+from tokenmill.errors import UserError
 from tokenmill.hf.config import MAX_WRITE_BYTES
 from tokenmill.hf.summary import Summary
 from tokenmill.hf.windows import CELL_BYTES, COLUMNS, RowColumns, Windows
+from tokenmill.store.files import storage_errors, whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +127,7 @@ def checked_rows(result: Mapping[str, npt.ArrayLike], context_length: int) -> Ro
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Any]:
+def arrow_file(path: Path) -> Iterator[Any]:
     """A file for Arrow that gets its name at the end, and is removed where that is not reached.
 
     Raises:
@@ -138,7 +135,7 @@ def whole_file(path: Path) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    with _unfinished_file(path) as unfinished:
+    with whole_file(path) as unfinished:
         with _storage_errors(path):
             file = pa.OSFile(str(unfinished), "wb")
         try:
@@ -146,59 +143,7 @@ def whole_file(path: Path) -> Iterator[Any]:
         finally:
             with _storage_errors(path):
                 file.close()
-        with _storage_errors(path):
-            unfinished.replace(path)
 
 
-@contextmanager
-def _unfinished_file(path: Path) -> Iterator[Path]:
-    """A new file beside `path`; those that killed runs have left for the same result are removed.
-
-    A lock ends with its process, so a file that can be locked is nobody's.
-    """
-    with _storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{glob.escape(path.name)}.*.incomplete"):
-            with contextlib.suppress(OSError), open(left, "rb") as stream:
-                if _locked(stream):
-                    left.unlink()
-        unfinished, lock = _new_file(path)
-    with lock:
-        try:
-            yield unfinished
-        finally:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-
-
-def _new_file(path: Path) -> tuple[Path, IO[bytes]]:
-    """A file that nobody else removes, and its lock."""
-    while True:
-        unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.incomplete")
-        stream = open(unfinished, "xb")  # noqa: SIM115 - it is kept open, for its lock
-        try:
-            is_ours = _locked(stream)
-        except OSError:  # there are no locks here, so nobody removes anything
-            is_ours = True
-        if is_ours and unfinished.exists():  # else another run has taken it for a left one
-            return unfinished, stream
-        stream.close()
-
-
-def _locked(stream: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    """What the file system refuses, as a StorageError."""
-    try:
-        yield
-    except OSError as error:
-        hint = "free some space, or name another folder with cache_dir"
-        what = "the file system refused the result"
-        raise StorageError(what, where=str(path), why=str(error), hint=hint) from error
+def _storage_errors(path: Path) -> AbstractContextManager[None]:
+    return storage_errors("write the rows", path)

@@ -70,12 +70,37 @@ def write_atomically(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            rename_flushed(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        fsync_path(path.parent)
+
+
+def rename_flushed(old: Path, new: Path) -> None:
+    """Give what is on the disk another name in the same folder, in place of what has that name.
+
+    Raises:
+        OSError: the file system refuses it.
+    """
+    os.replace(old, new)
+    fsync_path(new.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where to write a file of any size that becomes `path` once the block ends without an error.
+
+    Raises:
+        StorageError: the file system refused it.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage_errors("write", path):
+            unfinished = stack.enter_context(temporary_folder(path)) / path.name
+        yield unfinished
+        with storage_errors("write", path):
+            fsync_path(unfinished)
+            rename_flushed(unfinished, path)
 
 
 @contextmanager
@@ -83,22 +108,27 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside `path`, for what is to become it; removed unless it was renamed.
 
     It is locked while its process lives. Those that nobody holds any more are removed first.
+    On a file system without locks, nobody removes those of others.
 
     Raises:
-        OSError: the folder cannot be made, or cannot be locked.
+        OSError: the folder cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with contextlib.suppress(OSError), _locked_folder(left) as free:
             if free:
                 shutil.rmtree(left)
-    folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        folder.mkdir()
-        with _locked_folder(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        is_ours = False
+        while not is_ours:  # another process may take a new folder for one that was left
+            folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                is_ours = stack.enter_context(_locked_folder(folder)) and folder.exists()
+            except OSError:  # there are no locks here
+                is_ours = True
+        yield folder
 
 
 @contextmanager
