@@ -13,8 +13,9 @@ import pytest
 import transformers
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
+from tokenmill.encode import exactness
 from tokenmill.errors import EngineError, UserError
-from tokenmill.hf import CausalLMTokenizer, engines, parallelism
+from tokenmill.hf import CausalLMTokenizer, parallelism
 from tokenmill.hf.parallelism import Parallelism, thread_environment
 from tokenmill.hf.workers import WorkerPool, Workers
 
@@ -27,7 +28,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 4)
     monkeypatch.setattr(parallelism, "usable_cores", lambda: 4)
     monkeypatch.setattr(parallelism, "_threads_of_pool", None)
-    monkeypatch.setattr(engines, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 class Pids(Letters):
