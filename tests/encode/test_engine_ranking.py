@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import tomllib
+from pathlib import Path
 
 import pytest
 from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json, shared_file
@@ -36,6 +38,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     return names
+
+
+def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    """What is said to be installed."""
+    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
 
 
 def test_the_table_ranks_fastokens_gigatoken_memo_and_the_reference(installed: set[str]) -> None:
@@ -77,20 +84,64 @@ def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_insta
     installed.remove("fastokens")
     objections = {"fastokens": NOT_INSTALLED}
     names = ("gigatoken", "memo", "reference")
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, objections)
+    expected = Candidates(names, objections, frozenset({"fastokens"}))
+    assert rank_engines(BYTE_LEVEL_FILE, False) == expected
     installed.clear()
     objections = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(("memo", "reference"), objections)
+    expected = Candidates(("memo", "reference"), objections, frozenset(objections))
+    assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
-def test_an_engine_of_a_version_that_was_not_measured_is_left_out(
+@pytest.mark.parametrize("version", ["0.3.3", "0.3.6", "0.10.0", "0.3.5rc1"])
+def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_to_install(
+    installed: set[str], monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    set_versions(monkeypatch, fastokens=version, gigatoken="0.10.0")
+    why = f"version {version} has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'"
+    names = ("gigatoken", "memo", "reference")
+    expected = Candidates(names, {"fastokens": why}, frozenset({"fastokens"}))
+    assert rank_engines(BYTE_LEVEL_FILE, False) == expected
+
+
+@pytest.mark.parametrize("versions", [("0.3.4", "0.9.0"), ("0.3.5", "0.10.0")])
+def test_every_version_of_the_measured_range_is_admitted(
+    installed: set[str], monkeypatch: pytest.MonkeyPatch, versions: tuple[str, str]
+) -> None:
+    set_versions(monkeypatch, fastokens=versions[0], gigatoken=versions[1])
+    assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
+
+
+def test_what_to_install_is_told_where_memo_is_taken_instead(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MEASURED_VERSIONS, "gigatoken", "0.0.1")
-    version = importlib.metadata.version("gigatoken")
-    objections = {"gigatoken": f"version {version} has not been measured"}
-    names = ("fastokens", "memo", "reference")
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, objections)
+    set_versions(monkeypatch, fastokens="0.4.0", gigatoken="0.11.0")
+    found = rank_engines(BYTE_LEVEL_FILE, False)
+    assert found.names == ("memo", "reference")
+    assert found.remarks == {
+        "fastokens": "version 0.4.0 has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'",
+        "gigatoken": "version 0.11.0 has not been measured: "
+        "pip install 'gigatoken>=0.9.0,<=0.10.0'",
+    }
+
+
+def test_nothing_is_told_of_engines_that_no_install_would_put_first(
+    installed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_versions(monkeypatch, fastokens="0.3.5", gigatoken="0.11.0")
+    assert rank_engines(BYTE_LEVEL_FILE, False).remarks == {}
+    assert rank_engines(WORD_PIECE_FILE, False).remarks == {}
+
+
+def test_everything_is_told_where_only_the_reference_is_left(installed: set[str]) -> None:
+    found = rank_engines(DROPOUT_FILE, False)
+    assert found.remarks == {"fastokens": "dropout", "gigatoken": "dropout", "memo": NOT_SPLIT}
+
+
+def test_the_extra_installs_the_measured_versions() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["optional-dependencies"]["fast"] == [
+        f"{name}>={oldest},<={newest}" for name, (oldest, newest) in MEASURED_VERSIONS.items()
+    ]
 
 
 @pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "memo", "reference"])
@@ -108,7 +159,7 @@ def test_an_engine_that_is_asked_for_and_not_exact_is_refused(installed: set[str
 
 def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set[str]) -> None:
     installed.clear()
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match="fastokens cannot be used") as caught:
         rank_engines(BYTE_LEVEL_FILE, False, "fastokens")
     assert caught.value.why == NOT_INSTALLED
 

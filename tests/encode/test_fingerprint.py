@@ -29,7 +29,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from conftest import TEXTS
 from tokenmill.encode.encodings import ENCODINGS
-from tokenmill.encode.identity.fingerprint import fingerprint_of
+from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError

@@ -28,7 +28,7 @@ from tokenmill.encode import tokenizer_file
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.identity.fingerprint import fingerprint_of
+from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import EngineError, TokenmillError

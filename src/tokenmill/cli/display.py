@@ -316,9 +316,8 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     yield "special", f"strings in text are read as {prepared.recipe.encode.special_tokens}"
     yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
     yield "memory", size_text(resources.memory_bytes)
-    if prepared.candidates.names == ("reference",):
-        for name, why in prepared.candidates.objections.items():
-            yield "not used", f"{name}: {why}"
+    for name, why in prepared.candidates.remarks.items():
+        yield "not used", f"{name}: {why}"
 
 
 def _download_line(progress: DownloadProgress) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from tokenmill.encode.identity.fingerprint import Fingerprint
+    from tokenmill.encode.fingerprint import Fingerprint
     from tokenmill.report.tokenizers.difference import Difference
     from tokenmill.report.tokenizers.facts import TokenizerFacts
 
@@ -111,7 +111,7 @@ ACTIONS = {
 
 
 def _fingerprint(tokenizer: str, encoding: str) -> Fingerprint:
-    from tokenmill.encode.identity.fingerprint import fingerprint_of
+    from tokenmill.encode.fingerprint import fingerprint_of
     from tokenmill.report.tokenizers.source import open_tokenizer
 
     return fingerprint_of(open_tokenizer(tokenizer, encoding))

@@ -26,8 +26,9 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
 MEMO, REFERENCE = "memo", "reference"
-MEASURED_VERSIONS = {"fastokens": "0.3.5", "gigatoken": "0.10.0"}
-"""What the gate's lists and the table of code points were found with."""
+MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
+"""The oldest and the newest release for which the gate's lists and the table of code points hold;
+all between were measured, too. `bench/code_points.py` and `bench/exactness.py` measure others."""
 OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
 ENGINES = (*OBJECTIONS, MEMO, REFERENCE)
 
@@ -44,6 +45,19 @@ class Candidates:
 
     names: tuple[str, ...]
     objections: dict[str, str]
+    installable: frozenset[str] = frozenset()
+    """Those of the others that would be exact, but are missing or of another version."""
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """Objections that a user should know of before a run, by engine.
+
+        Those that an install removes, if the engine would then be the first; all of them if only
+        the reference is left.
+        """
+        before = ENGINES[: ENGINES.index(self.names[0])]
+        told = self.installable if self.names[0] != REFERENCE else self.objections
+        return {name: self.objections[name] for name in before if name in told}
 
 
 def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
@@ -54,34 +68,53 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     """
     data = KINDS[file.kind].json_of(file, control_tokens)
     tokenizer = msgspec.json.decode(data) if data else None
-    found = {name: _objection(name, file, tokenizer, control_tokens) for name in ENGINES}
-    objections = {name: objection for name, objection in found.items() if objection}
+    objections: dict[str, str] = {}
+    installable: set[str] = set()
+    for name in ENGINES:
+        if objection := _objection(name, file, tokenizer, control_tokens):
+            objections[name] = objection
+        elif name in OBJECTIONS and (missing := _missing(name)):
+            objections[name] = missing
+            installable.add(name)
     names = tuple(name for name in ENGINES if name not in objections)
     if wanted == "auto":
-        return Candidates(names, objections)
+        return Candidates(names, objections, frozenset(installable))
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
         raise UserError(f"there is no engine {wanted!r}", why=why, hint="auto chooses one")
     if wanted not in names:
-        why = objections[wanted]
+        problem = "cannot be used" if wanted in installable else "is not exact for this tokenizer"
         hint = "auto takes one that is exact"
-        raise UserError(f"{wanted} is not exact for this tokenizer", why=why, hint=hint)
-    return Candidates((wanted,), objections)
+        raise UserError(f"{wanted} {problem}", why=objections[wanted], hint=hint)
+    return Candidates((wanted,), objections, frozenset(installable))
 
 
 def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool) -> str:
-    """Why an engine may not have a tokenizer; "" where it may."""
+    """Why an engine is not exact for a tokenizer; "" if it is."""
     if name == REFERENCE:
         return ""
     if tokenizer is None or (name == MEMO and not KINDS[file.kind].is_json):
         return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
     if name == MEMO:
         return locality_objection(tokenizer, control_tokens)
+    return OBJECTIONS[name](tokenizer)
+
+
+def _missing(name: str) -> str:
+    """Why a fast engine cannot be used as it is installed; "" if it can."""
     if importlib.util.find_spec(name) is None:
         return "it is not installed: pip install 'tokenmill[fast]'"
-    if (version := importlib.metadata.version(name)) != MEASURED_VERSIONS[name]:
-        return f"version {version} has not been measured"
-    return OBJECTIONS[name](tokenizer)
+    version = importlib.metadata.version(name)
+    oldest, newest = MEASURED_VERSIONS[name]
+    if _release(oldest) <= _release(version) <= _release(newest):
+        return ""
+    return f"version {version} has not been measured: pip install '{name}>={oldest},<={newest}'"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """A version as numbers; () for pre-releases and the like, which are never measured."""
+    parts = version.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:

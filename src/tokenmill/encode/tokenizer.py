@@ -55,7 +55,7 @@ class TokenizerKind:
     reference: Callable[[TokenizerFile, bool], Reference]
     """Loads the library that owns the file; the flag says whether control tokens in texts count."""
     components: Callable[[TokenizerFile], dict[str, Any]]
-    """What a fingerprint is made of; see `identity/components.py`."""
+    """What a fingerprint is made of; see `references/json_components.py`."""
     json_of: Callable[[TokenizerFile, bool], bytes | None] = lambda file, control_tokens: None
     """An equal tokenizer.json for fast engines, or None if there is no equal."""
     is_json: bool = False

@@ -47,7 +47,10 @@ class ExactEncoder:
         """
         self._file = file
         self._wanted = wanted
-        self._names = rank_engines(file, False, wanted).names
+        candidates = rank_engines(file, False, wanted)
+        for name, why in candidates.remarks.items():
+            logger.info("the engine %s is not used: %s", name, why)
+        self._names = candidates.names
         with ThreadPoolExecutor(1, "engine") as background:
             self._first = background.submit(self._load, self._names[0])
             self.reference, has_no_option = load_any_reference(file)

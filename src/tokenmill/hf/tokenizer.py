@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,17 @@ from tokenmill.hf.source import (
     TextColumn,
     Texts,
     choose_batch_size,
+    features_of_stream,
     find_text_column,
+    first_texts,
+    shortened,
     tell_of_dropped_columns,
+    texts_of,
     without_null,
 )
 from tokenmill.hf.stream import lazy_rows
 from tokenmill.hf.summary import Summary
-from tokenmill.hf.windows import COLUMNS, WindowRule
+from tokenmill.hf.windows import COLUMNS, Rows, WindowRule
 from tokenmill.hf.workers import Workers
 from tokenmill.hf.writing import RowWriter, arrow_file, checked_rows
 from tokenmill.records import TokenBatch
@@ -136,10 +140,10 @@ class CausalLMTokenizer:
         started = time.perf_counter()
         with logging_at(self.config.verbose_level):
             if isinstance(dataset, datasets.IterableDatasetDict):
-                lazy = {name: lazy_rows(self, split) for name, split in dataset.items()}
+                lazy = {name: self._lazy_rows(split) for name, split in dataset.items()}
                 return datasets.IterableDatasetDict(lazy)
             if isinstance(dataset, datasets.IterableDataset):
-                return lazy_rows(self, dataset)
+                return self._lazy_rows(dataset)
             if isinstance(dataset, datasets.DatasetDict):
                 result: Any = datasets.DatasetDict()
                 for name, split in dataset.items():
@@ -197,6 +201,42 @@ class CausalLMTokenizer:
                 writer = RowWriter(file, path, length, batch_rows, self.summary)
                 self._write_rows(texts.batches(size), column, writer, advance)
         return open_result(path, dataset, name)
+
+    def _lazy_rows(self, dataset: Any) -> Any:
+        """Rows of an iterable dataset; but for a sample, nothing is read or encoded yet."""
+        features = features_of_stream(dataset)
+        column = find_text_column(features, self.text_column)
+        tell_of_dropped_columns(features, column)
+        parallelism = self._parallelism()
+        self._workers.end()  # those of an earlier dataset know this object as it was
+        size = self.config.batch_size
+        if size is None:
+            first = first_texts(dataset, column)
+            mean_bytes = first.num_bytes / max(len(first.texts) + first.num_null, 1)
+            with thread_environment(parallelism):
+                size = self._choose_batch_size(shortened(first.texts), mean_bytes)
+        logger.info(parallelism.describe(size))
+        make_rows = functools.partial(self._rows_of_stream, column, parallelism)
+        return lazy_rows(dataset, features, column, size, make_rows)
+
+    def _rows_of_stream(
+        self, column: str, parallelism: Parallelism, values: Iterable[str | None]
+    ) -> Rows:
+        """The rows of a batch of an iterable dataset; `summary` of this process counts them."""
+        started = time.perf_counter()
+        summary, texts = self.summary, texts_of(values)
+        with logging_at(self.config.verbose_level), thread_environment(parallelism):
+            self._encoder.choose_engine(texts.texts)  # before processes are forked
+            self._workers.begin(self, parallelism.num_proc)
+            columns = summary.timed("encode", self._columns, column, texts.texts)
+            rows = checked_rows(columns, self.config.context_length)
+            self._encoder.finish_audit()
+            summary.count(texts)
+            summary.warn(" so far")
+        summary.rows += len(rows)
+        summary.tokens += int(np.count_nonzero(rows.attention_mask))
+        summary.seconds += time.perf_counter() - started
+        return rows
 
     def _choose_batch_size(self, sample: list[str], mean_bytes: float) -> int:
         """Documents of a batch; the sample makes the engines known, too."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tokenmill.encode.exactness import CalibrationVetoError, Exam, examine, with_first_exact
-from tokenmill.encode.identity.fingerprint import fingerprint_of
+from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8

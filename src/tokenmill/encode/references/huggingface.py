@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.identity.components import json_components
+from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_tokenizer_json, load_failures
 from tokenmill.errors import UserError

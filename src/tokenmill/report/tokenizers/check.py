@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encode.identity.fingerprint import Fingerprint, fingerprint_of
+from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.encode.identity.fingerprint import Fingerprint
+from tokenmill.encode.fingerprint import Fingerprint
 
 MAX_EXAMPLES = 3
 MAX_SHOWN_CHARACTERS = 160

@@ -10,7 +10,7 @@ from typing import Any
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import rank_engines
-from tokenmill.encode.identity.fingerprint import fingerprint_of
+from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError

@@ -1,1 +1,0 @@
-"""What makes a tokenizer the one that it is."""
