@@ -5,8 +5,8 @@ saving changes their last digits. Two tokenizers whose scores differ by less may
 fingerprint, and give a text for which two ways to cut it are as close as that other ids.
 
 It does not depend on the engine, on the library's version, or on how the file is spelled (see
-`references/json_components.py`). Each component has a SHA-256 of its own, so that two tokenizers can be compared
-without either at hand. The number behind `tm` is the version of this definition:
+`references/json_components.py`). Each component has a SHA-256 of its own, so that two tokenizers
+can be compared without either at hand. The number behind `tm` is the version of this definition:
 
     digest of a component    sha256 of its canonical JSON
     fingerprint              "tm1:" + sha256 of the canonical JSON of {component: digest}
