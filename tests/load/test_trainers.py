@@ -335,7 +335,18 @@ def test_a_process_of_several_is_not_taken_for_the_only_one(folder: Path, tmp_pa
 
 
 @pytest.fixture
-def lightning_losses(tmp_path: Path) -> Callable[..., Losses]:
+def login_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Slurm, outside its jobs: Lightning warns there, and tests must pass."""
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    srun = tmp_path / "slurm" / "srun"
+    srun.parent.mkdir()
+    srun.touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{srun.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def lightning_losses(tmp_path: Path, login_node: None) -> Callable[..., Losses]:
     """Trains up to a step, with a checkpoint at STOP or from that one; the losses of its steps."""
     lightning = pytest.importorskip("lightning")
     from lightning.pytorch.callbacks import ModelCheckpoint
@@ -370,6 +381,7 @@ def lightning_losses(tmp_path: Path) -> Callable[..., Losses]:
 
 
 OF_LIGHTNING = [
+    "ignore:The `srun` command is available on your system but is not used:UserWarning",
     "ignore:.*LeafSpec:FutureWarning",
     "ignore:'set_vital' is deprecated:UserWarning",
     "ignore:Your `IterableDataset` has `__len__` defined:UserWarning",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from tokenmill.hf.windows import COLUMNS, Rows
+from tokenmill.hf.windows import COLUMNS, RowColumns
 from tokenmill.hf.writing import row_features
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def lazy_rows(
     features: Mapping[str, Any],
     column: str,
     batch_size: int,
-    make_rows: Callable[[Texts], Rows],
+    make_rows: Callable[[Texts], RowColumns],
 ) -> IterableDataset:
     """An iterable dataset of rows; nothing is read or encoded until it is iterated.
 
@@ -44,7 +44,7 @@ def lazy_rows(
 class _ColumnsOfBatch:
     """What `map` calls with a batch of documents."""
 
-    def __init__(self, make_rows: Callable[[Texts], Rows], column: str) -> None:
+    def __init__(self, make_rows: Callable[[Texts], RowColumns], column: str) -> None:
         self._make_rows = make_rows
         self._column = column
 

@@ -45,7 +45,7 @@ from tokenmill.hf.source import (
 )
 from tokenmill.hf.stream import lazy_rows
 from tokenmill.hf.summary import Summary
-from tokenmill.hf.windows import COLUMNS, Rows, WindowRule
+from tokenmill.hf.windows import COLUMNS, RowColumns, WindowRule
 from tokenmill.hf.workers import Workers
 from tokenmill.hf.writing import RowWriter, arrow_file, checked_rows
 from tokenmill.records import TokenBatch
@@ -221,7 +221,7 @@ class CausalLMTokenizer:
 
     def _rows_of_stream(
         self, column: str, parallelism: Parallelism, values: Iterable[str | None]
-    ) -> Rows:
+    ) -> RowColumns:
         """The rows of a batch of an iterable dataset; `summary` of this process counts them."""
         started = time.perf_counter()
         summary, texts = self.summary, texts_of(values)
