@@ -1,8 +1,9 @@
-"""A server on this machine that speaks as much of the Hub's protocol as reading data sets needs.
+"""A server on this machine that speaks as much of the Hub's protocol as data sets and models need.
 
 /api/datasets/REPO/revision/REVISION       the commit
 /api/datasets/REPO/tree/COMMIT[/FOLDER]    files, some a page, with a Link to the next
 /datasets/REPO/resolve/COMMIT/PATH         small files; for large ones, the way to another host
+/api/models/REPO/..., /REPO/resolve/...    the same for models; a tree has one page
 /store/ETAG                                large files, in ranges, without asking who it is
 """
 
@@ -137,6 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         asked = f" {self.headers['Range']}" if "Range" in self.headers else ""
         self.hub.requests.append(unquote(self.path) + asked)
@@ -160,18 +164,22 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send_store(path.removeprefix("/store/"))
         if self.hub.needs_token and self.headers["Authorization"] != f"Bearer {TOKEN}":
             return self._error(401, **{"X-Error-Code": "GatedRepo"})
-        found = re.fullmatch(r"/api/datasets/(.+?)/(revision|tree)/(.+)", path)
+        found = re.fullmatch(r"/api/(?:datasets|models)/(.+?)/(revision|tree)/(.+)", path)
         if found and found[2] == "revision":
             return self._send_revision(found[1], found[3])
+        if found and path.startswith("/api/models/"):
+            files = self.hub.repos[found[1]][found[3]]
+            return self._send_json([_entry(name, data) for name, data in files.items()])
         if found:
             return self._send_tree(found[1], *found[3].partition("/")[::2], parse_qs(url.query))
-        found = re.fullmatch(r"/datasets/(.+?)/resolve/([^/]+)/(.+)", path)
+        found = re.fullmatch(r"/(?:datasets/)?(.+?)/resolve/([^/]+)/(.+)", path)
         return self._send_file(found[1], found[2], found[3]) if found else self._error(404)
 
     def _send_revision(self, repo: str, revision: str) -> None:
         if repo not in self.hub.repos:
             return self._error(404, **{"X-Error-Code": "RepoNotFound"})
-        sha = self.hub.revisions[repo].get(revision)
+        sha = revision if revision in self.hub.repos[repo] else None
+        sha = self.hub.revisions[repo].get(revision, sha)
         if sha is None:
             return self._error(404, **{"X-Error-Code": "RevisionNotFound"})
         return self._send_json({"id": repo, "sha": sha})
@@ -194,6 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send_json(entries[max(start, 0) : max(stop, 0)], **headers)
 
     def _send_file(self, repo: str, sha: str, path: str) -> None:
+        sha = self.hub.revisions[repo].get(sha, sha)
         data = self.hub.repos[repo][sha].get(path)
         if data is None:
             return self._error(404, **{"X-Error-Code": "EntryNotFound", "X-Repo-Commit": sha})
@@ -234,6 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fault.cut_after is not None:
             body = body[: self.fault.cut_after]
             self.close_connection = True
+        if self.command == "HEAD":
+            return
         self.wfile.write(body)
         self.hub.sent_bytes += len(body)
 

@@ -226,5 +226,5 @@ def test_mistakes_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_debug_shows_tracebacks_before_and_after_the_action(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.json")
     for arguments in (["--debug", "show", missing], ["show", missing, "--debug"]):
-        with pytest.raises(ValueError, match="no such tokenizer"):
+        with pytest.raises(ValueError, match="cannot find the tokenizer"):
             main(["tokenizer", *arguments])

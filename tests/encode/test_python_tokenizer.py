@@ -16,7 +16,6 @@ from python_tokenizers import ByteTokenizer, FailingBytes, UnsendableBytes
 from tokenizer_kit import documents
 from tokenizers import models, normalizers, pre_tokenizers
 
-from tokenmill.encode import tokenizer_file
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.exactness import answers
@@ -477,42 +476,6 @@ def test_a_folder_with_code_is_refused_before_transformers_sees_it(tmp_path: Pat
         (folder / "code.py").write_text("raise SystemExit(3)")
         with pytest.raises(UserError, match="Python code of its own, which is never run"):
             load_tokenizer_file(folder)
-
-
-def test_a_name_on_the_hub_without_tokenizer_json_is_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What huggingface_hub does with its cache, without a network."""
-    transformers = pytest.importorskip("transformers")
-    hub = pytest.importorskip("huggingface_hub")
-    transformers.ByT5Tokenizer().save_pretrained(tmp_path)
-
-    def download(name: str, file: str, revision: str | None = None) -> str:
-        if not (tmp_path / file).is_file():
-            raise hub.errors.LocalEntryNotFoundError(f"{name} has no {file}")
-        return str(tmp_path / file)
-
-    def snapshot(name: str, dry_run: bool = False, **options: Any) -> Any:
-        names = [path.name for path in tmp_path.iterdir()] + ["onnx/tokenizer_config.json"]
-        patterns = {key: options[key] for key in ("allow_patterns", "ignore_patterns")}
-        found = hub.utils.filter_repo_objects(names, **patterns)
-        sizes = [SimpleNamespace(file_size=(tmp_path / name).stat().st_size) for name in found]
-        return sizes if dry_run else str(tmp_path)
-
-    monkeypatch.setattr(hub, "hf_hub_download", download)
-    monkeypatch.setattr(hub, "snapshot_download", snapshot)
-    file = load_tokenizer_file("owner/model")
-    assert (file.kind, file.origin) == ("python", "owner/model")
-    with monkeypatch.context() as patch:
-        patch.setattr(tokenizer_file, "MAX_TOKENIZER_BYTES", 100)
-        with pytest.raises(UserError, match="the tokenizer file is too large"):
-            load_tokenizer_file("owner/model")
-    (tmp_path / "config.json").write_text('{"auto_map": {}}')
-    with pytest.raises(UserError, match="Python code of its own, which is never run"):
-        load_tokenizer_file("owner/model")
-    (tmp_path / "tokenizer_config.json").unlink()
-    with pytest.raises(UserError, match="cannot get the tokenizer"):
-        load_tokenizer_file("owner/model")
 
 
 def test_a_folder_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -1,18 +1,17 @@
-"""The tokenizer as the user gives it: a file, a folder, or a name on the Hub in the local cache."""
+"""The tokenizer as the user gives it: a file, a folder, or the name of a model on the Hub."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizer_kit import byte_level_json, sentencepiece_model
 
+from hub_kit import FakeHub, Fault, serving
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -109,13 +108,16 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(
     assert error.why == "it has 11 bytes; the limit is 10"
 
 
-@pytest.mark.parametrize("spec", ["no/such/file", "./no", "no", "data/tokenizer.json", "a/b.model"])
+@pytest.mark.parametrize(
+    "spec", ["no/such/file", "./no", "n o", "data/tokenizer.json", "a/b.model"]
+)
 def test_a_path_that_does_not_exist_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = refusal(spec)
-    assert (error.what, error.where) == ("there is no such tokenizer", spec)
+    assert (error.what, error.where) == ("cannot find the tokenizer", spec)
+    assert error.why.endswith("and it cannot be the name of a model on the Hub")
 
 
 @pytest.mark.parametrize(
@@ -186,53 +188,166 @@ def test_a_dataset_gives_back_the_tokenizer_that_it_carries(
     assert open_stored_tokenizer(tmp_path, kind, encoding) == expected
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A Hub, and an empty folder for the library's cache."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    with serving() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.chdir(tmp_path)
+        yield hub
 
 
-def hub_cache(folder: Path, name: str, files: dict[str, bytes]) -> None:
-    """What huggingface_hub leaves in its cache after a download."""
-    repository = folder / f"models--{name.replace('/', '--')}"
-    write(repository / "refs" / "main", COMMIT.encode())
-    for place, data in files.items():
-        write(repository / "snapshots" / COMMIT / place, data)
+def go_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-def load_offline(cache: Path, spec: str) -> str:
-    """What a process without a network makes of a Hub name: its answer, or its error."""
-    program = (
-        "import sys\n"
-        "from tokenmill.encode.tokenizer_file import load_tokenizer_file\n"
-        "from tokenmill.errors import UserError\n"
-        "try:\n"
-        "    file = load_tokenizer_file(sys.argv[1])\n"
-        "    print(file.kind, file.origin, len(file.data), sorted(file.config.items()))\n"
-        "except UserError as error:\n"
-        "    print(error.what, '|', error.where)\n"
+MODEL = {"tokenizer.json": JSON, "tokenizer_config.json": json.dumps(CONFIG).encode()}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/model", "owner/Model-3.2-1B"])
+def test_a_name_on_the_hub_is_fetched_once_and_found_offline(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    commit = hub.commit(name, MODEL)
+    found = load_tokenizer_file(name)
+    assert found == TokenizerFile(
+        "huggingface",
+        JSON,
+        config_data=MODEL["tokenizer_config.json"],
+        origin=name,
+        config=CONFIG,
+        commit=commit,
     )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache)}
-    command = [sys.executable, "-c", program, spec]
-    done = subprocess.run(
-        command, env=environment, cwd=cache, capture_output=True, text=True, check=True
+    hub.requests.clear()
+    go_offline(monkeypatch)
+    assert load_tokenizer_file(name) == found
+    assert load_tokenizer_file(f"{name}@{commit}").data == JSON
+    assert hub.requests == []
+
+
+def test_a_name_on_the_hub_may_have_a_revision(hub: FakeHub) -> None:
+    old = hub.commit("gpt2", {"tokenizer.json": JSON}, "main", "v1")
+    hub.commit("gpt2", {"tokenizer.json": JSON, "README.md": b"new"}, "main")
+    assert load_tokenizer_file("gpt2@v1").commit == old
+    assert load_tokenizer_file(f"gpt2@{old}").commit == old
+    assert load_tokenizer_file("gpt2").commit != old
+    error = refusal("gpt2@v2")
+    assert error.why.endswith(
+        "on the Hub: the model has no revision 'v2', and the cache does not have it"
     )
-    return done.stdout.strip()
 
 
-@pytest.mark.parametrize("name", ["owner/model", "owner/Model-3.2-1B"])
-def test_a_name_on_the_hub_is_found_in_the_local_cache(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("huggingface_hub")
-    files = {"tokenizer.json": JSON, "tokenizer_config.json": json.dumps(CONFIG).encode()}
-    hub_cache(tmp_path, name, files)
-    items = sorted(CONFIG.items())
-    assert load_offline(tmp_path, name) == f"huggingface {name} {len(JSON)} {items}"
+def test_all_files_are_of_one_commit(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = hub.commit("gpt2", MODEL)
+    from huggingface_hub import HfApi
+
+    download = HfApi.hf_hub_download
+
+    def moving(api: HfApi, name: str, file: str, **options: Any) -> str:
+        path = download(api, name, file, **options)
+        hub.commit("gpt2", {"tokenizer_config.json": b"{}", "tokenizer.json": JSON})
+        return path
+
+    monkeypatch.setattr(HfApi, "hf_hub_download", moving)
+    found = load_tokenizer_file("gpt2")
+    assert (found.commit, found.config) == (first, CONFIG)
 
 
-def test_a_name_on_the_hub_needs_no_configuration(tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    hub_cache(tmp_path, "owner/model", {"tokenizer.json": JSON})
-    assert load_offline(tmp_path, "owner/model") == f"huggingface owner/model {len(JSON)} []"
+def test_a_folder_here_goes_before_a_name_on_the_hub(hub: FakeHub, tmp_path: Path) -> None:
+    write(tmp_path / "gpt2" / "tokenizer.json", JSON)
+    assert load_tokenizer_file("gpt2").commit == ""
+    assert hub.requests == []
 
 
-@pytest.mark.parametrize("name", ["owner/model", "owner/no model"])
-def test_a_name_that_cannot_be_fetched_is_refused(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("huggingface_hub")
-    assert load_offline(tmp_path, name) == f"cannot get the tokenizer | {name}"
+def test_a_name_on_the_hub_needs_no_configuration(hub: FakeHub) -> None:
+    hub.commit("owner/model", {"tokenizer.json": JSON})
+    assert load_tokenizer_file("owner/model").config == {}
+
+
+def test_a_configuration_that_cannot_be_fetched_is_not_left_out(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit("gpt2", MODEL)
+    hub.faults = [Fault("tokenizer_config.json", 403, times=9)]
+    assert refusal("gpt2").why.startswith(f"{NOTHING_HERE}the Hub refuses the request (")
+
+
+NOTHING_HERE = "no file or folder has this path; as the name of a model on the Hub: "
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "why"),
+    [
+        (404, {"X-Error-Code": "RepoNotFound"}, "the Hub has no such model"),
+        (401, {}, "the Hub refuses the request (Client error '401 Unauthorized'"),
+        (403, {"X-Error-Code": "GatedRepo"}, "the model is gated"),
+        (503, {}, "the Hub refuses the request"),
+    ],
+)
+def test_a_name_that_the_hub_refuses_says_what_was_tried_and_why_it_failed(
+    hub: FakeHub, status: int, headers: dict[str, str], why: str
+) -> None:
+    hub.faults = [Fault("/api/models/gpt2/", status, headers)]
+    error = refusal("gpt2")
+    assert (error.what, error.where) == ("cannot find the tokenizer", "gpt2")
+    assert error.why.startswith(NOTHING_HERE + why)
+    assert error.why.endswith(", and the cache does not have it")
+
+
+def test_a_model_without_a_tokenizer_is_refused(hub: FakeHub) -> None:
+    hub.commit("gpt2", {"README.md": b""})
+    why = "the model has no tokenizer.json and no tokenizer_config.json"
+    assert refusal("gpt2").why == NOTHING_HERE + why
+
+
+def test_a_name_that_is_not_in_the_cache_is_refused_offline(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_offline(monkeypatch)
+    why = "HF_HUB_OFFLINE is set, and the cache does not have it"
+    assert refusal("gpt2").why == NOTHING_HERE + why
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit("gpt2", MODEL)
+    found = load_tokenizer_file("gpt2")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    assert load_tokenizer_file("gpt2") == found
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("waited"))
+    why = refusal("owner/other").why
+    assert why.startswith(f"{NOTHING_HERE}the Hub cannot be reached (")
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    error = refusal("gpt2")
+    assert error.why == f"{NOTHING_HERE}the library huggingface_hub is not installed"
+    assert error.hint == "pip install 'tokenmill[hf]'"
+
+
+def test_a_model_without_tokenizer_json_is_a_folder(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path / "saved")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    files |= {"onnx/tokenizer_config.json": b"", "model.safetensors": b"weights", "code.py": b"1/0"}
+    commit = hub.commit("owner/model", files)
+    found = load_tokenizer_file("owner/model")
+    assert (found.kind, found.origin, found.commit) == ("python", "owner/model", commit)
+    assert not [ask for ask in hub.requests if "onnx/" in ask or "safetensors" in ask]
+    assert hub.asked("code.py") == 0
+    with monkeypatch.context() as patch:
+        go_offline(patch)
+        assert load_tokenizer_file("owner/model").data == found.data
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenizer_file, "MAX_TOKENIZER_BYTES", 100)
+        assert refusal("owner/model").what == "the tokenizer file is too large"
+    hub.commit("owner/model", {**files, "config.json": b'{"auto_map": {}}'})
+    assert (
+        refusal("owner/model").what == "the tokenizer is Python code of its own, which is never run"
+    )

@@ -100,6 +100,19 @@ def test_the_manifest_says_where_a_source_came_from(
     assert "origin" not in msgspec.json.encode(_local_manifest(tmp_path, tokenizer_path)).decode()
 
 
+def test_the_commit_of_a_tokenizer_on_the_hub_is_recorded_and_enters_no_id(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    commit = hub.commit("gpt2", {"tokenizer.json": tokenizer_path.read_bytes()})
+    local = local_files(tmp_path / "files")
+    named = tokenmill.build([local], "gpt2", tmp_path / "named", workers=1)
+    from_path = tokenmill.build([local], tokenizer_path, tmp_path / "from path", workers=1)
+    assert named.run.tokenizer_commit == commit
+    assert from_path.run.tokenizer_commit is msgspec.UNSET
+    assert named.dataset.manifest == from_path.dataset.manifest
+
+
 def _local_manifest(tmp_path: Path, tokenizer: Path) -> object:
     built = tokenmill.build([local_files(tmp_path / "f")], tokenizer, tmp_path / "o", workers=1)
     return built.dataset.manifest

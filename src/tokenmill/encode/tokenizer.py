@@ -31,6 +31,8 @@ class TokenizerFile:
     """python only: what makes it once more in another process; "" for an object as it is."""
     reason: str = ""
     """python only: why the object itself encodes, although it has a fast tokenizer behind it."""
+    commit: str = ""
+    """Of a model on the Hub only: the commit that its files are of."""
 
     @property
     def sha256(self) -> str:

@@ -6,6 +6,7 @@ A Python object that is no file has a description for bytes, and comes along its
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,24 @@ import msgspec
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
+from tokenmill.encode.tokenizer_hub import CONFIG_NAME, fetch_tokenizer, is_hub_model
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
 
 FILE_NAMES = {kind.name: kind.file_name for kind in KINDS.values()}
 SUFFIXES = {".json", ".tiktoken", ".model"}
-CONFIG_NAME = "tokenizer_config.json"
 CONFIG_NAMES = (CONFIG_NAME, "config.json")
-TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken"]
-"""What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code.
-
-Only what lies at its top, which is what a folder is looked through for.
-"""
 MAX_TOKENIZER_BYTES = 1 << 28
 
 
 def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> TokenizerFile:
     """Load what names a tokenizer, or take a tokenizer object.
 
-    A name is a file, a folder, a model on the Hub (through its local cache), or
-    `python:module:name` for an object in a module of the user's own, or a callable there that
-    makes one. Objects of `tokenizers`, and fast ones of `transformers`, are as good as their files,
-    but for those that encode some strings otherwise than the `tokenizers.Tokenizer` behind them.
+    A name is a file, a folder, or `python:module:name` for an object in a module of the user's own,
+    or a callable there that makes one. If there is no such file or folder, it is a model on the Hub
+    (through its local cache): [OWNER/]NAME[@REVISION]. Objects of `tokenizers`, and fast ones of
+    `transformers`, are as good as their files, but for those that encode some strings otherwise
+    than the `tokenizers.Tokenizer` behind them.
 
     Raises:
         UserError: there is no such tokenizer, or it is of a kind that cannot be used exactly.
@@ -52,14 +49,16 @@ def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> Tokeni
         return _of_folder(path, encoding, origin=spec)
     if path.is_file():
         return _load(path, encoding, origin=spec)
-    if (
-        spec.count("/") == 1
-        and not spec.startswith((".", "/", "~"))
-        and path.suffix not in SUFFIXES
-    ):
-        return _from_hub(spec, encoding)
-    hint = "give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name"
-    raise UserError("there is no such tokenizer", where=spec, hint=hint)
+    if is_hub_model(spec) and path.suffix not in SUFFIXES:
+        path, commit = fetch_tokenizer(spec, MAX_TOKENIZER_BYTES)
+        load = _of_folder if path.is_dir() else _load
+        return replace(load(path, encoding, origin=spec), commit=commit)
+    raise UserError(
+        "cannot find the tokenizer",
+        where=spec,
+        why="no file or folder has this path, and it cannot be the name of a model on the Hub",
+        hint="give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name",
+    )
 
 
 def tokenizer_name(spec: str | Path | object) -> str:
@@ -135,57 +134,6 @@ def _refuse_code(folder: Path) -> None:
             )
 
 
-def _from_hub(name: str, encoding: str) -> TokenizerFile:
-    from huggingface_hub import hf_hub_download
-
-    failures = _hub_failures()
-    try:
-        path = Path(hf_hub_download(name, FILE_NAMES["huggingface"]))
-    except failures as error:
-        if folder := _hub_folder(name):
-            return _of_folder(folder, encoding, origin=name)
-        why = str(error).splitlines()[0]
-        hint = "check the name and the network, or download tokenizer.json and give its path"
-        raise UserError("cannot get the tokenizer", where=name, why=why, hint=hint) from error
-    for extra in (CONFIG_NAME, "special_tokens_map.json"):
-        try:
-            hf_hub_download(name, extra, revision=path.parent.name)
-        except failures:
-            continue  # optional: many models have only one of them
-    return _load(path, encoding, origin=name)
-
-
-def _hub_folder(name: str) -> Path | None:
-    """The files of a model's tokenizer that is no tokenizer.json, if it has a configuration.
-
-    Raises:
-        UserError: they are too large together.
-    """
-    from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.errors import DryRunError
-
-    wanted: dict[str, Any] = {"allow_patterns": TOKENIZER_PATTERNS, "ignore_patterns": ["*/*"]}
-    try:
-        wanted["revision"] = Path(hf_hub_download(name, CONFIG_NAME)).parent.name
-        try:
-            files = snapshot_download(name, dry_run=True, **wanted)
-        except DryRunError:  # without a network nothing is fetched
-            files = []
-        num_bytes = sum(file.file_size or 0 for file in files)
-        _require_size(num_bytes, name)
-        return Path(snapshot_download(name, **wanted))
-    except _hub_failures() as error:
-        if isinstance(error, UserError):
-            raise
-        return None
-
-
-def _hub_failures() -> tuple[type[Exception], ...]:
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    return HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError
-
-
 def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
     data = read_bounded(path, MAX_TOKENIZER_BYTES, "the tokenizer file")
     found = KINDS[kind] if kind else _kind(path, data)
@@ -201,12 +149,6 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
         if file.is_file():
             config |= _json_object(_config_bytes(file), file)
     return TokenizerFile(found.name, data, encoding, config_data, origin, config)
-
-
-def _require_size(num_bytes: int, where: str) -> None:
-    if num_bytes > MAX_TOKENIZER_BYTES:
-        why = f"it has {num_bytes} bytes; the limit is {MAX_TOKENIZER_BYTES}"
-        raise UserError("the tokenizer file is too large", where=where, why=why)
 
 
 def _config_bytes(path: Path) -> bytes:

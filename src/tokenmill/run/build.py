@@ -409,6 +409,7 @@ class _Build:
                 name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()
             },
             peak_bytes=board.peak_bytes,
+            tokenizer_commit=self.prepared.file.commit or msgspec.UNSET,
         )
 
 

@@ -174,6 +174,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     attempts: list[Attempt]
     seconds: dict[str, float]
     peak_bytes: int
+    tokenizer_commit: str | msgspec.UnsetType = msgspec.UNSET
+    """Of a tokenizer that was named on the Hub: the commit that its files are of."""
     digest: str = ""
 
 

@@ -14,7 +14,8 @@ import msgspec
 import xxhash
 
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import CONFIG_NAME, FILE_NAMES
+from tokenmill.encode.tokenizer_file import FILE_NAMES
+from tokenmill.encode.tokenizer_hub import CONFIG_NAME
 from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.receipts import Receipt, judge_rejected
