@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,13 @@ def test_epochs_follow_one_another_without_a_gap(dataset_of: DigitDataset) -> No
     ]
     assert (len(batches), batches.rows_left) == (3, 0)
     assert batches.global_batch(3) is None
+
+
+def test_batches_that_are_kept_share_no_memory(alone: Path) -> None:
+    batches = tokenmill.open(alone).batches("packed", global_batch_size=8)
+    kept = [batch[name] for batch in batches for name in ("input_ids", "labels", "position_ids")]
+    assert len(kept) > 6
+    assert not any(np.shares_memory(one, other) for one, other in combinations(kept, 2))
 
 
 def test_a_step_after_the_last_one_is_refused(dataset_of: DigitDataset) -> None:
@@ -765,9 +772,10 @@ def test_numpy_is_enough(alone: Path) -> None:
     """PyTorch is imported for tensors only."""
     program = f"""
 import sys, tokenmill
+from tokenmill.load.columns import COLUMNS
 dataset = tokenmill.open({str(alone)!r})
 plan = tokenmill.open_plan(dataset, "packed")
-batches = dataset.batches(plan, batch_size=4, columns=tuple(tokenmill.load.columns.COLUMNS))
+batches = dataset.batches(plan, batch_size=4, columns=tuple(COLUMNS))
 next(iter(batches)), batches.digest(0), batches.state_dict()
 source = tokenmill.MixtureSource(dataset=dataset, plan=plan)
 mixed = tokenmill.mix_batches([source] * 2, batch_size=4)

@@ -267,7 +267,6 @@ class Batches:
             rows=rows,
             most_segments=len(chosen) * (most_segments + times - 1),
             options=options,
-            buffers=self._readers[0].buffers,
             provenance=Provenance(layout, sequences, epochs, firsts, sources, self._seed),
         )
 

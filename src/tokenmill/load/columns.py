@@ -23,7 +23,6 @@ from msgspec import Meta
 
 from tokenmill.errors import UserError
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
-from tokenmill.load.rows.buffers import Buffers
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import Rows
 from tokenmill.records import Int32Array, Int64Array
@@ -82,7 +81,6 @@ class BatchContent:
     most_segments: int
     """That the rows can have all together, padding included."""
     options: BatchOptions
-    buffers: Buffers
     provenance: Provenance | None = None
     """For the columns that say where rows come from; None if rows are of no plan."""
 
@@ -134,7 +132,7 @@ def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
         firsts = np.zeros(len(rows.segmentation), np.int64)
         if options.positions == "document":
             firsts = _document_positions(content)
-        positions = content.buffers.empty(shape, np.int64)
+        positions = np.empty(shape, np.int64)
         rows.segmentation.count_positions(positions, firsts)
     if options.position_scale == 1:
         return positions

@@ -42,7 +42,6 @@ from tokenmill.load.rows.assembly import (
     locate,
     look_up,
 )
-from tokenmill.load.rows.buffers import Buffers
 from tokenmill.load.rows.loss_spans import LossSpans
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
@@ -155,7 +154,6 @@ class RowReader:
         self._ignored = 0 if dtype is None else IGNORE_INDEX
         self._like = np.empty(0, token_dtype.newbyteorder("<"))
         self._maps = ShardMaps(dataset)
-        self.buffers = Buffers()
         self._arrays = (
             np.asarray(plan.offsets),
             np.asarray(plan.documents),
@@ -188,8 +186,8 @@ class RowReader:
     def read_layout(self, sequences: Int64Array, row_length: int) -> tuple[Rows, Layout]:
         """The rows of `sequences`, and what they are made of; raises as `read` does."""
         shape = (len(sequences), row_length)
-        ids, flags = self.buffers.empty(shape, self.dtype), self.buffers.empty(shape, np.uint8)
-        labels = self.buffers.empty(shape, self.dtype) if self._own_labels else ids
+        ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
+        labels = np.empty(shape, self.dtype) if self._own_labels else ids
         segments, found = self._found(sequences, row_length)
         problem, placed = assemble(
             (ids, labels, flags), segments, found, self._maps.table, self._like, self._rules

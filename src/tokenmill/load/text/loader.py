@@ -12,7 +12,6 @@ from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
 from tokenmill.load.loader import as_tensors
-from tokenmill.load.rows.buffers import Buffers
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.stream import TextStream
 
@@ -89,5 +88,4 @@ class TextLoader(IterableDataset[Batch]):
             rows=rows,
             most_segments=len(rows.ids) * most if most else len(rows.segmentation),
             options=self.options,
-            buffers=Buffers(),
         )
