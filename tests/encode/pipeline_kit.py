@@ -26,7 +26,10 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.encode.encodings import (
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,
@@ -34,9 +37,6 @@ from tokenmill.encode.encodings import (
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
 )
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.engines.memo.engine import MemoEngine
-from tokenmill.encode.kinds import load_reference
 
 CACHE_BYTES = 1 << 30
 CLIP_SPLIT = (

@@ -9,11 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json, shared_file
+from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json
+from trained_kit import trained
 
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import EngineError, UserError
 
 NOT_INSTALLED = "it is not installed: pip install 'tokenmill[fast]'"
@@ -179,7 +179,7 @@ def test_sentencepiece_models_are_the_references(installed: set[str]) -> None:
 def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tokens(
     installed: set[str],
 ) -> None:
-    file = load_tokenizer_file(str(shared_file("tokenizers", "gpt2.tiktoken")))
+    file = trained("gpt2.tiktoken")
     assert rank_engines(file, False).names == ("fastokens", "gigatoken", "reference")
     found = rank_engines(file, True)
     assert found.names == ("reference",)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tokenizer_kit import (
     BYTE_LEVEL,
     BYTES_ONLY,
-    SHARED,
     Json,
     added_token,
     as_file,
@@ -20,20 +19,19 @@ from tokenizer_kit import (
     documents,
     sentencepiece_json,
     sequence,
-    shared_file,
     split,
 )
+from trained_kit import NAMES, SENTENCES, trained
 
 from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.encodings import LLAMA3_SPLIT
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_tokens
 from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.patterns import LLAMA3_SPLIT
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.records import TokenBatch
 
 CACHE_BYTES = 1 << 30
@@ -140,61 +138,44 @@ def test_any_text_has_the_same_ids(
         assert documents(engine.encode(texts)) == documents(reference.encode(texts))
 
 
-FILES = [
-    "gpt2.json",
-    "neox.json",
-    "dolma2.json",
-    "llama2.json",
-    "gpt2.tiktoken",
-    "llama3.tiktoken",
-]
-
-
-def real_texts() -> list[str]:
-    """Every twelfth line of every language."""
-    paths = sorted((SHARED / "flores").glob("*.dev"))
-    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-    return lines[::12]
-
-
-class Published:
-    """A published tokenizer, the texts, and what the reference makes of them: computed once."""
+class Trained:
+    """A trained tokenizer, the texts, and what the reference makes of them: computed once."""
 
     def __init__(self, name: str) -> None:
         if name.endswith("tiktoken"):
             pytest.importorskip("tiktoken")
-        self.file = load_tokenizer_file(str(shared_file("tokenizers", name)))
+        self.file = trained(name)
         self.engines = rank_engines(self.file, False).names
         reference = load_reference(self.file, False)
         special = adversarial_texts(reference.special_tokens)
         # One huge document, since engines cut these up inside.
-        self.texts = [*special, "", *real_texts(), "\n".join(special[::7])]
+        self.texts = [*special, "", *SENTENCES, "\n".join(special[::7])]
         self.expected = reference.encode(self.texts)
 
 
-@pytest.fixture(scope="module", params=FILES)
-def published(request: pytest.FixtureRequest) -> Published:
-    return Published(request.param)
+@pytest.fixture(scope="module", params=NAMES)
+def tokenizer(request: pytest.FixtureRequest) -> Trained:
+    return Trained(request.param)
 
 
 @pytest.mark.parametrize("engine", FAST)
-def test_an_engine_encodes_published_tokenizers_as_the_reference_does(
-    published: Published, engine: str
+def test_an_engine_encodes_trained_tokenizers_as_the_reference_does(
+    tokenizer: Trained, engine: str
 ) -> None:
     pytest.importorskip(engine)
-    if engine not in published.engines:
+    if engine not in tokenizer.engines:
         pytest.skip(f"{engine} may not have this tokenizer")
-    loaded = load_engine(engine, published.file, False, CACHE_BYTES)
-    found = loaded.encode(published.texts)
-    compare_tokens(engine, published.texts, found, published.expected)
+    loaded = load_engine(engine, tokenizer.file, False, CACHE_BYTES)
+    found = loaded.encode(tokenizer.texts)
+    compare_tokens(engine, tokenizer.texts, found, tokenizer.expected)
 
 
 @pytest.mark.parametrize("engine", FAST)
-@pytest.mark.parametrize("name", ["neox.json", "dolma2.json", "llama2.json"])
+@pytest.mark.parametrize("name", ["neox", "dolma2", "llama2"])
 def test_an_engine_finds_control_tokens_where_the_reference_finds_them(
     name: str, engine: str
 ) -> None:
-    file = load_tokenizer_file(str(shared_file("tokenizers", name)))
+    file = trained(name)
     reference = load_reference(file, True)
     texts = adversarial_texts(reference.special_tokens)[-800:]
     expected = reference.encode(texts)
@@ -267,7 +248,7 @@ def test_gigatoken_is_exact_at_the_edges_of_its_unicode_table_because_of_the_ref
 
 def test_gigatoken_alone_differs_at_code_points_that_are_routed() -> None:
     pytest.importorskip("gigatoken")
-    file = load_tokenizer_file(str(shared_file("tokenizers", "gpt2.json")))
+    file = trained("gpt2")
     texts = ["\ua7d2's", "\U000323b0's"]
     reference = load_reference(file, False)
     alone = GigatokenEngine(file.data, False, CACHE_BYTES)

@@ -15,7 +15,6 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import (
-    SHARED,
     added_token,
     as_file,
     byte_level_json,
@@ -26,6 +25,7 @@ from tokenizer_kit import (
     split,
 )
 from tokenizers import models, normalizers, pre_tokenizers, trainers
+from trained_kit import JSON_NAMES, trained
 
 from conftest import TEXTS
 from tokenmill.encode.encodings import ENCODINGS
@@ -208,7 +208,7 @@ def test_an_old_metaspace_is_the_new_one() -> None:
     assert value(tokenizer) == value(resaved(tokenizer))
 
 
-def trained(model: Any, trainer: Any, normalizer: Any = None) -> tokenizers.Tokenizer:
+def trained_words(model: Any, trainer: Any, normalizer: Any = None) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if normalizer:
@@ -220,16 +220,16 @@ def trained(model: Any, trainer: Any, normalizer: Any = None) -> tokenizers.Toke
 def trained_tokenizers() -> dict[str, tokenizers.Tokenizer]:
     options = {"special_tokens": ["[UNK]", "[PAD]"], "show_progress": False, "vocab_size": 90}
     return {
-        "BPE": trained(models.BPE(unk_token="[UNK]"), trainers.BpeTrainer(**options)),
-        "WordPiece": trained(
+        "BPE": trained_words(models.BPE(unk_token="[UNK]"), trainers.BpeTrainer(**options)),
+        "WordPiece": trained_words(
             models.WordPiece(unk_token="[UNK]"),
             trainers.WordPieceTrainer(**options),
             normalizers.BertNormalizer(),
         ),
-        "WordLevel": trained(
+        "WordLevel": trained_words(
             models.WordLevel(unk_token="[UNK]"), trainers.WordLevelTrainer(**options)
         ),
-        "Unigram": trained(
+        "Unigram": trained_words(
             models.Unigram(),
             trainers.UnigramTrainer(unk_token="[UNK]", **options),
             normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("a", "b")]),
@@ -254,16 +254,14 @@ def test_what_is_trained_is_the_same_after_the_libraries_have_saved_it(tmp_path:
         assert saved_by_transformers(tokenizer, tmp_path / name) == (expected, expected), name
 
 
-@pytest.mark.parametrize("name", ["gpt2.json", "llama2.json", "neox.json"])
-def test_published_tokenizers_keep_their_fingerprint(name: str, tmp_path: Path) -> None:
-    path = SHARED / "tokenizers" / name
-    if not path.is_file():
-        pytest.skip(f"the shared data has no {name} here")
-    expected = value(path.read_bytes())
-    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+@pytest.mark.parametrize("name", JSON_NAMES)
+def test_pipelines_of_published_tokenizers_keep_their_fingerprint(
+    name: str, tmp_path: Path
+) -> None:
+    expected = value(trained(name).data)
+    tokenizer = tokenizers.Tokenizer.from_str(trained(name).data.decode())
     assert value(tokenizer.to_str()) == expected
-    if name == "llama2.json":  # the others take as long, and say no more
-        assert saved_by_transformers(tokenizer, tmp_path) == (expected, expected)
+    assert saved_by_transformers(tokenizer, tmp_path) == (expected, expected)
 
 
 BASE = byte_level_json(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -19,12 +18,18 @@ from tokenizer_kit import (
     replace,
     sentencepiece_json,
     sequence,
-    shared_file,
     split,
 )
+from trained_kit import JSON_NAMES, trained_json
 
-from tokenmill.encode.encodings import LLAMA3_SPLIT
-from tokenmill.encode.engines.gate import fastokens_objection, gigatoken_objection, loaded_ids
+from tokenmill.encode.engines.gate import (
+    EXACT_SPLITS,
+    FASTOKENS_SPLITS,
+    fastokens_objection,
+    gigatoken_objection,
+    loaded_ids,
+)
+from tokenmill.encode.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)
 OBJECTIONS: dict[str, Callable[[Json], str]] = {
@@ -321,12 +326,17 @@ def test_a_regex_in_a_sentencepiece_normalizer(pattern: str, gigatoken: str) -> 
     assert fastokens_objection(tokenizer) == "a normalizer with a regex"
 
 
-@pytest.mark.parametrize("name", ["gpt2.json", "neox.json", "dolma2.json", "llama2.json"])
-def test_published_tokenizers_are_admitted(name: str) -> None:
-    tokenizer = json.loads(shared_file("tokenizers", name).read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", JSON_NAMES)
+def test_pipelines_of_published_tokenizers_are_admitted(name: str) -> None:
+    tokenizer = trained_json(name)
     assert fastokens_objection(tokenizer) == ""
-    expected = "a normalizer" if name == "neox.json" else ""
+    expected = "a normalizer" if name == "neox" else ""
     assert gigatoken_objection(tokenizer) == expected
+
+
+def test_engines_are_given_only_patterns_that_are_known_to_end() -> None:
+    given = {pattern for patterns in FASTOKENS_SPLITS | EXACT_SPLITS for pattern in patterns}
+    assert given <= KNOWN_PATTERNS
 
 
 contents = st.sampled_from(["a", "b", "abc", "bc", "<x>", "<y>", "<z>", "<w>"])

@@ -18,12 +18,12 @@ from tokenizer_kit import (
     replace,
     sentencepiece_json,
     sequence,
-    shared_file,
     split,
 )
+from trained_kit import JSON_NAMES, trained
 
 from tokenmill.encode import probe
-from tokenmill.encode.encodings import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
+from tokenmill.encode.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
@@ -86,10 +86,12 @@ def test_a_tokenizer_is_tried_if_a_step_is_not_known_to_end(tokenizer: Json, unk
     assert unknown_step(as_file(tokenizer)) == unknown
 
 
-@pytest.mark.parametrize("name", ["gpt2", "neox", "llama2", "dolma2"])
-def test_published_tokenizers_need_no_trial(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", JSON_NAMES)
+def test_pipelines_of_published_tokenizers_need_no_trial(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(probe, "_watch", None)
-    file = load_tokenizer_file(shared_file("tokenizers", f"{name}.json"))
+    file = trained(name)
     assert probe.require_harmless(file) is file
 
 

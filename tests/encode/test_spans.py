@@ -14,15 +14,14 @@ from tokenizer_kit import (
     byte_level_json,
     sentencepiece_json,
     sentencepiece_model,
-    shared_file,
 )
+from trained_kit import trained
 
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import EngineError
 from tokenmill.records import CharSpans
 
@@ -44,11 +43,11 @@ def sentencepiece() -> Reference:
     return load_reference(TokenizerFile("sentencepiece", sentencepiece_model()), False)
 
 
-def published(name: str) -> Callable[[], Reference]:
+def of_name(name: str) -> Callable[[], Reference]:
     def load() -> Reference:
         if name.endswith("tiktoken"):
             pytest.importorskip("tiktoken")
-        return load_reference(load_tokenizer_file(str(shared_file("tokenizers", name))), False)
+        return load_reference(trained(name), False)
 
     return load
 
@@ -58,7 +57,7 @@ REFERENCES = {
     "trimmed offsets": trimmed,
     "llama": llama,
     "sentencepiece": sentencepiece,
-    **{name: published(name) for name in ("gpt2.tiktoken", "neox.json", "llama2.json")},
+    **{name: of_name(name) for name in ("gpt2.tiktoken", "neox", "llama2")},
 }
 
 

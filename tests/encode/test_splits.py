@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, Json, as_file, byte_level_json, sequence, split
 
 from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.encodings import (
+from tokenmill.encode.encodings import byte_symbols
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine_ranking import load_engine, rank_engines
+from tokenmill.encode.exactness import compare_tokens
+from tokenmill.encode.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,
     QWEN2_SPLIT,
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
-    byte_symbols,
 )
-from tokenmill.encode.engine import Engine
-from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.exactness import compare_tokens
 
 pytest.importorskip("fastokens")
 

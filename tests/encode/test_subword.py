@@ -16,6 +16,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from trained_kit import JSON_NAMES, SENTENCES, trained
 
 from conftest import TEXTS
 from encode.tokenizer_kit import (
@@ -24,7 +25,6 @@ from encode.tokenizer_kit import (
     byte_level_json,
     documents,
     sentencepiece_json,
-    shared_file,
 )
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.draws import document_keys
@@ -78,13 +78,11 @@ def small_unigram(pieces: dict[str, float], **changes: Any) -> TokenizerFile:
 class TestLimit:
     """Where nothing is random, ids are those of the reference."""
 
-    @pytest.mark.parametrize("name", ["gpt2", "neox", "dolma2", "llama2"])
-    def test_real_tokenizers(self, name: str) -> None:
-        file = load_tokenizer_file(str(shared_file("tokenizers", f"{name}.json")))
-        flores = ("eng_Latn", "zho_Hans", "tam_Taml", "mya_Mymr", "arb_Arab")
-        parts = [shared_file("flores", f"{part}.dev").read_text("utf-8") for part in flores]
+    @pytest.mark.parametrize("name", JSON_NAMES)
+    def test_pipelines_of_published_tokenizers(self, name: str) -> None:
+        file = trained(name)
         code = "def f(x):\n        return {x:   1}                          # <|endoftext|> </s>\n"
-        texts = [*TEXTS, *STRANGE, code, *[part[:20_000] for part in parts]]
+        texts = [*TEXTS, *STRANGE, code, *SENTENCES]
         want = expected(file, texts)
         assert ids_of(SubwordSampler(file, dropout=ALMOST_NEVER), texts) == want
         assert ids_of(SubwordSampler(file, dropout=0.0), texts) == want
@@ -287,8 +285,7 @@ class TestDecoding:
         assert [sampler.reference.decode(ids) for ids in ids_of(sampler, texts)] == texts
 
     def test_byte_fallback(self) -> None:
-        path = shared_file("tokenizers", "llama2.json")
-        sampler = SubwordSampler(load_tokenizer_file(str(path)), dropout=0.3)
+        sampler = SubwordSampler(trained("llama2"), dropout=0.3)
         assert [sampler.reference.decode(ids) for ids in ids_of(sampler, TEXTS)] == TEXTS
 
     @pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])

@@ -12,20 +12,18 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.encode.engines.gate import FASTOKENS_SPLITS
 from tokenmill.encode.engines.memo.locality import (
-    JOINED_SPACES,
     normalizers,
     pre_tokenizers,
     with_library,
 )
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.patterns import KNOWN_PATTERNS
 from tokenmill.encode.tokenizer import TokenizerFile
 
 Json = dict[str, Any]
 Step = tuple[str, Callable[[str], object]]
 
-KNOWN_PATTERNS = JOINED_SPACES.union(*FASTOKENS_SPLITS)
 MAX_GROWTH = 64
 """Characters that known steps may make of one; byte-level ones make 4, NFKC 18."""
 MAX_WORD_CHARACTERS = 1_000

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenmill.encode.encodings import (
+from tokenmill.encode.encodings import byte_symbols
+from tokenmill.encode.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,
     QWEN2_SPLIT,
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
-    byte_symbols,
 )
 
 Json = dict[str, Any]
@@ -29,7 +29,6 @@ FASTOKENS_SPLITS = {
     *((O200K_SPLIT,), (TEKKEN_SPLIT,), (QWEN3_5_SPLIT,)),
     DEEPSEEK3_SPLITS,
 }
-"""`encode/steps.py` assumes that a regular expression listed here ends on any text."""
 
 
 def fastokens_objection(tokenizer: Json) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.engines.memo.charsmap import has_keys
+from tokenmill.encode.patterns import JOINED_SPACES
 
 Json = dict[str, Any]
 
@@ -29,7 +30,6 @@ JOINING = (
     "\U00011a85\U00011a86\U00011a87\U00011a88\U00011a89\U00011d46\U00011f02"
 )
 """What makes one grapheme with any character that follows, a space as well (GCB=Prepend)."""
-JOINED_SPACES = {" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"}
 _CHARACTER_WISE = {"Lowercase", "Nmt", "StripAccents", "BertNormalizer"}
 _CANONICAL = {"NFC", "NFD", "NFKC", "NFKD"}
 """They look at marks that follow a character, and a space or any other ASCII character is none."""
