@@ -21,7 +21,7 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
 
     Raises:
         UserError: a Python tokenizer is missing, or is not the one that encoded.
-        VerificationError: the stored tokenizer is not the one that encoded.
+        VerificationError: the stored tokenizer is not the one that built the dataset.
     """
     file = stored_tokenizer(dataset)
     if tokenizer is not None:
@@ -64,7 +64,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
     folder = dataset.folder / "tokenizer"
     file = open_stored_tokenizer(folder, entry.kind, entry.encoding)
     if file.sha256 != entry.sha256:
-        what = "the stored tokenizer is not the one that encoded"
+        what = "the stored tokenizer is not the one that built the dataset"
         raise VerificationError(what, where=str(folder))
     return require_harmless(file)
 
@@ -74,10 +74,12 @@ def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
     from tokenmill.encode.references.python_source import differences
 
     if not KINDS[stored.kind].is_described:
-        hint = "leave the tokenizer out: the dataset's own is taken"
+        hint = "leave out the tokenizer: the dataset's own is used"
         raise UserError("the dataset carries its tokenizer", where=stored.origin, hint=hint)
     found = load_tokenizer_file(tokenizer)
     if different := differences(stored.data, found.data):
         why = "\n       ".join(different)
-        raise UserError("this is not the tokenizer that encoded", where=found.origin, why=why)
+        raise UserError(
+            "this is not the tokenizer that built the dataset", where=found.origin, why=why
+        )
     return found

@@ -135,12 +135,12 @@ def test_the_help_has_examples_and_every_option(capsys: Printed) -> None:
 @pytest.mark.parametrize(
     ("option", "parts"),
     [
-        ("--sequences-per-file 0", ["an option is wrong", "sequences_per_file", ">= 1"]),
-        ("--max-sequences 0", ["an option is wrong", "max_sequences", ">= 1"]),
-        ("--columns input_ids,loss", ["an option is wrong", "'loss'", "columns"]),
-        ("--columns ,", ["an option is wrong", "''", "columns"]),
-        ("--seed -1", ["an option is wrong", "seed", ">= 0"]),
-        ("--bands 0", ["an option is wrong", "bands", ">= 1"]),
+        ("--sequences-per-file 0", ["invalid export option", "sequences_per_file", ">= 1"]),
+        ("--max-sequences 0", ["invalid export option", "max_sequences", ">= 1"]),
+        ("--columns input_ids,loss", ["invalid export option", "'loss'", "columns"]),
+        ("--columns ,", ["invalid export option", "''", "columns"]),
+        ("--seed -1", ["invalid export option", "seed", ">= 0"]),
+        ("--bands 0", ["invalid export option", "bands", ">= 1"]),
         ("--order-by quality", ["no column 'quality'", "score", "--keep"]),
         ("--order-by name", ["the column 'name' does not hold numbers"]),
     ],
@@ -235,7 +235,7 @@ def test_an_output_that_exists_is_a_conflict(built: Path, tmp_path: Path, capsys
     command = ["export", str(built), "--plan", "best-fit-4", "--out", str(tmp_path)]
     assert main(command) == 4
     assert capsys.readouterr().err == (
-        f"tokenmill: the output exists\n  where: {tmp_path}\n"
+        f"tokenmill: the output folder already exists\n  where: {tmp_path}\n"
         "  next: choose another folder, or remove this one\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -226,7 +226,7 @@ def test_a_name_and_a_folder_are_one_too_many(
 ) -> None:
     arguments = ("--name", "mine", "--plan-out", tmp_path / "far")
     assert tokenmill_pack(dataset, "--sequence-length", 8, *arguments) == 2
-    assert "--name or --plan-out" in capsys.readouterr().err
+    assert "--name and --plan-out cannot be combined" in capsys.readouterr().err
     assert not (tmp_path / "far").exists()
 
 
@@ -245,7 +245,7 @@ def test_a_folder_that_is_no_plan_is_a_conflict(dataset: Path, capsys: Captured)
     for place in (dataset, dataset.parent / "data"):
         arguments = ("--sequence-length", 8, "--plan-out", place, "--overwrite")
         assert tokenmill_pack(dataset, *arguments) == 4
-        assert "it is no plan" in capsys.readouterr().err
+        assert "it is not a plan" in capsys.readouterr().err
 
 
 def test_a_damaged_plan_ends_with_code_5(dataset: Path, capsys: Captured) -> None:
@@ -476,7 +476,10 @@ def test_options_are_made_of_what_a_caller_gives() -> None:
         ),
         (
             {"sequence_length": 8, "packing": "order-preserving", "max_segments": 2},
-            ["pack.max_segments: order-preserving has no bound; next-fit keeps order with one"],
+            [
+                "pack.max_segments: order-preserving cannot limit segments; next-fit can, "
+                "and keeps the order"
+            ],
         ),
         (
             {
@@ -502,11 +505,11 @@ def test_options_are_made_of_what_a_caller_gives() -> None:
         ),
         (
             {"sequence_length": 8, "weight": ["a=1"]},
-            ["pack: weight and weight_by belong together"],
+            ["pack: weight and weight_by must be given together"],
         ),
         (
             {"sequence_length": 8, "weight_by": "id"},
-            ["pack: weight and weight_by belong together"],
+            ["pack: weight and weight_by must be given together"],
         ),
     ],
 )

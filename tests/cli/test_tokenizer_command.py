@@ -76,7 +76,7 @@ def test_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_what_must_be_named_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path / "a.json", byte_level_json())
     _, shown = printed(capsys, "show", path)
-    assert "end  the end-of-document token is not known; candidates: none" in shown
+    assert "end  cannot tell which token ends a document; candidates: none" in shown
     _, values = printed(capsys, "show", path, "--json")
     found = json.loads(values)
     assert (found["eos_id"], found["num_tokens"], found["token_dtype"]) == (None, 259, "uint16")

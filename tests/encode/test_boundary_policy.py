@@ -61,7 +61,7 @@ def test_a_configuration_that_names_nothing_leaves_it_to_the_table(value: object
 
 
 def test_several_known_tokens_are_refused_with_the_candidates() -> None:
-    with pytest.raises(UserError, match="the end-of-document token is not known") as caught:
+    with pytest.raises(UserError, match="cannot tell which token ends a document") as caught:
         resolve("<s>", "</s>", "<|endoftext|>")
     assert caught.value.why == "candidates: <|endoftext|>, </s>"
     assert caught.value.hint == "choose one with --eos TOKEN"

@@ -108,7 +108,7 @@ def test_what_is_no_failure_of_the_engine_passes_as_it_is(error: BaseException) 
     ],
 )
 def test_impossible_results_are_refused(returned: TokenBatch) -> None:
-    with pytest.raises(EngineError, match="fake returned impossible ids"):
+    with pytest.raises(EngineError, match="fake returned invalid ids"):
         encoder(lambda texts: returned).encode(["a", "b"])
 
 
@@ -140,7 +140,7 @@ def test_the_result_of_a_long_document_is_checked_as_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tokenmill.encode.encoder.ALONE_CHARACTERS", 3)
-    with pytest.raises(EngineError, match="impossible ids"):
+    with pytest.raises(EngineError, match="invalid ids"):
         encoder(code_points).encode(["a", "abc\u0100"])
 
 
@@ -158,7 +158,7 @@ def test_an_engine_that_differs_in_one_text_is_caught_with_the_text_and_the_toke
 
     with pytest.raises(EngineError) as caught:
         check_engine(FakeEngine(differs), EXAM)
-    assert caught.value.what == "fake gives other ids than the reference"
+    assert caught.value.what == "fake gives ids that differ from the reference"
     assert caught.value.where == "text '2024', token 3"
     assert caught.value.why == f"{[ord('5')]} instead of {[ord('4')]}"
 

@@ -91,7 +91,7 @@ def test_an_encoding_is_refused_where_the_file_says_it_all(tmp_path: Path) -> No
     [b"", b"hello world", b"one line of text\n", b"\x00\x01", b"{}", b'{"model": "BPE"}', b'["a"]'],
 )
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path, data: bytes) -> None:
-    assert refusal(write(tmp_path / "file", data)).what == "the tokenizer's kind is unknown"
+    assert refusal(write(tmp_path / "file", data)).what == "unknown kind of tokenizer"
 
 
 @pytest.mark.parametrize("data", [b'{"model": ', b'{"a": "\xff"}', b"{" * 100_000])
@@ -141,14 +141,17 @@ def test_a_folder_stands_for_the_best_tokenizer_in_it(
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path).what == "the folder holds no tokenizer"
+    assert refusal(tmp_path).what == "found no tokenizer in the folder"
 
 
 def test_a_folder_with_code_of_its_own_is_refused_and_the_code_never_run(tmp_path: Path) -> None:
     auto_map = {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}}
     write(tmp_path / "tokenizer_config.json", auto_map)
     write(tmp_path / "tokenization_own.py", b"raise SystemExit('run')")
-    assert refusal(tmp_path).what == "the tokenizer is Python code of its own, which is never run"
+    assert (
+        refusal(tmp_path).what
+        == "the tokenizer needs Python code of its own, which tokenmill never runs"
+    )
 
 
 def test_the_configuration_beside_the_tokenizer_comes_with_it(tmp_path: Path) -> None:
@@ -349,5 +352,6 @@ def test_a_model_without_tokenizer_json_is_a_folder(
         assert refusal("owner/model").what == "the tokenizer file is too large"
     hub.commit("owner/model", {**files, "config.json": b'{"auto_map": {}}'})
     assert (
-        refusal("owner/model").what == "the tokenizer is Python code of its own, which is never run"
+        refusal("owner/model").what
+        == "the tokenizer needs Python code of its own, which tokenmill never runs"
     )

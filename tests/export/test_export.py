@@ -497,7 +497,7 @@ def test_what_stands_at_the_output_stays(
         out.symlink_to(tmp_path / "nowhere")
     with pytest.raises(OutputConflictError) as caught:
         export(dataset, plan, out)
-    assert (caught.value.what, caught.value.where) == ("the output exists", str(out))
+    assert (caught.value.what, caught.value.where) == ("the output folder already exists", str(out))
     assert_nothing_but(tmp_path, "rows")
     assert kind != "file" or out.read_text() == "mine"
 

@@ -126,7 +126,7 @@ def test_several_candidates_are_refused_as_build_refuses_them(
     append_eos: str | bool, tmp_path: Path
 ) -> None:
     path = named(tmp_path, '{"pad_token": "<s>"}')
-    with pytest.raises(UserError, match="the end-of-document token is not known") as caught:
+    with pytest.raises(UserError, match="cannot tell which token ends a document") as caught:
         CausalLMTokenizer(options(8, tokenizer_name=path, append_eos=append_eos))
     assert caught.value.why == "candidates: <|endoftext|>, </s>"
     assert caught.value.hint == (
@@ -156,7 +156,7 @@ def test_a_tokenizer_without_such_a_token_gives_the_old_rows_with_a_warning(
 
 
 def test_true_is_an_error_if_no_such_token_is_known() -> None:
-    with pytest.raises(UserError, match="the end-of-document token is not known") as caught:
+    with pytest.raises(UserError, match="cannot tell which token ends a document") as caught:
         CausalLMTokenizer(options(8, append_eos=True), Words())
     assert "or set append_eos: false" in caught.value.hint
 

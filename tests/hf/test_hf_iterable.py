@@ -138,7 +138,7 @@ def test_the_summary_of_a_stream_counts_bytes_and_the_time_of_making_rows() -> N
 def test_what_a_subclass_makes_of_a_stream_must_be_rows() -> None:
     tokenizer = made()
     tokenizer._tokenize_function = lambda batch: {}  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="what are no rows"):
+    with pytest.raises(UserError, match="did not return rows"):
         contents(tokenizer.tokenize(stream(["a"])))
 
 

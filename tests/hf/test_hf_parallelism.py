@@ -346,5 +346,5 @@ def test_a_function_assigned_to_an_instance_has_effect() -> None:
 def test_a_function_that_returns_no_rows_is_refused(columns: Any) -> None:
     made = CausalLMTokenizer(options(4), fast_tokenizer())
     made._tokenize_function = lambda batch: columns  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="what are no rows"):
+    with pytest.raises(UserError, match="did not return rows"):
         made.tokenize(dataset_of(["a"]))

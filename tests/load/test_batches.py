@@ -111,10 +111,10 @@ def test_what_makes_no_complete_batch_is_counted(dataset_of: DigitDataset) -> No
 def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset) -> None:
     dataset = dataset_of(TEXTS, **NEXT_FIT)
     error = refused(lambda: dataset.batches(global_batch_size=7, epochs=2))
-    assert error.what == "there are not enough rows for one global batch"
+    assert error.what == "not enough rows for one global batch"
     assert error.where.endswith("plans/only")
     assert error.why == "it takes 7 rows of one length, and there are 6 rows in all"
-    assert error.hint == "take a smaller batch, or more epochs"
+    assert error.hint == "use a smaller batch or more epochs"
     for epochs in (3, None):
         batches = dataset.batches(global_batch_size=7, epochs=epochs)
         assert len(batches.batch(0)["input_ids"]) == 7
@@ -213,7 +213,7 @@ def test_a_loop_that_was_left_is_gone_on_with(dataset_of: DigitDataset) -> None:
 
 def test_without_end_there_is_no_length(alone: Path) -> None:
     batches = tokenmill.open(alone).batches("packed", global_batch_size=24, epochs=None)
-    with pytest.raises(TypeError, match="the number of steps is not known"):
+    with pytest.raises(TypeError, match="the number of steps is unknown"):
         len(batches)
     assert batches.rows_left == 0
     num_rows = len(tokenmill.open_plan(tokenmill.open(alone), "packed"))
@@ -276,12 +276,12 @@ def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
     [
         (
             {"global_batch_size": 24, "batch_size": 2},
-            "a batch needs one size",
+            "give exactly one batch size",
             "batch_size=2, global_batch_size=24, tokens_per_batch=None",
         ),
         (
             {},
-            "a batch needs one size",
+            "give exactly one batch size",
             "batch_size=None, global_batch_size=None, tokens_per_batch=None",
         ),
         (
@@ -291,13 +291,13 @@ def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
         ),
         (
             {"batch_size": 0},
-            "an option of the loader is wrong",
+            "invalid loader option",
             "Expected `int` >= 1 - at `$.batch_size`",
         ),
         (
             {"batch_size": 1, "columns": ("input_ids", "tokens")},
-            "an option of the batches is wrong",
-            "columns: there is no tokens; there are input_ids, labels, position_ids, cu_seqlens, "
+            "invalid batch option",
+            "columns: unknown tokens; choose from input_ids, labels, position_ids, cu_seqlens, "
             "max_seqlen, segment_ids, task_ids, attention_mask, loss_weights, num_targets, "
             "segmentation, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, use_cache",
         ),
@@ -321,7 +321,7 @@ def test_an_unknown_option_is_named_with_those_that_there_are(alone: Path) -> No
 
 def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches(batch_size=1))
-    assert error.what == "say which plan to load"
+    assert error.what == "choose a plan to load"
     assert error.why == "there are buckets, one piece a row, packed"
     none = tokenmill.open(digits(tmp_path / "none", ["1"]).folder)
     assert refused(lambda: none.batches(batch_size=1)).what == "the dataset has no plan"
@@ -344,7 +344,7 @@ def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
     )
     assert error.what == "the ranks cannot share the global batch"
     assert error.why == "it has 24 rows, and there are 5 ranks"
-    assert error.hint == "take a number of ranks that divides it"
+    assert error.hint == "use a number of ranks that divides it"
 
 
 def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_opening(
@@ -406,7 +406,7 @@ def differences(state: dict[str, Any], batches: tokenmill.Batches) -> list[str]:
     """What a refused state is said to differ in; nothing is taken over from it."""
     before = batches.state_dict()
     error = refused(lambda: batches.load_state_dict(state))
-    assert error.what == "the state is of another loader"
+    assert error.what == "the state belongs to another loader"
     assert batches.state_dict() == before
     return [line.strip() for line in error.why.splitlines()]
 
@@ -628,15 +628,15 @@ def test_a_state_of_another_mixture_is_refused_with_the_differences(
 @pytest.mark.parametrize(
     ("change", "what", "why"),
     [
-        ({"step": -1}, "the state is of another loader", "step: it is -1"),
+        ({"step": -1}, "the state belongs to another loader", "step: it is -1"),
         (
             {"version": 2},
-            "the state is of another version of tokenmill",
+            "the state was saved by another version of tokenmill",
             "its version is 2, and 1 is read here",
         ),
         (
             {"version": 2, "more": 1},
-            "the state is of another version of tokenmill",
+            "the state was saved by another version of tokenmill",
             "its version is 2, and 1 is read here",
         ),
         (

@@ -382,20 +382,20 @@ def test_a_piece_without_labels_weighs_nothing(batch_of: BatchOf) -> None:
 def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -> None:
     with pytest.raises(UserError) as caught:
         batch_of(EXAMPLE, "input_ids", "tokens", "masks")
-    assert caught.value.what == "an option of the batches is wrong"
+    assert caught.value.what == "invalid batch option"
     known = ", ".join(COLUMNS)
-    assert caught.value.why == f"columns: there is no masks, tokens; there are {known}"
+    assert caught.value.why == f"columns: unknown masks, tokens; choose from {known}"
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"columns": ()}, "an option of the batches is wrong"),
-        ({"columns": ("labels",), "positions": "absolute"}, "an option of the loader is wrong"),
-        ({"position_scale": 0}, "an option of the loader is wrong"),
-        ({"loss_weights": "equal"}, "an option of the loader is wrong"),
-        ({"without_prefix": -1}, "an option of the loader is wrong"),
-        ({"labels": "shifted"}, "an option of the loader is wrong"),
+        ({"columns": ()}, "invalid batch option"),
+        ({"columns": ("labels",), "positions": "absolute"}, "invalid loader option"),
+        ({"position_scale": 0}, "invalid loader option"),
+        ({"loss_weights": "equal"}, "invalid loader option"),
+        ({"without_prefix": -1}, "invalid loader option"),
+        ({"labels": "shifted"}, "invalid loader option"),
         ({"colums": ("labels",)}, "unknown option of a loader: colums"),
     ],
 )

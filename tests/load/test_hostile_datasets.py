@@ -101,8 +101,8 @@ def test_and_before_a_mixture_counts_tokens(copied: Path) -> None:
     ("name", "value", "why"),
     [
         ("documents", 2**32 - 1, "it names documents that do not exist"),
-        ("starts", 2**32 - 1, "a segment leads out of its document"),
-        ("lengths", 2**32 - 1, "a segment leads out of its document"),
+        ("starts", 2**32 - 1, "a segment reaches outside its document"),
+        ("lengths", 2**32 - 1, "a segment reaches outside its document"),
         ("lengths", 0, "a segment has no token"),
     ],
 )

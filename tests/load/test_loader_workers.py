@@ -255,7 +255,7 @@ def test_without_end_there_is_no_length_but_there_are_batches(anew: Open, run: R
 
 # Iterating again.
 
-GIVEN_OUT = "the batches of this loader were given out before"
+GIVEN_OUT = "this loader has already given out its batches"
 
 
 def test_a_loader_goes_on_where_a_loop_was_left(anew: Open, run: Run) -> None:
@@ -355,7 +355,7 @@ def test_a_state_without_a_step_is_refused_where_workers_made_the_batches(anew: 
     loader = Loader(*anew())
     assert loader.state_dict()["step"] == 0
     list(islice(data_loader(loader, 2), 3))
-    with pytest.raises(UserError, match="how far training has come is not known here"):
+    with pytest.raises(UserError, match="cannot tell how far training has come"):
         loader.state_dict()
     assert loader.state_dict(step=3)["step"] == 3
 

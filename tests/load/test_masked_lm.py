@@ -438,7 +438,7 @@ def test_rows_that_are_cut_hide_what_whole_ones_do(
 def test_wrong_rules_are_refused(change: dict[str, Any], dataset: Dataset, plan: Plan) -> None:
     with pytest.raises(UserError) as caught:
         open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
-    assert caught.value.what == "an option of the loader is wrong"
+    assert caught.value.what == "invalid loader option"
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_shares_of_more_than_all_are_refused(
 ) -> None:
     with pytest.raises(UserError) as caught:
         open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
-    assert caught.value.what == "an option of the batches is wrong"
+    assert caught.value.what == "invalid batch option"
     assert caught.value.why == "masked_lm: mask_share and random_share add up to more than 1"
 
 

@@ -606,7 +606,7 @@ def test_a_state_of_other_options_is_refused(
     state = through_json(mix_batches(sources, **order).state_dict())
     with pytest.raises(UserError) as caught:
         mix_batches(sources, **{**order, **change}).load_state_dict(state)
-    assert caught.value.what == "the state is of another loader"
+    assert caught.value.what == "the state belongs to another loader"
     assert caught.value.why == why
 
 
@@ -783,13 +783,13 @@ def test_what_a_source_gives_may_be_numbers_of_numpy(
 @pytest.mark.parametrize("points", [(), ((5, 1.0), (0, 2.0)), ((3, 1.0), (3, 2.0))])
 def test_points_out_of_order_are_refused(points: Points, source: SourceOf) -> None:
     error = refused(source([ROW], share=points))
-    assert error.what == "points of a share stand in the order of their steps"
+    assert error.what == "points of a share must be sorted by step"
 
 
 @pytest.mark.parametrize("when_one_ends", ["halt", "go-on", "", "Stop"])
 def test_another_end_than_these_is_refused(when_one_ends: str, source: SourceOf) -> None:
     error = refused(source([ROW]), when_one_ends=when_one_ends)
-    assert error.what == "when one ends, a mixture can stop, or go on"
+    assert error.what == "when_one_ends must be 'stop' or 'go on'"
     assert error.why == when_one_ends
 
 

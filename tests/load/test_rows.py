@@ -663,9 +663,9 @@ def test_sequences_that_do_not_exist_are_refused(build: Build, folders: Iterable
 @pytest.mark.parametrize(
     ("segments", "why"),
     [
-        ([(0, 0, 7)], "a segment leads out of its document"),
-        ([(0, 4, 2), (0, 5, 2)], "a segment leads out of its document"),
-        ([(1, 2**32 - 1, 1)], "a segment leads out of its document"),
+        ([(0, 0, 7)], "a segment reaches outside its document"),
+        ([(0, 4, 2), (0, 5, 2)], "a segment reaches outside its document"),
+        ([(1, 2**32 - 1, 1)], "a segment reaches outside its document"),
         ([(2, 0, 1)], "it names documents that do not exist"),
         ([(2**32 - 1, 0, 1)], "it names documents that do not exist"),
         ([(0, 0, 6), (0, 0, 3)], "a sequence is longer than its row of 8 tokens"),

@@ -360,7 +360,7 @@ def test_fewer_tokens_than_the_longest_row_are_refused(planned: PlanOf) -> None:
 def test_rows_of_buckets_are_padded_to_their_length(planned: PlanOf, dataset: Dataset) -> None:
     plan = planned([3, 7, 4], **BUCKETS)
     options = {"columns": ("input_ids",), "shuffle": "none"}
-    with pytest.raises(UserError, match="there are not enough rows for one global batch"):
+    with pytest.raises(UserError, match="not enough rows for one global batch"):
         open_batches(dataset, plan, tokens_per_batch=16, **options)
     assert PlanSchedule(plan, BatchSize(tokens=16), shuffle="none").num_steps == 0
     found = all_batches(open_batches(dataset, plan, tokens_per_batch=16, epochs=2, **options))

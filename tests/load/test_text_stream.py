@@ -311,7 +311,7 @@ class TestSources:
         options = TextStreamOptions(
             sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content"
         )
-        with pytest.raises(UserError, match="there is no field 'content'"):
+        with pytest.raises(UserError, match="no field 'content'"):
             TextStream([str(path)], str(tokenizer_path), options)
 
     def test_a_field_without_texts_is_noticed_early(
@@ -426,9 +426,9 @@ class TestLoader:
             tokenmill.text_loader(source, tokenizer_path, **options), None, num_workers=1
         )
         list(workers)
-        with pytest.raises(UserError, match="given out before"):
+        with pytest.raises(UserError, match="already given out"):
             next(iter(workers))
-        with pytest.raises(UserError, match="how far the stream has come is not known"):
+        with pytest.raises(UserError, match="cannot tell how far the stream has come"):
             workers.dataset.state_dict()
 
     def test_batches_are_not_put_into_batches(self, source: str, tokenizer_path: Path) -> None:

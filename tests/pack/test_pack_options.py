@@ -145,13 +145,14 @@ def test_the_smallest_bucket_is_no_longer_than_a_sequence() -> None:
 
 def test_order_preserving_has_no_bound_on_segments() -> None:
     assert problems(packing="order-preserving", max_segments=4) == [
-        "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+        "pack.max_segments: order-preserving cannot limit segments; next-fit can, and keeps "
+        "the order"
     ]
     assert problems(packing="next-fit", max_segments=4) == []
 
 
 def test_weights_need_the_column_that_they_refer_to() -> None:
-    problem = "pack: weight and weight_by belong together"
+    problem = "pack: weight and weight_by must be given together"
     assert problems(weight=["code=2"]) == [problem]
     assert problems(weight_by="language") == [problem]
     assert problems(weight=["code=2"], weight_by="language") == []
@@ -162,7 +163,7 @@ def test_all_problems_are_told_at_once() -> None:
         packing="concat-and-chunk", at_cuts="bos", segment_multiple=3, weight_by="kind"
     ) == [
         "pack.segment_multiple: got 3; must divide the sequence length 8",
-        "pack: weight and weight_by belong together",
+        "pack: weight and weight_by must be given together",
         "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
         "pack.segment_multiple: concat-and-chunk cannot pad single segments",
     ]

@@ -102,7 +102,7 @@ def test_a_plan_is_of_one_subset_and_train_unless_told(
 @pytest.mark.parametrize("subset", ["test", "Train", "../x"])
 def test_an_unknown_subset_is_refused(subset: str, tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build(tmp_path, tokenizer_path, [(3, "de")])
-    with pytest.raises(UserError, match="there is nothing to pack") as caught:
+    with pytest.raises(UserError, match="nothing to pack") as caught:
         made(dataset, tmp_path / "plan", subset=subset)
     assert "other subset" in caught.value.why
     assert not (tmp_path / "plan").exists()
@@ -171,7 +171,7 @@ def test_an_unknown_column_is_refused_with_the_names_of_the_others(
     with pytest.raises(UserError, match="the documents table has no column 'tongue'") as caught:
         made(dataset, tmp_path / "plan", **{option: "tongue", **weights})
     assert caught.value.why == "it has source, position, id, subset, column.lang"
-    assert caught.value.hint == "build the dataset with --keep to have further columns"
+    assert caught.value.hint == "build the dataset with --keep to add columns"
 
 
 def test_ranges_without_loss_are_no_kinds(tmp_path: Path, tokenizer_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_weight_of_a_value_that_no_document_has_is_a_mistake(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
     dataset = build(tmp_path, tokenizer_path, [(3, "de"), (4, "en")])
-    with pytest.raises(UserError, match="a value that does not exist") as caught:
+    with pytest.raises(UserError, match="a value that no document has") as caught:
         made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "it=7"])
     assert caught.value.why == "no document has 'it' in 'lang'"
 
@@ -288,7 +288,7 @@ def test_a_document_of_another_subset_is_not_counted_by_its_weight(
 
 def test_weights_of_nothing_leave_nothing_to_pack(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build(tmp_path, tokenizer_path, [(3, "de")])
-    with pytest.raises(UserError, match="there is nothing to pack"):
+    with pytest.raises(UserError, match="nothing to pack"):
         made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=0"])
 
 

@@ -278,7 +278,7 @@ def test_packing_reports_how_far_it_has_come(corpus: Dataset, tmp_path: Path) ->
 
 def test_dropping_everything_leaves_nothing_to_pack(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    with pytest.raises(UserError, match="there is nothing to pack") as caught:
+    with pytest.raises(UserError, match="nothing to pack") as caught:
         pack(dataset, options_of(2, long_documents="drop"))
     assert caught.value.why == "every document is too long, and long documents are dropped"
     assert list((tmp_path / "out").glob("plans/*")) == []
@@ -553,7 +553,7 @@ def test_options_that_contradict_each_other_are_refused_together(
     assert [line.strip() for line in caught.value.why.splitlines()] == [
         "pack.overlap: got 64; must be less than 64",
         "pack.segment_multiple: got 3; must divide the sequence length 64",
-        "pack: weight and weight_by belong together",
+        "pack: weight and weight_by must be given together",
     ]
     assert list(tmp_path.iterdir()) == []
 

@@ -97,7 +97,7 @@ def test_a_safe_path_is_one_that_can_be_a_files_name(path: str, safe: bool) -> N
     ],
 )
 def test_what_is_no_data_set_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="no data set on the Hub"):
+    with pytest.raises(UserError, match="not a dataset on the Hub"):
         parse_hub_name(text)
 
 
@@ -246,7 +246,7 @@ def test_names_of_other_files_do_not_matter(hub: FakeHub, tmp_path: Path) -> Non
     ("name", "what"),
     [
         ("o/none", "the data set has no Parquet files"),
-        ("o/mixed/d", "not clear which files"),
+        ("o/mixed/d", "cannot tell which files"),
         ("o/n/nowhere", "an input does not exist"),
         ("o/n/data/nowhere/*.parquet", "an input does not exist"),
         ("o/n/data/*.parquet", "an input does not exist"),

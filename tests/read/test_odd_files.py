@@ -68,7 +68,7 @@ def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
 def test_a_file_of_proc_is_not_taken_for_an_empty_one(path: str) -> None:
     if not Path(path).is_file():
         pytest.skip(f"no {path} here")
-    with pytest.raises(UserError, match="size of 0 and yet holds something") as caught:
+    with pytest.raises(UserError, match="size is 0 but it has content") as caught:
         find_sources([path])
     assert caught.value.where == path
 

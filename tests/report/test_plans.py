@@ -80,8 +80,8 @@ def test_the_plan_that_the_tests_below_damage(dataset: Path) -> None:
     ("name", "values", "problem"),
     [
         ("documents", [0, 1, 2, 2, 4], "a segment is of a document outside its window"),
-        ("starts", [0, 1, 0, 5, 0], "a segment leads out of its document"),
-        ("lengths", [4, 4, 5, 3, 0], "a segment leads out of its document"),
+        ("starts", [0, 1, 0, 5, 0], "a segment reaches outside its document"),
+        ("lengths", [4, 4, 5, 3, 0], "a segment reaches outside its document"),
         ("lengths", [4, 4, 5, 2, 2], "its tokens are not those of its figures"),
         ("offsets", [0, 1, 1, 3, 5], "a sequence has no segment"),
         ("offsets", [0, 1, 2, 2, 5], "a sequence has no segment"),
@@ -91,7 +91,7 @@ def test_what_a_plan_must_not_say_is_found(
     name: str, values: list[int], problem: str, dataset: Path
 ) -> None:
     rewrite(dataset, name, values)
-    with pytest.raises(VerificationError, match="the dataset is whole") as caught:
+    with pytest.raises(VerificationError, match="the dataset is intact") as caught:
         tokenmill.verify(dataset)
     assert caught.value.why == f"best-fit-5: {problem}"
     assert caught.value.hint == "make them again: tokenmill pack --overwrite"
@@ -138,7 +138,7 @@ def test_inspect_gives_plans_and_sequences_to_machines(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--sequence", "0"], "--sequence shows a sequence of a plan"),
+        (["--sequence", "0"], "--sequence needs --plan"),
         (["--plan", "best-fit-5", "--sequence", "4"], "there is no sequence 4"),
         (["--plan", "best-fit-5", "--document", "0"], "give one of them"),
         (["--plan", "none"], "there are best-fit-5"),

@@ -127,7 +127,7 @@ def test_a_source_that_says_something_else_is_found(
 def test_a_source_of_another_size_is_refused(built: tuple[list[Path], Path]) -> None:
     paths, out = built
     paths[0].write_text("")
-    with pytest.raises(UserError, match="no longer what the dataset was built from"):
+    with pytest.raises(UserError, match="a source has changed since the build"):
         tokenmill.verify(out, against_sources=True)
 
 

@@ -211,7 +211,7 @@ def test_units_of_slow_tokenizers_are_small_enough_to_share(
 def test_a_random_tokenizer_is_refused(corpus: list[Path], tmp_path: Path, workers: int) -> None:
     with pytest.raises(EngineError) as caught:
         tokenmill.build(corpus, RandomBytes(), tmp_path / "out", workers=workers)
-    assert caught.value.what == "the tokenizer gives a text other ids when it is asked again"
+    assert caught.value.what == "the tokenizer gives different ids for the same text"
     assert "depend on the text alone" in caught.value.hint
     assert not list((tmp_path / "out" / "work" / "receipts").glob("*.json"))
 
@@ -222,7 +222,7 @@ def test_a_tokenizer_that_tires_is_found_by_the_audit(
 ) -> None:
     # Some 3,800 calls before the object is copied or sent and 3,200 to calibrate the copy; the
     # corpus has 2,500 documents.
-    with pytest.raises(EngineError, match="gives a text other ids when it is asked again"):
+    with pytest.raises(EngineError, match="gives different ids for the same text"):
         tokenmill.build(corpus, TiringBytes(calls), tmp_path / "out", workers=workers)
 
 
@@ -232,7 +232,7 @@ def test_a_tokenizer_that_learns_words_on_the_way_is_found_by_the_audit(
 ) -> None:
     texts = [f"word-{number} and word-{number + 1}" for number in range(3_000)]
     path = write_jsonl(tmp_path / "texts.jsonl", texts)
-    with pytest.raises(EngineError, match="gives a text other ids when it is asked again"):
+    with pytest.raises(EngineError, match="gives different ids for the same text"):
         tokenmill.build(path, CollectingWords(), tmp_path / "out", workers=workers)
 
 
@@ -313,7 +313,7 @@ def test_a_unit_that_grows_too_far_twice_ends_the_build(corpus: list[Path], tmp_
     paths = marked(corpus, tmp_path / "data", "hoard", slice(4, 5))
     with pytest.raises(EngineError) as caught:
         tokenmill.build(paths, HoardingBytes(400 * MILLION), tmp_path / "out", workers=2)
-    assert caught.value.what.endswith("takes more memory than a worker may have")
+    assert caught.value.what.endswith("needs more memory than a worker is allowed")
     assert caught.value.where.startswith("part-4.jsonl, after position ")
     assert "its share allows 300,000,000 within a unit" in caught.value.why
     assert "--memory" in caught.value.hint
@@ -341,9 +341,9 @@ def test_opening_a_dataset_imports_no_module_of_its_tokenizer(
         )
         answers.append((done.returncode, done.stdout + done.stderr))
     assert [code for code, _ in answers] == [0, 0, 2]
-    assert "not decoded: that needs a --tokenizer" in answers[0][1]
+    assert "not decoded (give --tokenizer" in answers[0][1]
     assert "document 0 begins  <id " in answers[1][1]
-    assert "hand it over: tokenizer=..., or --tokenizer python:module:name" in answers[2][1]
+    assert "pass it: tokenizer=..., or --tokenizer python:module:name" in answers[2][1]
     assert not (tmp_path / "imported").exists()
 
 
@@ -374,7 +374,7 @@ def test_a_sequence_is_decoded_with_the_tokenizer_that_is_handed_over(
     dataset = tokenmill.open(out)
     plan = tokenmill.open_plan(dataset, "plan")
     assert view_sequence(dataset, plan, 0, ByteTokenizer()).segments[0].text == f"{text}<end>"
-    with pytest.raises(UserError, match="of which only a description is kept"):
+    with pytest.raises(UserError, match="stores only a description of it"):
         view_sequence(dataset, plan, 0)
 
 
@@ -391,9 +391,9 @@ def test_a_tokenizer_without_decode_is_enough_to_compare_with_sources(
 def test_another_tokenizer_is_refused_with_what_differs(dataset: Path) -> None:
     with pytest.raises(UserError) as caught:
         tokenmill.verify(dataset, tokenizer=RandomBytes())
-    assert caught.value.what == "this is not the tokenizer that encoded"
+    assert caught.value.what == "this is not the tokenizer that built the dataset"
     assert "class: python_tokenizers.ByteTokenizer, and now" in caught.value.why
-    with pytest.raises(UserError, match="of which only a description is kept"):
+    with pytest.raises(UserError, match="stores only a description of it"):
         tokenmill.verify(dataset, against_sources=True)
 
 

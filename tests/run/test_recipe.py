@@ -245,7 +245,7 @@ def test_a_recipe_is_a_yaml_mapping(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words", "7", "1: 2", "null"])
 def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UserError, match="the recipe is no recipe") as caught:
+    with pytest.raises(UserError, match="the recipe is not a mapping of options") as caught:
         load_recipe(path)
     assert caught.value.where == str(path)
 
@@ -294,8 +294,8 @@ def test_later_assignments_win_and_the_options_given_stay_as_they_were() -> None
     [
         ("out", "--set takes key=value or section.key=value"),
         ("a.b.c=1", "--set takes key=value or section.key=value"),
-        ("out.x=1", "--set names an option inside an option"),
-        ("read.keep=[", "--set has a value that is not YAML"),
+        ("out.x=1", "--set cannot set an option inside an option"),
+        ("read.keep=[", "--set needs a value in YAML"),
     ],
 )
 def test_an_assignment_that_cannot_be_carried_out_is_refused(assignment: str, what: str) -> None:

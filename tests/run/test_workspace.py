@@ -160,7 +160,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "gone")
-    with pytest.raises(OutputConflictError, match="the output is a link to nothing"):
+    with pytest.raises(OutputConflictError, match="the output is a broken link"):
         check_output(tmp_path / "out")
 
 

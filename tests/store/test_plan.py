@@ -479,7 +479,7 @@ def make_folder(path: Path) -> None:
         lambda path: path.write_text("mine"),
         lambda path: path.symlink_to(path.parent / "nothing"),
     ],
-    ids=["folder with a file", "empty folder", "file", "link to nothing"],
+    ids=["folder with a file", "empty folder", "file", "broken link"],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_is_no_plan_is_never_touched(
@@ -488,7 +488,7 @@ def test_what_is_no_plan_is_never_touched(
     make(tmp_path / "plan")
     with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
         write_plan(tmp_path / "plan", overwrite=overwrite)
-    assert caught.value.why == "it is no plan, or holds more than one"
+    assert caught.value.why == "it is not a plan, or holds more than a plan"
     assert names(tmp_path) == ["plan"]
     if (tmp_path / "plan").is_dir():
         assert names(tmp_path / "plan") in ([], ["notes.txt"])

@@ -33,7 +33,7 @@ def mix_batches(
     Options are those of `Dataset.batches` but `epochs`: each source has its own.
 
     Raises:
-        UserError: an option is wrong, or the sources do not fit together.
+        UserError: invalid export option, or the sources do not fit together.
     """
     return opening.mix_batches(sources, when_one_ends=when_one_ends, **options)
 
@@ -65,7 +65,7 @@ def text_loader(
     are the fields of TextStreamOptions (`dropout` for BPE, `alpha` for Unigram) and BatchOptions.
 
     Raises:
-        UserError: an option is wrong, or the tokenizer cannot be sampled.
+        UserError: invalid export option, or the tokenizer cannot be sampled.
     """
     if not isinstance(tokenizer, (str, Path)):
         raise UserError(
@@ -78,7 +78,7 @@ def text_loader(
 
     ranks = opening.known_world_size(world_size)
     if (batch_size is None) == (global_batch_size is None):
-        raise UserError("a batch needs one size", hint="give batch_size or global_batch_size")
+        raise UserError("give exactly one batch size", hint="give batch_size or global_batch_size")
     rows = global_batch_size if batch_size is None else batch_size * ranks
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     made_of, content = opening.make_options(

@@ -69,5 +69,5 @@ def export_rows(
     try:
         chosen = msgspec.convert(options, ExportOptions)
     except msgspec.ValidationError as error:
-        raise UserError("an option of the export is wrong", why=str(error)) from error
+        raise UserError("invalid export option", why=str(error)) from error
     return export(source, found, out, chosen)

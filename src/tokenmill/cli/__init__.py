@@ -102,7 +102,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     """What to say about an error, and the exit code."""
     if isinstance(error, MemoryError):
         hint = "give the process more memory; --debug shows where it ran out"
-        error = EngineError("there is not enough memory", hint=hint)  # as for a worker
+        error = EngineError("out of memory", hint=hint)  # as for a worker
     elif isinstance(error, OSError) and not isinstance(error, TokenmillError):
         from tokenmill.store.files import storage_error
 

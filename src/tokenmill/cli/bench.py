@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.report.tokenizers.bench.runner import BenchOptions, bench_tokenizer
 
     if options.num_docs < 1:
-        raise UserError("--num-docs takes a number above 0", why=f"got {options.num_docs}")
+        raise UserError("--num-docs must be above 0", why=f"got {options.num_docs}")
     wanted = BenchOptions(
         tokenizer=options.tokenizer,
         encoding=options.encoding,
@@ -104,13 +104,13 @@ def _print_report(report: BenchReport) -> None:
     notes = [
         *(f"{row.arrangement.encoder}: {row.remark}" for row in report.rows if row.remark),
         *report.notes,
-        "call: documents of one call; workers: processes that encode, 0 is the calling one alone",
-        f"speed-up: of seconds, against single calls of {report.baseline}",
+        "call: documents per call; workers: encoding processes, 0 for the calling one alone",
+        f"speed-up: relative to single calls of {report.baseline}",
         "seconds: median of up to three passes over the same documents, after the first pass",
-        "first pass: seconds when the documents are new to the encoder, which may keep words",
-        "memory: resident at most, of all processes added up, interpreter and documents included",
-        "start: seconds until the first text could be encoded; not part of seconds",
-        "ids: compared with those of the first row, document by document",
+        "first pass: seconds for documents that the encoder, which may cache words, has not seen",
+        "memory: peak of all processes together, including interpreter and documents",
+        "start: seconds until the first text can be encoded, not included in seconds",
+        "ids: compared with the first row, document by document",
     ]
     print_facts([("note", note) for note in notes])
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         chosen = msgspec.convert(given_options(options, ExportOptions), ExportOptions)
     except msgspec.ValidationError as error:
         hint = "tokenmill export --help lists every option"
-        raise UserError("an option is wrong", why=str(error), hint=hint) from error
+        raise UserError("invalid export option", why=str(error), hint=hint) from error
     dataset = Dataset(options.dataset)
     with meter() as advance:
         plan = open_plan(dataset, options.plan)

@@ -39,9 +39,9 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a dataset, or one document of it; returns the exit code."""
     if options.sequence is not None and options.plan is None:
-        raise UserError("--sequence shows a sequence of a plan", hint="name one with --plan")
+        raise UserError("--sequence needs --plan", hint="name the plan that holds the sequence")
     if options.document is not None and options.plan is not None:
-        raise UserError("--document and --plan show different things", hint="give one of them")
+        raise UserError("--document and --plan cannot be combined", hint="give one of them")
     if options.sequence is not None:
         _show_sequence(options)
     elif options.plan is not None:

@@ -53,7 +53,7 @@ def add_tokenizer_argument(parser: Parser) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="python:MODULE:NAME",
-        help="the Python tokenizer that encoded; every other is in the dataset",
+        help="the Python tokenizer that built the dataset; other tokenizers are stored in it",
     )
 
 

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     chosen = make_pack_options(given_options(options, PackOptions), to_compare=options.compare)
     if options.name is not None and options.plan_out:
-        raise UserError("a plan has a name in plans/ or a folder elsewhere: --name or --plan-out")
+        raise UserError("--name and --plan-out cannot be combined")
     dataset = Dataset(options.dataset)
     if options.compare:
         return _compare(dataset, chosen, json=options.json)

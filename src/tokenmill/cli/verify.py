@@ -24,10 +24,14 @@ def add_arguments(parser: Parser) -> None:
         "--sample", default="100%", metavar="SHARE", help="share of blocks and documents to check"
     )
     parser.add_argument(
-        "--against-sources", action="store_true", help="encode the sources with the reference"
+        "--against-sources", action="store_true", help="also encode the sources again and compare"
     )
     parser.add_argument(
-        "--plan", action="append", default=[], metavar="DIR", help="check a plan elsewhere as well"
+        "--plan",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="also check a plan outside the dataset",
     )
     add_tokenizer_argument(parser)
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise UserError("--sample takes a share above 0", why=f"got {options.sample!r}")
+        raise UserError("--sample must be above 0 and at most 100%", why=f"got {options.sample!r}")
     with meter() as advance:
         result = verify(
             options.dataset,
@@ -71,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         + (
             ""
             if result.decoded_documents
-            else ", not decoded: that needs a --tokenizer with decode"
+            else ", not decoded (give --tokenizer with a decode method)"
         )
         + (f" ({share:.3g} of the blocks)" if share < 1 else ""),
         file=sys.stdout,

@@ -68,7 +68,7 @@ def resolve_eos(
         return specials[found[0]], "the only known end-of-document token among its special tokens"
     candidates = ", ".join(found or sorted(specials)[:12]) or "none: it has no special tokens"
     raise UserError(
-        "the end-of-document token is not known",
+        "cannot tell which token ends a document",
         where=file.origin,
         why=f"candidates: {candidates}",
         hint="choose one with --eos TOKEN",

@@ -66,7 +66,7 @@ class Encoder:
         )
         if not right:
             raise EngineError(
-                f"{self._engine.name} returned impossible ids",
+                f"{self._engine.name} returned invalid ids",
                 why=f"{len(offsets) - 1} documents for {len(texts)}, or an id above "
                 f"{self._largest_id}",
                 hint=REPORT,

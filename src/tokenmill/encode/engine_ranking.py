@@ -81,10 +81,12 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
         return Candidates(names, objections, frozenset(installable))
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
-        raise UserError(f"there is no engine {wanted!r}", why=why, hint="auto chooses one")
+        raise UserError(
+            f"unknown engine {wanted!r}", why=why, hint="auto picks one for the tokenizer"
+        )
     if wanted not in names:
         problem = "cannot be used" if wanted in installable else "is not exact for this tokenizer"
-        hint = "auto takes one that is exact"
+        hint = "auto picks an exact engine"
         raise UserError(f"{wanted} {problem}", why=objections[wanted], hint=hint)
     return Candidates((wanted,), objections, frozenset(installable))
 

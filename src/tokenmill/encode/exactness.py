@@ -33,9 +33,8 @@ MAX_AUDIT_CHARACTERS = 100_000
 SHORT_CHARACTERS = 8_192
 _WRONG = {
     "python": (
-        "the tokenizer gives a text other ids when it is asked again",
-        "its answer must depend on the text alone: not on chance, on what came before, or on the "
-        "process",
+        "the tokenizer gives different ids for the same text",
+        "ids must depend on the text alone, not on chance, earlier calls or the process",
     )
 }
 """What is said, and what to do, where an engine is the user's own."""
@@ -158,7 +157,9 @@ def compare_tokens(
             common = min(len(ours), len(theirs))
             differ = np.flatnonzero(ours[:common] != theirs[:common])
             first = int(differ[0]) if len(differ) else common
-            what, hint = _WRONG.get(name, (f"{name} gives other ids than the reference", REPORT))
+            what, hint = _WRONG.get(
+                name, (f"{name} gives ids that differ from the reference", REPORT)
+            )
             raise EngineError(
                 what,
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}, token {first}",

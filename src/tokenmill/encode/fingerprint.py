@@ -67,7 +67,7 @@ def _components_of(file: TokenizerFile) -> dict[str, Any]:
         if isinstance(error, UserError):
             raise
         why = f"{type(error).__name__}: {error}"
-        raise UserError("the tokenizer cannot be read", where=file.origin, why=why) from error
+        raise UserError("cannot read the tokenizer", where=file.origin, why=why) from error
 
 
 def _sha256(value: object) -> str:

@@ -38,8 +38,10 @@ def load_any_reference(file: TokenizerFile) -> tuple[Reference, bool]:
             return load_reference(file, control_tokens=True), True
         except python_tokenizer.PolicyError as read:
             raise UserError(
-                "the tokenizer reads some special tokens in a text as text, and some as control",
+                "the tokenizer reads some special tokens in a text as text and some as "
+                "control tokens",
                 where=matched.where,
                 why=f"{matched.what}; {read.what}",
-                hint="give its encode one way for all, or name fewer of them as special",
+                hint="make its encode treat all of them the same way, or declare fewer tokens "
+                "special",
             ) from read

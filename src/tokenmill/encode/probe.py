@@ -47,7 +47,7 @@ def require_harmless(file: TokenizerFile) -> TokenizerFile:
         UserError: loading it, or encoding a short text, does not end or takes too much memory.
     """
     if why := probe(file):
-        hint = "take the tokenizer from a source that you trust"
+        hint = "use a tokenizer from a source that you trust"
         raise cannot_load(file.origin, why, hint)
     return file
 

@@ -120,7 +120,9 @@ def _file_in(folder: Path) -> Path | None:
         return found[0]
     _refuse_code(folder)
     if not any((folder / name).is_file() for name in CONFIG_NAMES):
-        raise UserError("the folder holds no tokenizer", where=str(folder), why="no tokenizer.json")
+        raise UserError(
+            "found no tokenizer in the folder", where=str(folder), why="no tokenizer.json"
+        )
     return None
 
 
@@ -128,7 +130,7 @@ def _refuse_code(folder: Path) -> None:
     for name in CONFIG_NAMES:
         if (folder / name).is_file() and b"auto_map" in _config_bytes(folder / name):
             raise UserError(
-                "the tokenizer is Python code of its own, which is never run",
+                "the tokenizer needs Python code of its own, which tokenmill never runs",
                 where=str(folder),
                 hint="convert it to tokenizer.json in an environment that you trust",
             )
@@ -160,12 +162,12 @@ def _kind(path: Path, data: bytes) -> TokenizerKind:
     if found is None:
         if data.lstrip()[:1] == b"{":
             _json_object(data, path)
-        why = "it is no tokenizer.json, no tiktoken rank file and no SentencePiece model"
-        raise UserError("the tokenizer's kind is unknown", where=str(path), why=why)
+        why = "it is not a tokenizer.json, a tiktoken rank file or a SentencePiece model"
+        raise UserError("unknown kind of tokenizer", where=str(path), why=why)
     if found.is_described:
-        hint = "hand the tokenizer itself over: python:module:name"
-        why = "it describes a Python object, and cannot make it"
-        raise UserError("this is no tokenizer", where=str(path), why=why, hint=hint)
+        hint = "name the tokenizer itself: python:module:name"
+        why = "it only describes a Python object"
+        raise UserError("not a tokenizer", where=str(path), why=why, hint=hint)
     return found
 
 

@@ -68,17 +68,19 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = DEFAULT_COLUMNS
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
-        int, Meta(ge=1, description="rows of a file; fewer where they would take over 512 MiB")
+        int, Meta(ge=1, description="rows per file; fewer if they would take over 512 MiB")
     ] = 50_000
     max_sequences: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")
     ] = None
-    seed: Annotated[int, Meta(ge=0, description="of the order of the rows")] = 0
+    seed: Annotated[int, Meta(ge=0, description="seed of the row order")] = 0
     order_by: Annotated[
         str | None,
-        Meta(description="rows by growing length, depth or a document column, in bands"),
+        Meta(description="sort rows in bands: by length, depth or a column of documents"),
     ] = None
-    bands: Annotated[int, Meta(ge=1, description="bands of order-by, shuffled inside")] = 100
+    bands: Annotated[
+        int, Meta(ge=1, description="number of bands of --order-by; each is shuffled")
+    ] = 100
 
     @property
     def dtypes(self) -> dict[str, str]:
@@ -137,7 +139,9 @@ def export(
     _warn_of_mask(reader, options)
     if out.exists() or out.is_symlink():
         raise OutputConflictError(
-            "the output exists", where=str(out), hint="choose another folder, or remove this one"
+            "the output folder already exists",
+            where=str(out),
+            hint="choose another folder, or remove this one",
         )
     with storage_errors("write the rows", out), temporary_folder(out) as temporary:
         files: list[FileEntry] = []

@@ -56,7 +56,7 @@ def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> Caus
         options = load_recipe(config).get(SECTION)
     if not isinstance(options, Mapping):
         why = f"it must have a section `{SECTION}` with the options"
-        raise UserError("the configuration is no configuration", where=_origin(config), why=why)
+        raise UserError("the configuration is not a mapping", where=_origin(config), why=why)
     problems: list[str] = []
     values = _values(options, problems)
     if not problems and values.get("overlap", 0) >= values["context_length"]:

@@ -53,7 +53,7 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
     if len(strings) == 1:
         return strings[0]
     raise UserError(
-        "the column with the texts is not known",
+        "cannot tell which column holds the texts",
         where=where,
         why=f"{len(strings)} of them are strings, and none of these is {DEFAULT_COLUMN!r}",
         hint='name it: CausalLMTokenizer(..., text_column="...")',
@@ -115,7 +115,7 @@ class TextColumn:
             raise UserError(
                 "the dataset has a transform, which makes its texts when they are read",
                 why="texts are read from its columns, past set_transform and with_transform",
-                hint="apply it with dataset.map, or take it off: dataset.with_format(None)",
+                hint="apply it with dataset.map, or remove it: dataset.with_format(None)",
             )
         self.name = name
         self._rows = dataset.select_columns([name]).with_format("arrow")

@@ -132,7 +132,7 @@ class CausalLMTokenizer:
         Raises:
             UserError: it is no dataset, or its column of texts is not known.
             EngineError: the engine differs from the tokenizer's own library.
-            StorageError: the file system refused the result.
+            StorageError: cannot write the result.
         """
         import datasets
 
@@ -152,7 +152,7 @@ class CausalLMTokenizer:
                 result = self._tokenize(dataset, DATASET_BATCH_ROWS, cache_dir, force)
             else:
                 why = f"it is of {type(dataset).__module__}.{type(dataset).__qualname__}"
-                raise UserError("this is no dataset of Hugging Face datasets", why=why)
+                raise UserError("not a dataset of Hugging Face datasets", why=why)
             self.summary.seconds = time.perf_counter() - started
             self.summary.tell()
         return result

@@ -89,7 +89,7 @@ class WorkerPool:
         except BrokenProcessPool as error:
             raise EngineError(
                 "a worker process died",
-                why="most often for want of memory",
+                why="usually because memory ran out",
                 hint="lower num_proc or batch_size",
             ) from error
 

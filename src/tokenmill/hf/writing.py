@@ -120,7 +120,7 @@ def checked_rows(result: Mapping[str, npt.ArrayLike], context_length: int) -> Ro
     num_rows = len(given["input_ids"]) if "input_ids" in given else 0
     if len(given) != len(COLUMNS) or set(shapes.values()) != {(num_rows, context_length)}:
         raise UserError(
-            "_tokenize_function returned what are no rows",
+            "_tokenize_function did not return rows",
             why=f"{', '.join(COLUMNS)} must have the shape (rows, {context_length}); got {shapes}",
         )
     return RowColumns(*(given[name].astype(DTYPES[name], copy=False) for name in COLUMNS))

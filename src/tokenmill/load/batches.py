@@ -66,13 +66,13 @@ class Batches:
             why = f"rank {share.rank} of {share.world_size}"
             raise UserError("there is no such rank", why=why)
         if problem := options.problems():
-            raise UserError("an option of the batches is wrong", why=problem)
+            raise UserError("invalid batch option", why=problem)
         for num_rows in schedule.row_counts:
             if num_rows % share.world_size:
                 raise UserError(
                     "the ranks cannot share the global batch",
                     why=f"it has {num_rows} rows, and there are {share.world_size} ranks",
-                    hint="take a number of ranks that divides it",
+                    hint="use a number of ranks that divides it",
                 )
         self._readers, self._size = list(readers), size
         self.schedule = schedule
@@ -84,7 +84,9 @@ class Batches:
     def __len__(self) -> int:
         """Steps from the first to the last, whichever comes next."""
         if self.schedule.num_steps is None:
-            raise TypeError("the number of steps is not known: it has no end, or is a mixture's")
+            raise TypeError(
+                "the number of steps is unknown: the loader has no end or serves a mixture"
+            )
         return self.schedule.num_steps
 
     @property
@@ -104,7 +106,7 @@ class Batches:
             raise UserError(
                 "all batches have been given out",
                 why=f"the next step would be {self.step}",
-                hint="ask for more epochs, or restart=True where each pass is to be the same",
+                hint="ask for more epochs, or set restart=True to repeat the same pass",
             )
         while (whole := self.global_batch(self.step)) is not None:
             batch = self._arrays(whole)

@@ -64,9 +64,9 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """What is wrong with the options, or nothing."""
         unknown = sorted(set(self.columns) - set(COLUMNS))
         if unknown:
-            return f"columns: there is no {', '.join(unknown)}; there are {', '.join(COLUMNS)}"
+            return f"columns: unknown {', '.join(unknown)}; choose from {', '.join(COLUMNS)}"
         if not self.columns:
-            return "columns: a batch has at least one"
+            return "columns: name at least one"
         rule = self.masked_lm
         if rule is not None and rule.mask_share + rule.random_share > 1:
             return "masked_lm: mask_share and random_share add up to more than 1"
@@ -103,7 +103,7 @@ class BatchContent:
         """
         if self.provenance is None:
             raise UserError(
-                "these rows are of no plan",
+                "these rows come from no plan",
                 why="task_ids, positions in documents and masked_lm follow from a plan",
             )
         return self.provenance

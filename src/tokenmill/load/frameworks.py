@@ -74,10 +74,10 @@ class Passes:
         """Raise a UserError where a pass has begun."""
         if self.has_begun:
             raise UserError(
-                "the batches of this loader were given out before",
-                why="they would come again, the same and in the same order",
-                hint="ask for more epochs, or load a state to begin elsewhere; restart=True is for "
-                "passes that are to be the same",
+                "this loader has already given out its batches",
+                why="another pass would repeat the same batches in the same order",
+                hint="ask for more epochs, load a state to begin elsewhere, or set restart=True "
+                "to repeat the same pass",
             )
 
     def forget(self) -> None:

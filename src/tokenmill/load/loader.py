@@ -81,7 +81,7 @@ class Loader(IterableDataset[Batch]):
         if worker is None:
             if step is None and self._passes.has_begun:
                 raise UserError(
-                    "how far training has come is not known here",
+                    "cannot tell how far training has come",
                     why="workers of a DataLoader made the batches",
                     hint="state_dict(step) with the trainer's own step, or a StatefulDataLoader",
                 )

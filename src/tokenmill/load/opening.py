@@ -58,7 +58,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         given = (self.batch_size, self.global_batch_size, self.tokens_per_batch)
         if sum(value is not None for value in given) != 1:
             raise UserError(
-                "a batch needs one size",
+                "give exactly one batch size",
                 why=f"batch_size={given[0]}, global_batch_size={given[1]}, "
                 f"tokens_per_batch={given[2]}",
                 hint="give one of them; only the global batch is kept when ranks change",
@@ -105,7 +105,7 @@ def open_batches(
     """The batches of a plan; options are the fields of OrderOptions, BatchOptions and Targets.
 
     Raises:
-        UserError: an option is wrong or unknown, or there is no such plan.
+        UserError: invalid export option or unknown, or there is no such plan.
     """
     given = sorted(
         {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}.intersection(
@@ -129,11 +129,11 @@ def open_batches(
         schedule = CurriculumSchedule(found, curriculum)
     if schedule.num_steps == 0:
         raise UserError(
-            "there are not enough rows for one global batch",
+            "not enough rows for one global batch",
             where=str(found.folder),
             why=f"it takes {' or '.join(map(str, schedule.row_counts))} rows of one length, and "
             f"there are {schedule.rows_left} rows in all",
-            hint="take a smaller batch, or more epochs",
+            hint="use a smaller batch or more epochs",
         )
     return Batches([reader], schedule, size, order.share(), content, order.seed)
 
@@ -147,7 +147,7 @@ def mix_batches(
     """The batches of a mixture; options are those of `open_batches` but the curriculum.
 
     Raises:
-        UserError: an option is wrong or unknown, or the sources do not fit together.
+        UserError: invalid export option or unknown, or the sources do not fit together.
     """
     if "epochs" in options:
         raise UserError(
@@ -158,7 +158,7 @@ def mix_batches(
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
     if schedule.batch(0) is None:
         why = f"it takes {schedule.row_counts[0]} rows, and the sources end before it is complete"
-        raise UserError("there are not enough rows for one global batch", why=why)
+        raise UserError("not enough rows for one global batch", why=why)
     readers = [
         RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
     ]
@@ -174,7 +174,7 @@ def only_plan(dataset: Dataset) -> str:
     names = plan_names(dataset)
     if len(names) != 1:
         raise UserError(
-            "say which plan to load" if names else "the dataset has no plan",
+            "choose a plan to load" if names else "the dataset has no plan",
             where=str(dataset.folder),
             why=f"there are {', '.join(names)}" if names else "batches are made from a plan",
             hint="plan=..." if names else "tokenmill pack makes plans",
@@ -219,4 +219,4 @@ def _made(kind: type[S], options: dict[str, Any]) -> S:
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
-        raise UserError("an option of the loader is wrong", why=str(error)) from error
+        raise UserError("invalid loader option", why=str(error)) from error

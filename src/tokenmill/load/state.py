@@ -56,8 +56,8 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     if not isinstance(values, dict):
         raise UserError("not the state of a loader", why=f"it is a {type(values).__name__}")
     if values.get("version", STATE_VERSION) != STATE_VERSION:
-        why = f"its version is {values['version']}, and {STATE_VERSION} is read here"
-        raise UserError("the state is of another version of tokenmill", why=why)
+        why = f"its version is {values['version']}; this version reads {STATE_VERSION}"
+        raise UserError("the state was saved by another version of tokenmill", why=why)
     try:
         found = msgspec.convert(values, LoaderState)
     except msgspec.ValidationError as error:
@@ -65,7 +65,7 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     differences = list(_differences(found, own))
     if differences:
         raise UserError(
-            "the state is of another loader",
+            "the state belongs to another loader",
             why="\n       ".join(differences),
             hint="open the dataset and the plan that it was taken with, in the same order and with "
             "the same global_batch_size; ranks and workers may differ",

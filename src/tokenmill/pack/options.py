@@ -58,13 +58,12 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
         Meta(description="plan training sequences of this many tokens"),
     ] = None
-    packing: Annotated[Packing, Meta(description="the strategy")] = "best-fit"
+    packing: Annotated[Packing, Meta(description="packing strategy")] = "best-fit"
     long_documents: Annotated[
         LongDocuments,
         Meta(
-            description="what becomes of a document longer than a sequence: split into several "
-            "segments (anywhere, at a boundary, or as windows that overlap), cut down to what is "
-            "kept, or dropped"
+            description="what to do with a document longer than a sequence: split it (anywhere, at "
+            "a boundary, or into overlapping windows), keep a part of it, or drop it"
         ),
     ] = "split"
     start_share: Annotated[
@@ -73,14 +72,16 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 0.5
     overlap: Annotated[
         NonNegative,
-        _only("long_documents", "sliding-window", "tokens that a window repeats of the last"),
+        _only(
+            "long_documents", "sliding-window", "tokens that a window repeats from the one before"
+        ),
     ] = 0
     overlap_in_loss: Annotated[
-        bool, _only("long_documents", "sliding-window", "repeated tokens count in the loss again")
+        bool, _only("long_documents", "sliding-window", "count repeated tokens in the loss again")
     ] = False
     split_at: Annotated[
         Literal["sentence", "line", "paragraph"],
-        _only("long_documents", "split-at-boundary", "the boundary looked for"),
+        _only("long_documents", "split-at-boundary", "kind of boundary to split at"),
     ] = "sentence"
     slack: Annotated[
         Positive | None,
@@ -92,10 +93,13 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     at_cuts: Annotated[
         Literal["nothing", "bos", "eos", "bos-and-eos"],
-        Meta(description="tokens set at cuts: bos before what goes on, eos after what is broken"),
+        Meta(
+            description="tokens to add at cuts: bos before the rest of a document, eos after the "
+            "part before"
+        ),
     ] = "nothing"
     max_segments: Annotated[
-        Positive | None, Meta(description="most segments of a sequence; also bounds cu_seqlens")
+        Positive | None, Meta(description="maximum segments per sequence; also bounds cu_seqlens")
     ] = None
     segment_multiple: Annotated[
         Positive, Meta(description="pad every segment to a multiple, e.g. 2 x context-parallel")
@@ -111,38 +115,38 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _only(
             "packing",
             "order-preserving",
-            "padding that one cut is worth (default: a quarter of the sequence length)",
+            "padding tokens to accept for one cut less (default: a quarter of the sequence length)",
         ),
     ] = None
     open_sequences: Annotated[
         Annotated[int, Meta(ge=1, le=1 << 20)],
-        _only("packing", "streaming", "sequences that are kept open"),
+        _only("packing", "streaming", "number of sequences kept open"),
     ] = 1024
     ranks: Annotated[
         Positive,
-        Meta(description="data-parallel ranks: balanced evens out attention over them"),
+        Meta(description="data-parallel ranks over which balanced evens out attention"),
     ] = 8
     window: Annotated[
         Literal["local", "global"],
         Meta(description="pack documents of consecutive shards together, or of all shards"),
     ] = "local"
     window_sequences: Annotated[
-        Positive, _only("window", "local", "sequences that a window must fill at least")
+        Positive, _only("window", "local", "smallest number of sequences in a window")
     ] = 10_000
     subset: Annotated[
         str | None,
-        Meta(description="only documents of this subset, or all (default: train, if it exists)"),
+        Meta(description="pack only this subset, or all (default: train if there is one)"),
     ] = None
     separate_by: Annotated[
         str | None,
-        Meta(description="column of the documents table; its values never share a sequence"),
+        Meta(description="column of the documents table; different values never share a sequence"),
     ] = None
     weight_by: Annotated[
         str | None, Meta(description="column of the documents table that --weight refers to")
     ] = None
     weight: Annotated[
         list[str],
-        Meta(description="how often documents of a value appear, e.g. code=2.5"),
+        Meta(description="how often documents with this value appear, e.g. code=2.5"),
     ] = []
 
     @property
@@ -185,7 +189,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """What is wrong with the options, given together, whatever the strategy."""
         yield from self._room_problems()
         if bool(self.weight) != (self.weight_by is not None):
-            yield "pack: weight and weight_by belong together"
+            yield "pack: weight and weight_by must be given together"
         if len(self.weights) < len([each for each in self.weight if _weight(each)]):
             yield "pack.weight: a value has two weights"
         for assignment in self.weight:

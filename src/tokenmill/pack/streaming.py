@@ -124,7 +124,7 @@ class StreamPacker:
         for name in ("version", "sequence_length", "max_segments", "open_sequences"):
             if getattr(found, name) != own[name]:
                 why = f"{name} is {getattr(found, name)!r} there and {own[name]!r} here"
-                raise UserError("the state is of another packer", why=why)
+                raise UserError("the state belongs to another packer", why=why)
         first, second, third = (np.array(values, np.int64) for values in found.open)
         *segments, sequence_of = (np.array(values, np.int64) for values in found.segments)
         lengths = {len(first), len(second), len(third)}, {len(each) for each in segments}

@@ -115,7 +115,7 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
                 f"the documents table has no column {name!r} to choose by",
                 where=str(shard.path("parquet")),
                 why=f"it has {', '.join(usable)}",
-                hint="build the dataset with --keep to have further columns",
+                hint="build the dataset with --keep to add columns",
             )
     return {name: table.column(column) for name, column in found.items()}
 

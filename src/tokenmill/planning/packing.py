@@ -200,14 +200,14 @@ def packed_windows(
     if choice.missing_values:
         missing = ", ".join(map(repr, sorted(choice.missing_values)))
         why = f"no document has {missing} in {options.weight_by!r}"
-        raise UserError("a weight is given to a value that does not exist", why=why)
+        raise UserError("a weight names a value that no document has", why=why)
     if not ledger.totals.sequences:
         why = "every document is too long, and long documents are dropped"
         if not ledger.totals.documents:
             reasons = ledger.left_out.lost_documents.items()
             why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
             why += f"; the subset asked for is {options.subset!r}" if options.subset else ""
-        raise UserError("there is nothing to pack", where=str(dataset.folder), why=why)
+        raise UserError("nothing to pack", where=str(dataset.folder), why=why)
 
 
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:

@@ -111,7 +111,7 @@ class _Streams(io.RawIOBase):
         if not self._stream.eof:
             piece = self._raw.read(io.DEFAULT_BUFFER_SIZE) if self._stream.needs_input else b""
             if not piece and self._stream.needs_input:
-                raise EOFError("the file ended before its last stream did")
+                raise EOFError("the file is truncated")
             return piece
         piece = self._stream.unused_data.lstrip(self._padding)
         while not piece and (data := self._raw.read(io.DEFAULT_BUFFER_SIZE)):
@@ -144,7 +144,7 @@ def _undecodable(path: Path | str, compression: str, error: Exception) -> Damage
     if "memory" not in why.lower():
         return damaged(path, why)
     return DamagedInputError(
-        "an input file asks for too much memory",
+        "an input file needs too much memory to decompress",
         where=str(path),
         why=why,
         hint="compress it again with a smaller window (zstd --long=27 at most, xz -9 at most)",
@@ -157,8 +157,8 @@ def damaged(path: Path | str, why: str) -> DamagedInputError:
         "an input file is damaged",
         where=str(path),
         why=why,
-        hint="get the file again and start over with --overwrite, or leave it out and commit the "
-        "rest with --on-bad-file quarantine",
+        hint="get the file again and build with --overwrite, or leave it out with --on-bad-file "
+        "quarantine",
     )
 
 

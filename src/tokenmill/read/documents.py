@@ -101,9 +101,9 @@ def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> It
         yield
     except MemoryError as error:
         raise DataError(
-            "there is not enough memory to read an input",
+            "not enough memory to read an input",
             where=f"{source.where}, from position {position()} on",
-            why="a record is read whole, however long it is",
+            why="records are read whole",
             hint="give the process more memory, split the record, or leave the file out",
         ) from error
     except (StorageError, BrokenPipeError):
@@ -111,7 +111,7 @@ def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> It
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
-                "no room to spool a decompressed part of an input",
+                "no space left for a decompressed part of an input",
                 where=source.where,
                 why=str(error.strerror),
                 hint="free some space and run the same command again: it resumes",
@@ -120,5 +120,5 @@ def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> It
             "cannot read an input",
             where=source.where,
             why=error.strerror or str(error),
-            hint="bring the file back unchanged and run the same command again: it resumes",
+            hint="restore the file unchanged and run the same command again: it resumes",
         ) from error

@@ -47,7 +47,7 @@ def require_field(name: str, present: set[str], where: str) -> None:
     close = nearest(name, present)
     hint = f"did you mean {close!r}? " if close else ""
     raise UserError(
-        f"there is no field {name!r} in the first records",
+        f"no field {name!r} in the first records",
         where=where,
         why=f"the fields are {', '.join(sorted(present)[:20])}",
         hint=hint + "name the right one with --text-field, --id-field, --keep or --no-loss",

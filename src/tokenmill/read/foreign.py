@@ -19,7 +19,7 @@ ADVICE = {
     "Arrow or Parquet by name only": "get the files again: their first bytes are not those of "
     "the format",
     "CSV or TSV": "convert them to Parquet or JSON Lines, for example with duckdb or pyarrow",
-    "Git LFS pointers": "get the files that they stand for: git lfs pull",
+    "Git LFS pointers": "fetch the real files: git lfs pull",
     "HTML": _TEXT + "trafilatura",
     "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.lines.jsonl",
     "JSON over several lines": "write one record a line: jq -c . {name} > {stem}.lines.jsonl",

@@ -73,10 +73,10 @@ class Source:
         found = (status.st_size, status.st_mtime_ns)
         if found != (self.num_bytes, self.mtime_ns):
             raise InputChangedError(
-                "an input changed while it was being built from",
+                "an input changed during the build",
                 where=str(self.path),
                 why=f"size and mtime were {self.num_bytes}, {self.mtime_ns}; now {found}",
-                hint="start again with --overwrite when it no longer changes",
+                hint="build again with --overwrite once it no longer changes",
             )
 
 
@@ -111,7 +111,7 @@ def list_sources(inputs: Sequence[str], file_format: str, hub: HubAccess) -> lis
             found[name] = [hub_source(0, file, file_format) for file in files]
     sources = _in_order(inputs, found)
     if not sources:
-        raise UserError("no input files", why=f"nothing is below {', '.join(map(str, inputs))}")
+        raise UserError("no input files", why=f"found nothing in {', '.join(map(str, inputs))}")
     return sources
 
 
@@ -246,9 +246,9 @@ def _refuse_other_streams(sources: Sequence[Source]) -> None:
             raise UserError(
                 "an input cannot be streamed",
                 where=source.where,
-                why="only of Parquet files parts can be read; its name does not end in .parquet",
-                hint="leave out --streaming: the files are downloaded once, and kept; or say "
-                "--format parquet if that is what they are",
+                why="only Parquet files can be streamed; its name does not end in .parquet",
+                hint="leave out --streaming to download the files, or give --format parquet if "
+                "they are Parquet",
             )
 
 
@@ -274,5 +274,5 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
             "the inputs mix plain text with records",
             where=f"{families['text']} is text, {families['records']} holds records",
             why="a stray README or log would become training data",
-            hint="name the files that you mean, or say --format for all of them",
+            hint="name only the files that you mean",
         )

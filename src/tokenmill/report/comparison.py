@@ -113,10 +113,10 @@ def _local_source(index: int, entry: SourceEntry, path: Path, _: str) -> Source:
     if status is None or status.st_size != entry.bytes:
         why = "it is gone" if status is None else f"{status.st_size} bytes, not {entry.bytes}"
         raise UserError(
-            "a source is no longer what the dataset was built from",
+            "a source has changed since the build",
             where=str(path),
             why=why,
-            hint="bring the file back, or verify without --against-sources",
+            hint="restore the file, or verify without --against-sources",
         )
     return Source(
         index=index,

@@ -69,7 +69,7 @@ def estimate(recipe: Recipe, tokenizer: object = None) -> Estimate:
     read_seconds = time.perf_counter() - started
     texts = [text for batch in batches for text in batch.texts]
     if not texts:
-        raise UserError("the sample holds no document", hint="check --text-field and --format")
+        raise UserError("found no document in the sample", hint="check --text-field and --format")
     encoder, engine = _first_encoder(prepared)
     encoder.encode(texts[:1])
     started = time.perf_counter()

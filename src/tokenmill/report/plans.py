@@ -62,7 +62,7 @@ def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance)
             problems.append(f"{name}: {error.why}")
     if problems:
         raise VerificationError(
-            f"the dataset is whole, but {len(problems)} of its plans are damaged",
+            f"the dataset is intact, but {len(problems)} of its plans are damaged",
             where=str(dataset.folder),
             why="\n       ".join(problems),
             hint="make them again: tokenmill pack --overwrite",
@@ -88,7 +88,7 @@ def _check_window(
     if (taken > options.length).any():
         raise plan.damaged("a segment is longer than a sequence may be")
     if (taken < 1).any() or (starts + taken > lengths[local]).any():
-        raise plan.damaged("a segment leads out of its document")
+        raise plan.damaged("a segment reaches outside its document")
     segments = Segments(*(values.astype(np.int32) for values in (local, starts, taken)))
     sizes = sums(pieces_of(segments, lengths, options).sizes, offsets - offsets[0])
     if (sizes > options.length).any():

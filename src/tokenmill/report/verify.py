@@ -123,7 +123,7 @@ def _check_identity(dataset: Dataset) -> None:
     documents = sum(shard.documents for shard in manifest.shards)
     tokens = sum(shard.tokens for shard in manifest.shards)
     if totals != manifest.totals or (documents, tokens) != (totals.documents, totals.tokens):
-        raise _problem("the books of sources, shards and totals differ", "manifest.json")
+        raise _problem("the counts of sources, shards and totals differ", "manifest.json")
     if manifest.dataset_id != dataset_id(manifest.shards, manifest.tokenizer, manifest.policies):
         raise _problem("the dataset id does not follow from the contents", "manifest.json")
 
@@ -200,7 +200,7 @@ def _check_shard(result: Verification, shard: Shard) -> None:
         raise _problem("a document is too short for its prefix and end-of-document token", where)
     for place, expected in enumerate(tokenizer.prefix_ids):
         if not (ids[offsets[:-1] + place] == expected).all():
-            raise _problem("a document does not begin as the tokenizer wants", where)
+            raise _problem("a document does not begin with the tokenizer's prefix", where)
     table = shard.documents()
     _check_table(table, shard, result.dataset.manifest)
     result.documents += table.num_rows

@@ -343,6 +343,6 @@ def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
         raise OutputConflictError(
             "the plan's folder is taken",
             where=str(folder),
-            why="there is a plan" if is_plan else "it is no plan, or holds more than one",
+            why="there is a plan" if is_plan else "it is not a plan, or holds more than a plan",
             hint="tokenmill pack can replace a plan (--overwrite) or make another (--name)",
         )

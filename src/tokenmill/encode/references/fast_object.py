@@ -37,9 +37,9 @@ def backend_of(tokenizer: Any) -> Any:
     backend = getattr(backend, "_tokenizer", backend)  # of tokenizers.implementations
     if not callable(getattr(backend, "to_str", None)):
         raise UserError(
-            "this is no tokenizer",
+            "not a tokenizer",
             where=class_name(backend),
-            why="it is a part of one, or what one returns",
+            why="it is a part of a tokenizer, or a tokenizer's result",
             hint="give the tokenizers.Tokenizer",
         )
     return backend
@@ -62,7 +62,7 @@ def file_of(backend: Any) -> bytes:
         return bytes(backend.to_str(pretty=True).encode())
     except Exception as error:  # the library raises bare Exception
         raise UserError(
-            "the tokenizer cannot be written as tokenizer.json",
+            "cannot save the tokenizer as tokenizer.json",
             where=class_name(backend),
             why=describe_failure(error),
             hint="give an object with a method encode(text) that calls it",

@@ -115,7 +115,7 @@ def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[i
             starts = range(len(whole) - len(bare) + 1)
             start = next((i for i in starts if whole[i : i + len(bare)] == bare), None)
             if start is None:
-                why = "its post-processor does not keep the tokens of a text"
+                why = "its post-processor changes the tokens of a text"
                 raise cannot_load(origin, why)
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()

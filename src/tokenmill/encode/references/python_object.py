@@ -32,10 +32,10 @@ class TokenizerObject:
     def __init__(self, tokenizer: Any) -> None:
         if isinstance(tokenizer, type) or not callable(getattr(tokenizer, "encode", None)):
             raise UserError(
-                "this is no tokenizer",
+                "not a tokenizer",
                 where=class_name(tokenizer),
-                why="a tokenizer is an object with encode(text)",
-                hint="give an object, not its class; ids are what encode must return",
+                why="a tokenizer must have a method encode(text)",
+                hint="pass an object, not its class; encode must return ids",
             )
         self.tokenizer = tokenizer
         self._parameters = _parameters(tokenizer.encode)
@@ -101,8 +101,8 @@ class TokenizerObject:
                 "the tokenizer failed on a text",
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}",
                 why=describe_failure(error),
-                hint="mend the tokenizer's encode, or take the text out; a build then begins anew "
-                "with --overwrite",
+                hint="fix the tokenizer's encode or remove the text; then build again with "
+                "--overwrite",
             )
             failed.text = text
             raise failed from error
@@ -120,7 +120,7 @@ class TokenizerObject:
             if whole[start : start + len(bare)] == bare and (bare or not whole):
                 return tuple(whole[:start]), tuple(whole[start + len(bare) :])
         raise UserError(
-            "what the tokenizer puts around a text is not known",
+            "cannot tell which ids the tokenizer puts around a text",
             where=class_name(self.tokenizer),
             why=f"add_special_tokens makes {whole} of {bare}",
         )
@@ -199,13 +199,15 @@ def checked_ids(answer: Any, largest_id: int) -> UInt32Array:
         array = answer
     wrong = [kind for kind in kinds if not issubclass(kind, (int, np.integer)) or kind is bool]
     if wrong:
-        raise TypeError(f"encode gave {wrong[0].__name__}, where ids are expected")
+        raise TypeError(f"encode returned {wrong[0].__name__} instead of ids")
     array = np.asarray(array, np.int64 if not kinds else None)
     if array.ndim != 1:
-        raise TypeError(f"encode gave an array of shape {array.shape}, where ids are expected")
+        raise TypeError(f"encode returned an array of shape {array.shape} instead of ids")
     if len(array) and not 0 <= int(array.min()) <= int(array.max()) <= largest_id:
         bad = next(int(i) for i in array if not 0 <= int(i) <= largest_id)
-        raise ValueError(f"encode gave the id {bad}; its vocabulary ends at {largest_id}")
+        raise ValueError(
+            f"encode returned id {bad}; the largest id of its vocabulary is {largest_id}"
+        )
     return array.astype(np.uint32)
 
 
@@ -222,7 +224,7 @@ def _asked(tokenizer: Any, name: str) -> Any:
         return None
     except Exception as error:
         what, why = f"the tokenizer's own {name} failed", describe_failure(error)
-        hint = "mend it, or give an object without it: encode(text) is enough"
+        hint = "fix it, or pass an object without it: encode(text) is enough"
         raise UserError(what, where=class_name(tokenizer), why=why, hint=hint) from error
 
 

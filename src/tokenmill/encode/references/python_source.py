@@ -48,7 +48,9 @@ def _imported(source: str) -> Any:
     module_name, _, name = source.removeprefix(NAMED).partition(":")
     if not module_name or not name:
         hint = "such as python:my_package.tokenizers:build"
-        raise UserError("a Python tokenizer is python:module:name", where=source, hint=hint)
+        raise UserError(
+            "a Python tokenizer is named as python:module:name", where=source, hint=hint
+        )
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -71,7 +73,7 @@ def _from_folder(folder: str) -> Any:
         raise UserError(
             "the tokenizer needs transformers",
             where=folder,
-            why="there is no tokenizer.json, which can do without",
+            why="it has no tokenizer.json, which would not need transformers",
             hint="pip install 'tokenmill[hf]'",
         ) from error
     try:
@@ -129,7 +131,7 @@ def _unpickled(data: str) -> Any:
         return pickle.loads(base64.b64decode(data))  # noqa: S301 - from our own parent process
     except Exception as error:
         raise UserError(
-            "the tokenizer cannot be made again in a worker process",
+            "the tokenizer cannot be recreated in a worker process",
             why=describe_failure(error),
             hint="name it as python:module:name, or run with --workers 1 in the calling process",
         ) from error
@@ -178,7 +180,7 @@ def _answers(asked: TokenizerObject) -> list[list[int] | str]:
             failure = error
     if failure and all(answer == "error" for answer in answers):
         where, why = class_name(asked.tokenizer), failure.why
-        hint = "a tokenizer is an object with encode(text), which returns ids"
+        hint = "a tokenizer must have a method encode(text) that returns ids"
         raise UserError("the tokenizer encodes nothing", where=where, why=why, hint=hint)
     return answers
 

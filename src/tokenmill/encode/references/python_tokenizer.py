@@ -35,9 +35,9 @@ class PythonReference(Reference):
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         if file.tokenizer is None:
             raise UserError(
-                "the tokenizer is a Python object, of which only a description is kept",
+                "the tokenizer is a Python object; the dataset stores only a description of it",
                 where=file.origin,
-                hint="hand it over: tokenizer=..., or --tokenizer python:module:name",
+                hint="pass it: tokenizer=..., or --tokenizer python:module:name",
             )
         self.version = library_version(file.tokenizer)
         self._object = TokenizerObject(file.tokenizer)
@@ -78,7 +78,7 @@ class PythonReference(Reference):
     def encode_with_offsets(self, text: str) -> NoReturn:  # noqa: ARG002 - of the Protocol
         """Raise a UserError: such objects do not say where in the text a token stands."""
         raise UserError(
-            "a Python tokenizer does not say which characters a token stands for",
+            "a Python tokenizer does not say which characters a token covers",
             where=class_name(self._object.tokenizer),
             why="--no-loss needs it, to turn ranges of characters into tokens",
             hint="convert the tokenizer to tokenizer.json, or leave --no-loss out",
@@ -101,8 +101,9 @@ class PythonReference(Reference):
                 raise PolicyError(
                     f"the tokenizer reads {token!r} in a text as {reads}",
                     where=class_name(self._object.tokenizer),
-                    why="--special-tokens asks for the contrary, and its encode has no such option",
-                    hint=f"say --special-tokens {other}",
+                    why="--special-tokens asks for the opposite, and its encode has no option "
+                    "for that",
+                    hint=f"use --special-tokens {other}",
                 )
 
 

@@ -101,7 +101,7 @@ def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
             f"{name!r} is not a known encoding",
             where=str(path),
             why="a rank file holds neither its split pattern nor its special tokens",
-            hint="call the file after its encoding, or say --encoding: one of "
+            hint="name the file after its encoding, or give --encoding: one of "
             f"{', '.join(ENCODINGS)}{nearest_encoding(name)}",
         )
     num_ranks = sum(1 for line in data.split(b"\n") if line.strip())

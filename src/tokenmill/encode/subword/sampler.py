@@ -72,7 +72,7 @@ def _sampleable(file: TokenizerFile) -> dict[str, Any]:
         raise UserError(
             "the tokenizer cannot be sampled",
             where=file.origin,
-            why=f"it is a {file.kind} file; merges or pieces are taken from tokenizer.json",
+            why=f"it is a {file.kind} file; sampling needs a tokenizer.json",
             hint="convert it to tokenizer.json, and check that it encodes the same",
         )
     tokenizer: dict[str, Any] = msgspec.json.decode(file.data)
@@ -84,7 +84,7 @@ def _sampleable(file: TokenizerFile) -> dict[str, Any]:
             "the tokenizer cannot be sampled",
             where=file.origin,
             why=f"its model is {kind or 'of an unknown type'}; BPE has dropout, and Unigram alpha",
-            hint="encode it without sampling, or take a tokenizer with a BPE or Unigram model",
+            hint="encode without sampling, or use a tokenizer with a BPE or Unigram model",
         )
     return tokenizer
 
@@ -93,9 +93,9 @@ def _check_rates(kind: str, dropout: float | None, alpha: float | None, origin: 
     wanted, other = ("dropout", alpha) if kind == "BPE" else ("alpha", dropout)
     rate = dropout if kind == "BPE" else alpha
     if rate is None or other is not None:
-        why = f"its model is {kind}, which is sampled by {wanted} and nothing else"
+        why = f"its model is {kind}, which is sampled by {wanted} only"
         hint = f"give {wanted} alone"
-        raise UserError("the wrong rate for the tokenizer", where=origin, why=why, hint=hint)
+        raise UserError("wrong sampling option for the tokenizer", where=origin, why=why, hint=hint)
     largest = 1.0 if kind == "BPE" else math.inf
     if not 0 <= rate <= largest:
         raise UserError(f"{wanted} is out of range", why=f"got {rate}; it is in [0, {largest}]")

@@ -35,9 +35,9 @@ PROBLEMS = (
     "its offsets are out of order",
     "it names documents that do not exist",
     "a segment has no token",
-    "a segment leads out of its document",
+    "a segment reaches outside its document",
     "a sequence is longer than its row",
-    "an index leads out of its tokens",
+    "an index reaches outside its tokens",
 )
 """What can be wrong, by number; 0 is nothing."""
 

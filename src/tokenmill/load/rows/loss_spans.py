@@ -54,7 +54,7 @@ def read_spans(shard: Shard) -> Spans:
     path = shard.path("parquet")
     table = shard.documents(["no_loss"])
     if "no_loss" not in table.column_names:
-        raise damaged_table(path, "it has no column 'no_loss', and the manifest says that it has")
+        raise damaged_table(path, "it has no column 'no_loss', which the manifest lists")
     column = table.column("no_loss").combine_chunks()
     counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ranges = column.flatten()
@@ -63,7 +63,7 @@ def read_spans(shard: Shard) -> Spans:
     starts, stops = (ranges.field(name).to_numpy() for name in ("start", "stop"))
     of_each = np.repeat(shard.read_lengths(), counts)
     if ((starts < 0) | (starts >= stops) | (stops > of_each)).any():
-        raise damaged_table(path, "a range without loss leads out of its document")
+        raise damaged_table(path, "a range without loss reaches outside its document")
     return offsets_from_lengths(counts), starts, stops
 
 

@@ -190,7 +190,7 @@ class Curriculum:
         for name in ("version", "batch_size", "order"):
             if getattr(found, name) != own[name]:
                 why = f"{name} is {getattr(found, name)} there and {own[name]} here"
-                raise UserError("the state is of another curriculum", why=why)
+                raise UserError("the state belongs to another curriculum", why=why)
         before = self._phases, self._orders
         try:
             self._set_phases(found.phases)

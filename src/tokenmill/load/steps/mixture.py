@@ -125,7 +125,7 @@ class MixtureSchedule:
     def __post_init__(self) -> None:
         _check(self.sources)
         if self.when_one_ends not in ("stop", "go on"):
-            raise UserError("when one ends, a mixture can stop, or go on", why=self.when_one_ends)
+            raise UserError("when_one_ends must be 'stop' or 'go on'", why=self.when_one_ends)
         self._row_length = only_row_length(self.sources[0].plan)
         self._num_rows = self.size.rows_of(self._row_length)
         if self._num_rows < 1:
@@ -287,12 +287,12 @@ def _check(sources: Sequence[MixtureSource]) -> None:
             raise UserError("sources have rows of different lengths", where=where, why=why)
         if any(limit is not None and limit < 1 for limit in (source.epochs, source.tokens)):
             why = f"epochs={source.epochs}, tokens={source.tokens}"
-            hint = "None stands for no end; a share of 0 leaves a source out"
+            hint = "use None for no end; a share of 0 leaves a source out"
             raise UserError("a source must give something", where=where, why=why, hint=hint)
         points = _points(source)
         steps = [step for step, _ in points]
         if not points or steps != sorted(set(steps)):
-            raise UserError("points of a share stand in the order of their steps", where=where)
+            raise UserError("points of a share must be sorted by step", where=where)
         if not all(0 <= share <= MAX_SHARE for _, share in points):  # NaN is not, either
             why = f"{points}, and shares go from 0 to {MAX_SHARE:g}"
             raise UserError("a share is too small or too large", where=where, why=why)

@@ -206,7 +206,7 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
                 f"the documents table has no column {name!r}",
                 where=str(dataset.folder),
                 why=f"it keeps {', '.join(kept) or 'none'}",
-                hint="build the dataset with --keep to have further columns",
+                hint="build the dataset with --keep to add columns",
             )
         try:
             numbers = pc.cast(table.column(f"column.{name}"), pa.float64())

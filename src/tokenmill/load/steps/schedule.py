@@ -213,7 +213,7 @@ class CurriculumSchedule:
         if curriculum.plan_id != plan.manifest.plan_id:
             why = f"it was made of {curriculum.plan_id or 'none'}, not {plan.manifest.plan_id}"
             hint = "Curriculum.of_plan(plan, dataset, ...)"
-            raise UserError("the curriculum is of another plan", why=why, hint=hint)
+            raise UserError("the curriculum belongs to another plan", why=why, hint=hint)
         self._curriculum = curriculum
         self._row_length = only_row_length(plan)
         for length in curriculum.row_lengths:

@@ -22,7 +22,7 @@ class TextLoader(IterableDataset[Batch]):
     A DataLoader may have one worker: each would encode the whole stream.
 
     Raises:
-        UserError: an option is wrong, or needs a plan: positions that go on in a document, and
+        UserError: invalid export option, or needs a plan: positions that go on in a document, and
             labels of a masked language model.
     """
 
@@ -35,7 +35,7 @@ class TextLoader(IterableDataset[Batch]):
         ):
             problem = "a text stream has no positions in documents, no task_ids and no masked_lm"
         if problem:
-            raise UserError("an option of the batches is wrong", why=problem)
+            raise UserError("invalid batch option", why=problem)
         self.stream, self.options = stream, options
         self._passes = Passes()
         self._has_ended = False
@@ -72,8 +72,8 @@ class TextLoader(IterableDataset[Batch]):
             UserError: a worker of a DataLoader reads it, so that nobody knows here.
         """
         if get_worker_info() is None and self._passes.has_begun:
-            hint = "a StatefulDataLoader keeps the state of its worker; or take no worker"
-            raise UserError("how far the stream has come is not known here", hint=hint)
+            hint = "use a StatefulDataLoader, which keeps the state of its worker, or no worker"
+            raise UserError("cannot tell how far the stream has come", hint=hint)
         return self.stream.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -45,14 +45,14 @@ def checked_options(options: TextStreamOptions) -> TextStreamOptions:
     try:
         return msgspec.convert(msgspec.to_builtins(options), TextStreamOptions)
     except msgspec.ValidationError as error:
-        raise UserError("an option of the stream is wrong", why=str(error)) from error
+        raise UserError("invalid text stream option", why=str(error)) from error
 
 
 def share_of_batch(num_rows: int, rank: int, world_size: int) -> slice:
     """The rows of a batch that a rank is given."""
     if not 0 <= rank < world_size or num_rows % world_size:
         why = f"rank {rank} of {world_size}, and batches of {num_rows} rows"
-        hint = "ranks count from 0, and their number divides the batch size"
+        hint = "ranks count from 0, and their number must divide the batch size"
         raise UserError("batches cannot be dealt to the ranks", why=why, hint=hint)
     size = num_rows // world_size
     return slice(rank * size, (rank + 1) * size)

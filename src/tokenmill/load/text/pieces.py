@@ -110,5 +110,5 @@ class PieceStore:
 
 
 def _changed(why: str) -> InputChangedError:
-    hint = "bring the files back as they were, or start again without the state"
+    hint = "restore the files, or start again without the state"
     return InputChangedError("the sources are not those of the state", why=why, hint=hint)

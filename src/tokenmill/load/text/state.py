@@ -63,11 +63,11 @@ class StreamCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise DataError(
                 f"{self.num_rejected} of {self.records} records could not be read",
                 why=f"{_listed(self.rejected)}; the limit is {max_bad:.4%}",
-                hint="`tokenmill build` lists them; mend them, name the right text_field, or "
+                hint="`tokenmill build` lists them; fix them, name the right text_field, or "
                 "raise max_bad",
             )
         if not self.documents:
-            raise DataError("there is nothing to read", why="no input holds a document with text")
+            raise DataError("nothing to read", why="no input holds a document with text")
 
 
 def _listed(rejected: Mapping[str, int]) -> str:
@@ -131,12 +131,12 @@ def checked_state(state: dict[str, Any], identity: dict[str, Any]) -> StreamStat
     except msgspec.ValidationError as error:
         raise UserError("not the state of a text stream", why=str(error)) from error
     if found.version != STATE_VERSION:
-        why = f"its version is {found.version}, and {STATE_VERSION} is read here"
-        raise UserError("the state is of another version of tokenmill", why=why)
+        why = f"its version is {found.version}; this version reads {STATE_VERSION}"
+        raise UserError("the state was saved by another version of tokenmill", why=why)
     why = "\n       ".join(_differences(found.identity, identity, ""))
     if why:
-        hint = "make the stream as it was, or start again without the state"
-        raise UserError("the state is of another stream", why=why, hint=hint)
+        hint = "open the stream with the same options, or start again without the state"
+        raise UserError("the state belongs to another stream", why=why, hint=hint)
     return found
 
 

@@ -45,7 +45,7 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 def _problems(options: PackOptions) -> Iterator[str]:
     if options.separate_by is not None:
-        yield "pack.separate_by: balanced evens out steps over all kinds"
+        yield "pack.separate_by: balanced cannot keep values apart"
 
 
 STRATEGY = Strategy(pack, problems=_problems, group_size=lambda options: options.ranks)

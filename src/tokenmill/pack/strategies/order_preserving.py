@@ -37,7 +37,10 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 def _problems(options: PackOptions) -> Iterator[str]:
     if options.max_segments is not None:
-        yield "pack.max_segments: order-preserving has no bound; next-fit keeps order with one"
+        yield (
+            "pack.max_segments: order-preserving cannot limit segments; next-fit can, and keeps "
+            "the order"
+        )
 
 
 STRATEGY = Strategy(pack, cuts_documents=True, problems=_problems)

@@ -116,7 +116,7 @@ def regular_file(path: Path) -> os.stat_result:
             "an input cannot be read", where=str(path), why=str(error)
         ) from error
     if endless:
-        why = "it has a size of 0 and yet holds something, as files below /proc do"
+        why = "its size is 0 but it has content, like files in /proc"
         hint = "copy it to a disk"
         raise UserError("an input is not a regular file", where=str(path), why=why, hint=hint)
     return status

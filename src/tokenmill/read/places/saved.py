@@ -68,7 +68,7 @@ def saved_files(folder: Path) -> list[Path]:
         folder = _member(folder, splits[0], SPLITS_NAME)
     state = _read(folder / STATE_NAME, _State)
     if state.indices or state.old_indices:
-        why = "its rows stand in another order than in its files"
+        why = "its rows have another order than its files"
         hint = "save it again, after flatten_indices()"
         raise UserError("a saved data set has an index", where=str(folder), why=why, hint=hint)
     paths = [_member(folder, file.filename, STATE_NAME) for file in state.files]

@@ -80,7 +80,7 @@ def number_and_describe(
         totals.add(source.counts)
     judge_rejected(totals, prepared.recipe.limits.max_bad)
     if not totals.documents:
-        raise DataError("there is nothing to write", why="no input holds a document with text")
+        raise DataError("nothing to write", why="no input holds a document with text")
     tokenizer = _describe_tokenizer(prepared, fingerprint, workspace.out / "tokenizer")
     shards, rejected = _number_shards(workspace, receipts)
     policies = msgspec.to_builtins(prepared.recipe.policies)

@@ -101,7 +101,7 @@ class Workspace:
 def check_output(out: Path) -> None:
     """Raise an OutputConflictError where the folder holds anything but a dataset or a build."""
     if out.is_symlink() and not out.exists():
-        raise OutputConflictError("the output is a link to nothing", where=str(out))
+        raise OutputConflictError("the output is a broken link", where=str(out))
     if out.exists() and not out.is_dir():
         raise OutputConflictError("the output is a file", where=str(out))
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()

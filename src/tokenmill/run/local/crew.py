@@ -216,7 +216,7 @@ class _Crew:
         if task.crashes > MAX_CRASHES:
             allowed = WITHIN_UNIT * self._session.setup.growth_bytes
             raise EngineError(
-                f"unit {task.unit.key} takes more memory than a worker may have",
+                f"unit {task.unit.key} needs more memory than a worker is allowed",
                 where=f"{self._session.setup.sources[message.source].name}, "
                 f"after position {message.position}",
                 why=f"a fresh worker grew by {message.grown_bytes:,} bytes as well; "
@@ -334,7 +334,7 @@ class _Crew:
             f"a worker {'was ended' if process.blame else 'died'} twice on unit {task.unit.key}",
             where=where,
             why=f"the last one {why}",
-            hint="remove the document at that place or take another tokenizer; where memory is "
+            hint="remove the document at that place or take another tokenizer; if memory is "
             "short, lower --workers or raise --memory",
         )
 

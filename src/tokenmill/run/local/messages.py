@@ -112,7 +112,7 @@ def failure(key: str, error: BaseException, source: int | None) -> Failed:
         parts, name = ("a worker ran out of memory", key, str(error), hint), EngineError.__name__
     else:
         why = f"{type(error).__name__}: {error}"
-        hint = "please report this, with --debug for the whole story"
+        hint = "run again with --debug, and report what it prints"
         parts, name = ("an unexpected error", f"unit {key}", why, hint), "InternalError"
     what, where, why, hint = parts
     return Failed(key=key, error=name, what=what, where=where, why=why, hint=hint, source=source)

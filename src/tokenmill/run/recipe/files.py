@@ -27,7 +27,7 @@ def load_recipe(path: str | Path) -> dict[str, Any]:
         raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         why = "it must be a mapping of options"
-        raise UserError("the recipe is no recipe", where=str(path), why=why)
+        raise UserError("the recipe is not a mapping of options", where=str(path), why=why)
     return options
 
 
@@ -48,9 +48,11 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
             result[section[0]] = {}
         place = result[section[0]] if section else result
         if not isinstance(place, dict):
-            raise UserError("--set names an option inside an option", why=f"got {assignment!r}")
+            raise UserError(
+                "--set cannot set an option inside an option", why=f"got {assignment!r}"
+            )
         try:
             place[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise UserError("--set has a value that is not YAML", why=str(error)) from error
+            raise UserError("--set needs a value in YAML", why=str(error)) from error
     return result

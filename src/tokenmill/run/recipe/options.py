@@ -27,23 +27,26 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Annotated[
         Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"],
-        Meta(description="format of all inputs; auto looks at their bytes"),
+        Meta(description="format of all inputs; auto detects it"),
     ] = "auto"
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
-    id_field: Annotated[str | None, Meta(description="field kept as the document's id")] = None
-    keep: Annotated[list[str], Meta(description="further fields kept in the documents table")] = []
+    id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
+    keep: Annotated[
+        list[str], Meta(description="another field to keep in the documents table; may be repeated")
+    ] = []
     no_loss: Annotated[
         str | None,
-        Meta(description="field with [start, stop) character ranges that carry no loss"),
+        Meta(description="field with [start, stop) character ranges to exclude from the loss"),
     ] = None
     separator: Annotated[
-        str | None, Meta(description="plain text: what separates documents (default: none)")
+        str | None,
+        Meta(description="plain text: string between documents (default: one document per file)"),
     ] = None
     streaming: Annotated[
-        bool, Meta(description="hf:// inputs: read Parquet files where they are, keep nothing")
+        bool, Meta(description="read Parquet files of hf:// inputs without downloading them")
     ] = False
     validation: Annotated[
-        Share, Meta(description="share of documents put into the validation subset, e.g. 0.1%%")
+        Share, Meta(description="share of documents for the validation subset, e.g. 0.1%%")
     ] = 0.0
     max_documents: Annotated[
         Positive | None, Meta(description="stop after this many documents")
@@ -66,17 +69,17 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, memo or reference")] = (
         "auto"
     )
-    encoding: Annotated[str, Meta(description="name of a tiktoken rank file's encoding")] = ""
+    encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
     eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
     pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
     special_tokens: Annotated[
         Literal["text", "control", "error"],
         Meta(
-            description="special-token strings inside text: ordinary text, control tokens, refused"
+            description="special-token strings in text: read as text, as control tokens, or refused"
         ),
     ] = "text"
     unknown: Annotated[
-        Literal["count", "error"], Meta(description="unknown tokens: counted, or refused")
+        Literal["count", "error"], Meta(description="count unknown tokens, or refuse them")
     ] = "count"
 
 
@@ -88,7 +91,7 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0001
     on_bad_file: Annotated[
         Literal["fail", "quarantine"],
-        Meta(description="a damaged file fails the build at its end, or is left out of it"),
+        Meta(description="fail the build because of a damaged file, or leave the file out"),
     ] = "fail"
 
 
@@ -96,15 +99,18 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Processes, memory and cache; a resumed build may change them."""
 
     workers: Annotated[
-        Positive | None, Meta(description="processes (default: 80%% of the physical cores)")
+        Positive | None, Meta(description="worker processes (default: 80%% of the physical cores)")
     ] = None
     memory: Annotated[
-        int | None, Meta(description="budget of all processes, e.g. 2GB (default: 1.5 GB or less)")
+        int | None,
+        Meta(description="memory limit of all processes, e.g. 2GB (default: 1.5 GB or less)"),
     ] = None
     prefetch: Annotated[NonNegative, Meta(description="units read ahead of the workers")] = 2
     cache_dir: Annotated[
         str | None,
-        Meta(description="folder of downloaded hf:// files (default: that of huggingface_hub)"),
+        Meta(
+            description="folder for downloaded hf:// files (default: the cache of huggingface_hub)"
+        ),
     ] = None
 
 

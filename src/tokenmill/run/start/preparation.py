@@ -207,7 +207,7 @@ def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
         path = source.path.resolve() if source.origin else source.path  # others are resolved
         if not source.streamed and path.is_relative_to(folder):
             why = "a build never reads what it writes"
-            raise UserError("an input lies in the output folder", where=str(source.path), why=why)
+            raise UserError("an input is inside the output folder", where=str(source.path), why=why)
 
 
 def identity_of(resolution: Resolution) -> Identity:

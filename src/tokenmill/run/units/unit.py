@@ -132,9 +132,9 @@ class UnitRunner:
     def _out_of_memory(self) -> EngineError:
         source = self.setup.sources[self.current_source or 0]
         return EngineError(
-            "there is not enough memory to encode a document",
+            "not enough memory to encode a document",
             where=f"{source.where}, from position {self.reader.position} on",
-            why="a document is encoded whole, however long it is",
+            why="documents are encoded whole",
             hint="give the process more memory, lower --workers, or split the document",
         )
 

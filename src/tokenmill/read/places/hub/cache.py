@@ -197,5 +197,5 @@ def cache_errors(path: Path) -> Iterator[None]:
             where=str(path),
             why=error.strerror or str(error),
             hint="free some space or name another folder with --cache-dir, and run the same "
-            "command again: it goes on where it stopped",
+            "command again: it resumes where it stopped",
         ) from error

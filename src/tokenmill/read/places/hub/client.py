@@ -288,4 +288,4 @@ def _decoded(data: bytes, kind: Any, where: str) -> Any:
 
 
 def _broken(where: str, why: str) -> DataError:
-    return DataError("an answer of the Hub cannot be used", where=where, why=why)
+    return DataError("invalid answer from the Hub", where=where, why=why)

@@ -51,7 +51,7 @@ def locate(files: Sequence[HubFile], access: HubAccess) -> list[Path | None]:
         raise StorageError(
             "a downloaded file has vanished from the cache",
             where=files[paths.index(None)].origin,
-            hint="let nothing empty the cache during a build, and run the same command again",
+            hint="keep the cache while a build runs, and run the same command again",
         )
     return paths
 

@@ -74,7 +74,7 @@ def parse_hub_name(name: str) -> HubName:
     named = all(map(_REPO_PART.fullmatch, before.split("/")))
     if not (named and is_safe_path(revision) and (not path or is_safe_path(path))):
         why = "the form is hf://datasets/OWNER/NAME[@REVISION][/PATH]"
-        raise UserError("an input is no data set on the Hub", where=name, why=why)
+        raise UserError("an input is not a dataset on the Hub", where=name, why=why)
     return HubName(before, revision, path)
 
 
@@ -87,11 +87,11 @@ def _parse_alias(name: str) -> HubName:
     close = nearest(short, ALIASES)
     hint = f"did you mean {PREFIX}{close}? " if close else ""
     raise UserError(
-        "an input is no data set on the Hub",
+        "an input is not a dataset on the Hub",
         where=name,
         why="the form is hf://datasets/OWNER/NAME, or hf://ALIAS[@REVISION] with one of "
         f"{', '.join(ALIASES)}",
-        hint=f"{hint}models, spaces and buckets are no inputs",
+        hint=f"{hint}models, spaces and buckets cannot be inputs",
     )
 
 

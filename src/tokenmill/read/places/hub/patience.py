@@ -51,7 +51,7 @@ class Patience:
                 "the Hub does not answer",
                 where=self.where,
                 why=f"{why}{asks}",
-                hint="run the same command again later: it goes on where it stopped",
+                hint="run the same command again later: it resumes where it stopped",
             )
         LOGGER.warning("%s: %s; trying again in %.0f s", self.where, why, seconds)
         pause(seconds, self._check)

@@ -28,7 +28,7 @@ def offline(where: str) -> UserError:
     """The error for a request that HF_HUB_OFFLINE forbids."""
     pinned = is_commit(parse_hub_name(where).revision)
     return UserError(
-        "an input is not in the cache, and the Hub may not be asked",
+        "an input is not in the cache, and the Hub is offline",
         where=where,
         why="HF_HUB_OFFLINE is set",
         hint="unset it, or name another cache with --cache-dir"
@@ -69,4 +69,4 @@ def refusal(response: Any, where: str) -> UserError | StorageError:
     if status == 404:
         why = "the Hub knows no such data set"
         return UserError("an input does not exist", where=where, why=why, hint=f"look at {page}")
-    return StorageError("the Hub refuses a request", where=where, why=f"status {status}")
+    return StorageError("the Hub refused a request", where=where, why=f"status {status}")

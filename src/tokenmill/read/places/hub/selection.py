@@ -129,7 +129,7 @@ def _unclear(
     more = [f"... and {len(groups) - MAX_SHOWN} more"] * (len(groups) > MAX_SHOWN)
     first = " ".join(f"'{one}'" for one in choices[0])
     return UserError(
-        "it is not clear which files of the data set are meant",
+        "cannot tell which files of the dataset to read",
         where=str(name),
         why="\n       ".join([f"{why}:", *shown, *more]),
         hint=f"name one or several of them, or a folder or glob: tokenmill build {first} ...",

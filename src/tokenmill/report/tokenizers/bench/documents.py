@@ -53,7 +53,7 @@ def take_documents(num_documents: int, inputs: Sequence[str], text_field: str) -
         texts.append(text)
         num_bytes += size
     if not texts:
-        raise UserError("there is no document to encode", where=origin, hint="check --text-field")
+        raise UserError("no documents to encode", where=origin, hint="check --text-field")
     if len(texts) < num_documents:
         notes.append(f"{len(texts):,} documents, where {num_documents:,} were asked for")
     if rejected:
