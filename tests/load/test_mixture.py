@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_token
 from tokenmill import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.opening import mix_batches
+from tokenmill.load.steps import checkpoints
 from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
@@ -515,6 +517,64 @@ def test_steps_before_a_state_are_found_from_the_start_again(step: int, source: 
     assert shown([resumed.batch(step)]) == [expected[step]]
     assert resumed.progress(step) == mixture(*sources).progress(step)
     assert shown(map(resumed.batch, range(8))) == expected
+
+
+# What it costs to get somewhere.
+
+
+@pytest.fixture
+def advances(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that mixtures were advanced from, one after another."""
+    steps: list[int] = []
+    advance = MixtureSchedule._advance
+
+    def counted(schedule: MixtureSchedule) -> GlobalBatch | None:
+        steps.append(schedule._progress.step)
+        return advance(schedule)
+
+    monkeypatch.setattr(MixtureSchedule, "_advance", counted)
+    return steps
+
+
+def endless(source: SourceOf) -> list[MixtureSource]:
+    return [source([ROW, 3] * 9, epochs=None), source([5] * 9, share=0.5, epochs=None)]
+
+
+def test_batches_taken_a_few_at_a_time_advance_a_mixture_once_a_step(
+    advances: list[int], source: SourceOf
+) -> None:
+    batches = mix_batches(endless(source), batch_size=2)
+    for _ in range(10):
+        assert len(list(islice(batches, 3))) == 3
+        batches.state_dict()
+    assert advances == list(range(30))
+
+
+def test_a_resumed_mixture_advances_from_its_step_alone(
+    advances: list[int], source: SourceOf
+) -> None:
+    sources = endless(source)
+    running = mix_batches(sources, batch_size=2)
+    list(islice(running, 20))
+    resumed = mix_batches(sources, batch_size=2)
+    resumed.load_state_dict(through_json(running.state_dict()))
+    advances.clear()
+    assert len(list(islice(resumed, 5))) == 5
+    assert advances == [20, 21, 22, 23, 24]
+
+
+def test_a_jump_back_advances_from_the_nearest_checkpoint(
+    advances: list[int], monkeypatch: pytest.MonkeyPatch, source: SourceOf
+) -> None:
+    """Of 100 steps, no more than 8 are kept: every 16th."""
+    monkeypatch.setattr(checkpoints, "MOST_CHECKPOINTS", 8)
+    schedule = mixture(*endless(source), rows=2)
+    expected = shown(steps_in(schedule, most=100))
+    advances.clear()
+    assert shown([schedule.batch(70)]) == [expected[70]]
+    assert advances == list(range(64, 71))
+    assert shown([schedule.batch(3)]) == [expected[3]]
+    assert advances[7:] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])

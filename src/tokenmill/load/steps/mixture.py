@@ -23,11 +23,12 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import UserError
+from tokenmill.load.steps.checkpoints import Checkpoints
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, only_row_length
+from tokenmill.load.steps.shares import choose_sources
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
@@ -135,7 +136,7 @@ class MixtureSchedule:
             Order(steps_of(source.plan), self.seed + number, self.shuffle)
             for number, source in enumerate(self.sources)
         ]
-        self._start = self._progress = _at_start(len(self.sources))
+        self._begin_at(_at_start(len(self.sources)))
 
     @property
     def num_steps(self) -> int | None:
@@ -160,8 +161,12 @@ class MixtureSchedule:
     def batch(self, step: int) -> GlobalBatch | None:
         """The global batch of a step, or None behind the last one.
 
-        Steps before the last one that was asked for are found from the start again.
+        The next step costs as much wherever it is, and the last one again nothing. Others are
+        found from the nearest step before them of which it is known how far the sources were.
         """
+        if self._last is not None and self._before_last.step == step:
+            self._progress, batch = self._last
+            return batch
         self._go_to(step)
         return None if self._progress.step < step else self._advance()
 
@@ -209,13 +214,25 @@ class MixtureSchedule:
         sizes = {len(found.rows), len(found.tokens), len(found.lags)}
         if sizes != {len(self.sources)} or found.step > step:
             raise UserError("not the state of this mixture")
-        self._start = self._progress = found
+        self._begin_at(found)
+
+    def _begin_at(self, progress: _Progress) -> None:
+        self._start = self._before_last = self._progress = progress
+        self._last: tuple[_Progress, GlobalBatch] | None = None
+        """The last batch that was found, and what is known after it."""
+        self._checkpoints = Checkpoints(_at_start(len(self.sources)))
 
     def _go_to(self, step: int) -> None:
         """Stand before a step, or behind the last one."""
-        if step < self._progress.step:
-            is_before = step < self._start.step
-            self._progress = _at_start(len(self.sources)) if is_before else self._start
+        known = (
+            self._progress,
+            self._before_last,
+            self._start,
+            self._checkpoints.last_before(step),
+        )
+        self._progress = max(
+            (each for each in known if each.step <= step), key=lambda each: each.step
+        )
         while self._progress.step < step and self._advance() is not None:
             pass
 
@@ -232,7 +249,7 @@ class MixtureSchedule:
             tokens[number, :most] = token_counts(source.plan, found[0])
         lags = np.array(now.lags, np.int64)
         stops = self.when_one_ends == "stop"
-        chosen, taken = _choose(
+        chosen, taken = choose_sources(
             tokens, lags, room, self._shares(now.step), (self._row_length, stops)
         )
         if len(chosen) < count:
@@ -244,10 +261,13 @@ class MixtureSchedule:
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
             lags=lags.tolist(),
         )
+        self._checkpoints.add(self._progress.step, self._progress)
         place = _running_count(chosen)
-        return GlobalBatch(
+        batch = GlobalBatch(
             chosen, candidates[chosen, place], epochs[chosen, place], self._row_length
         )
+        self._before_last, self._last = now, (self._progress, batch)
+        return batch
 
     def _room(self, number: int) -> tuple[int, int]:
         """Rows and tokens that a source may still give."""
@@ -325,61 +345,3 @@ def _running_count(chosen: Int64Array) -> Int64Array:
     counts = np.empty(len(chosen), np.int64)
     counts[order] = np.arange(len(chosen)) - firsts
     return counts
-
-
-@inlined
-def _furthest_behind(lags: Int64Array, shares: Int64Array, row_length: int) -> int:
-    """The source that would be furthest behind its share after one more row; -1 for none."""
-    best = -1
-    for i in range(len(lags)):
-        if shares[i] <= 0:
-            continue
-        if best < 0 or lags[i] + shares[i] * row_length > lags[best] + shares[best] * row_length:
-            best = i
-    return best
-
-
-@compiled
-def _choose(
-    tokens: Int64Array,
-    lags: Int64Array,
-    room: Int64Array,
-    shares: Int64Array,
-    rule: tuple[int, bool],
-) -> tuple[Int64Array, Int64Array]:
-    """The source of each row of a step, shape (num_rows,), and how many each source gives.
-
-    Fewer rows than asked for: the mixture ends. `lags` are updated.
-    """
-    row_length, stops = rule
-    num_sources, num_rows = tokens.shape
-    chosen = np.empty(num_rows, np.int64)
-    taken = np.zeros(num_sources, np.int64)
-    active = shares.copy()
-    for row in range(num_rows):
-        while True:
-            best = _furthest_behind(lags, active, row_length)
-            if best < 0 or (taken[best] < room[best, 0] and room[best, 1] > 0):
-                break
-            if stops:
-                return chosen[:row], taken
-            _give_away(active, lags, best)
-        if best < 0:
-            return chosen[:row], taken
-        count = tokens[best, taken[best]]
-        lags += active * count
-        lags[best] -= np.sum(active) * count
-        room[best, 1] -= count
-        chosen[row] = best
-        taken[best] += 1
-    return chosen, taken
-
-
-@inlined
-def _give_away(shares: Int64Array, lags: Int64Array, source: int) -> None:
-    """A source has ended: the others have its share, in the proportion of theirs."""
-    share, whole = shares[source], np.sum(shares)
-    shares[source] = lags[source] = 0
-    for i in range(len(shares)):
-        if share < whole:
-            shares[i] = shares[i] * whole // (whole - share)
