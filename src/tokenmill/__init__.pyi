@@ -38,7 +38,7 @@ from tokenmill.pack.figures import Figures as Figures
 from tokenmill.pack.strategy import Pieces as Pieces
 from tokenmill.pack.streaming import StreamPacker as StreamPacker
 from tokenmill.permutation import Permutation as Permutation
-from tokenmill.planning.packing import Compared as Compared
+from tokenmill.planning.comparison import Compared as Compared
 from tokenmill.planning.packing import PlanReport as PlanReport
 from tokenmill.report.estimate import Estimate as Estimate
 from tokenmill.report.inspect import DocumentView as DocumentView

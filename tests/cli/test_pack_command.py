@@ -325,28 +325,46 @@ def test_the_help_names_every_strategy(capsys: Captured) -> None:
 # tokenmill pack --compare
 
 
+def compared(dataset: Path, capsys: Captured, *arguments: object) -> list[list[str]]:
+    """The paragraphs of a comparison: the table, its legend, and what is recommended."""
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--compare", *arguments) == 0
+    return [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
+
+
 def test_a_comparison_has_a_line_for_every_strategy_and_writes_nothing(
     dataset: Path, capsys: Captured
 ) -> None:
     before = contents(dataset)
-    arguments = ("--sequence-length", 8, "--compare", "--smallest-bucket", 2)
-    assert tokenmill_pack(dataset, *arguments) == 0
-    header, *lines = capsys.readouterr().out.splitlines()
-    columns = "strategy sequences fill cut avoidable lost segments imbalance gap seconds"
+    (header, *lines), _, _ = compared(dataset, capsys, "--smallest-bucket", 2)
+    columns = "strategy sequences fill cuts avoidable lost segments imbalance gap seconds"
     assert header.split() == columns.split()
     assert sorted(line.split()[0] for line in lines) == sorted(STRATEGIES)
     (best_fit,) = [line.split() for line in lines if line.startswith("best-fit ")]
     assert best_fit[1:3] == ["3", "83.3333%"]
-    assert best_fit[4:8] == ["1", "0", "0", "1.67"]
+    assert best_fit[4:10] == ["1", "0", "0", "1.67", "-", "+0.0000%"]
     assert contents(dataset) == before
     assert not (dataset / "plans").exists()
+
+
+def test_a_comparison_explains_its_columns_and_recommends_a_strategy(
+    dataset: Path, capsys: Captured
+) -> None:
+    (header, *_), legend, recommendation = compared(dataset, capsys, "--ranks", 2)
+    explained = {line.split()[0] for line in legend if not line.startswith(" ")}
+    assert explained == set(header.split()) - {"strategy", "sequences", "seconds"}
+    assert (
+        "imbalance  highest attention cost of 2 ranks in a step over the mean, on average" in legend
+    )
+    assert "gap        row tokens above 3 sequences, the least without avoidable cuts;" in legend
+    assert recommendation == [
+        "recommended: best-fit. It loses no token, makes no avoidable cut, and 16.67% is padding."
+    ]
 
 
 def test_strategies_that_cannot_come_last_with_what_they_object(
     dataset: Path, capsys: Captured
 ) -> None:
-    assert tokenmill_pack(dataset, "--sequence-length", 8, "--compare", "--at-cuts", "eos") == 0
-    lines = capsys.readouterr().out.splitlines()
+    (_, *lines), _, _ = compared(dataset, capsys, "--at-cuts", "eos")
     assert [line.split()[0] for line in lines[-3:]] == [
         "order-preserving",
         "concat-and-chunk",

@@ -40,9 +40,9 @@ def warm_up() -> None:
     for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
         importlib.import_module(name)
     from tokenmill.pack.options import PackOptions
-    from tokenmill.planning.packing import _warm_up
+    from tokenmill.planning.comparison import warm_up
 
-    _warm_up(PackOptions(sequence_length=64))
+    warm_up(PackOptions(sequence_length=64))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import msgspec
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.errors import UserError
 from tokenmill.export.rows import ExportManifest, ExportOptions, export
-from tokenmill.planning.packing import Compared, PlanReport, compare, named_plan_folder, pack
+from tokenmill.planning.comparison import Compared, compare
+from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.plan import Plan, open_plan
 
@@ -50,7 +51,7 @@ def compare_plans(
     Raises:
         TokenmillError: see `tokenmill.errors`.
     """
-    return list(compare(opened(dataset), make_pack_options(options, to_compare=True)))
+    return compare(opened(dataset), make_pack_options(options, to_compare=True))
 
 
 def export_rows(

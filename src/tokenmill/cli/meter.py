@@ -11,16 +11,18 @@ from contextlib import contextmanager
 @contextmanager
 def meter() -> Iterator[Callable[[str, int, int], None]]:
     """A callback for (stage, done, total) that draws one line, and removes it at the end."""
-    shown = 0.0
+    shown, width = 0.0, 0
 
     def advance(stage: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal shown, width
         if sys.stderr.isatty() and time.monotonic() - shown > 0.1:
             shown = time.monotonic()
-            print(f"\r{stage} {done / max(total, 1):.0%} ", end="", file=sys.stderr, flush=True)
+            line = f"{stage} {done / max(total, 1):.0%}"
+            width = max(width, len(line))
+            print(f"\r{line:<{width}} ", end="", file=sys.stderr, flush=True)
 
     try:
         yield advance
     finally:
         if shown:
-            print("\r" + " " * 30 + "\r", end="", file=sys.stderr, flush=True)
+            print("\r" + " " * (width + 1) + "\r", end="", file=sys.stderr, flush=True)

@@ -93,9 +93,9 @@ def _called(report: PlanReport, dataset: Dataset) -> str:
 def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.cli.plan_display import comparison_json, comparison_lines
-    from tokenmill.planning.packing import compare
+    from tokenmill.planning.comparison import compare
 
     with meter() as advance:
-        rows = list(compare(dataset, chosen, advance))
-    print(comparison_json(rows) if json else "\n".join(comparison_lines(rows)))
+        rows = compare(dataset, chosen, advance)
+    print(comparison_json(rows) if json else "\n".join(comparison_lines(rows, chosen.ranks)))
     return 0

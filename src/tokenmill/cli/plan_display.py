@@ -13,7 +13,8 @@ from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import options_of_plan
-from tokenmill.planning.packing import Compared, PlanReport
+from tokenmill.planning.comparison import Compared, recommended
+from tokenmill.planning.packing import PlanReport
 from tokenmill.store.plan import Plan
 
 BAR = 20
@@ -41,7 +42,7 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     yield (
         "cut",
         f"{figures.documents_cut:,} documents in {figures.cuts:,} places, "
-        f"{max(figures.avoidable_cuts, 0):,} of them avoidable",
+        f"{_avoidable(figures):,} of them avoidable",
     )
     for reason, tokens in figures.lost_tokens.items():
         documents = figures.lost_documents[reason]
@@ -57,11 +58,12 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
         share = more / max(figures.sequences, 1)
         yield "locality", f"costs {more:,} sequences ({share:.4%} padding) against one window"
     yield "attention", f"sum of squared segment lengths {figures.attention_cost:,}"
-    yield (
-        "imbalance",
-        f"over {options.ranks} ranks {figures.mean_imbalance:.3f} on average, "
-        f"{figures.worst_imbalance:.3f} at worst, in the order of the plan",
-    )
+    if figures.mean_imbalance is not None:
+        yield (
+            "imbalance",
+            f"over {options.ranks} ranks {figures.mean_imbalance:.3f} on average, "
+            f"{figures.worst_imbalance:.3f} at worst, in the order of the plan",
+        )
     yield (
         "neighbours",
         f"lengths correlate by {figures.neighbour_length_correlation:+.3f}, "
@@ -69,26 +71,66 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     )
 
 
-def comparison_lines(rows: list[Compared]) -> list[str]:
-    """A table of strategies, the fewest sequences first."""
+def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
+    """A table of strategies, the fewest tokens of rows first, its legend, and which to take."""
     able = [(row, row.figures) for row in rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
-    header = (
-        f"{'strategy':<20} {'sequences':>12} {'fill':>9} {'':{BAR}} {'cut':>10} {'avoidable':>10} "
+    lines = [
+        f"{'strategy':<20} {'sequences':>12} {'fill':>9} {'':{BAR}} {'cuts':>10} {'avoidable':>10} "
         f"{'lost':>12} {'segments':>8} {'imbalance':>9} {'gap':>9} {'seconds':>8}"
-    )
-    lines = [header]
+    ]
     for row, figures in able:
-        gap = "-" if figures.lower_bound is None else f"{figures.gap:+.4%}"
+        gap = "-" if row.gap is None else f"{row.gap:+.4%}"
+        uneven = "-" if figures.mean_imbalance is None else f"{figures.mean_imbalance:.3f}"
         lines.append(
             f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
-            f"{_bar(figures.fill)} {figures.documents_cut:>10,} "
-            f"{max(figures.avoidable_cuts, 0):>10,} {sum(figures.lost_tokens.values()):>12,} "
+            f"{_bar(figures.fill)} {figures.cuts:>10,} {_avoidable(figures):>10,} "
+            f"{sum(figures.lost_tokens.values()):>12,} "
             f"{figures.segments / max(figures.sequences, 1):>8.2f} "
-            f"{figures.mean_imbalance:>9.3f} {gap:>9} {row.seconds:>8.2f}"
+            f"{uneven:>9} {gap:>9} {row.seconds:>8.2f}"
         )
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
-    return lines
+    return [*lines, "", *_legend(rows, ranks), "", *_recommendation(rows)]
+
+
+def _legend(rows: list[Compared], ranks: int) -> Iterator[str]:
+    yield "fill       share of the tokens of all rows that is not padding"
+    yield "cuts       places where a document is broken off and goes on in another segment"
+    yield "avoidable  cuts beyond those that documents longer than a sequence need"
+    yield "lost       tokens that are in no sequence"
+    yield "segments   documents, or parts of them, in a sequence on average"
+    yield f"imbalance  highest attention cost of {ranks} ranks in a step over the mean, on average"
+    bound = next((row.bound for row in rows if row.bound is not None), None)
+    if bound is not None:
+        yield f"gap        row tokens above {bound:,} sequences, the least without avoidable cuts;"
+        yield "           below zero only by avoidable cuts"
+
+
+def _recommendation(rows: list[Compared]) -> Iterator[str]:
+    """Which strategy to take and why, and what the one with the fewest rows would save and cost."""
+    best = recommended(rows)
+    if best is None or best.figures is None:
+        return
+    figures = best.figures
+    lost, avoidable = sum(figures.lost_tokens.values()), _avoidable(figures)
+    harm = f"loses {lost:,} tokens" if lost else "loses no token"
+    cuts = f"makes {avoidable:,} avoidable cuts" if avoidable else "makes no avoidable cut"
+    yield f"recommended: {best.packing}. It {harm}, {cuts}, and {1 - figures.fill:.2%} is padding."
+    for row in rows:
+        if row.figures is None or row.figures.row_tokens >= figures.row_tokens:
+            continue
+        saved = 1 - row.figures.row_tokens / figures.row_tokens
+        more_cuts = _avoidable(row.figures) - avoidable
+        more_lost = sum(row.figures.lost_tokens.values()) - lost
+        price = [f"{more_cuts:,} more avoidable cuts"] * (more_cuts > 0)
+        price += [f"{more_lost:,} more lost tokens"] * (more_lost > 0)
+        price = price or [f"{row.seconds:.2f} seconds instead of {best.seconds:.2f}"]
+        cost = " and ".join(price)
+        yield f"             {row.packing} takes {saved:.2%} fewer row tokens, for {cost}."
+
+
+def _avoidable(figures: Figures) -> int:
+    return max(figures.avoidable_cuts, 0)
 
 
 def plan_values(report: PlanReport) -> dict[str, object]:

@@ -59,9 +59,10 @@ class Figures(Totals, kw_only=True):
     lost_documents: dict[str, int]
     """Chosen documents that lost all or some of their tokens, by reason."""
     lost_tokens: dict[str, int]
-    mean_imbalance: float
-    """Of a step of the plan in its order: greatest attention cost over mean cost, on average."""
-    worst_imbalance: float
+    mean_imbalance: float | None
+    """Of a step of the plan in its order: greatest attention cost over mean cost, on average; None
+    if no window has a complete step."""
+    worst_imbalance: float | None
     neighbour_length_correlation: float
     """Of the mean segment lengths of sequences i and i + 1, in the order of the plan."""
     neighbour_source_share: float
@@ -129,6 +130,7 @@ class Ledger:
         """The sums, with the bounds that they are to be compared with."""
         options, order = self.options, self.order
         count_sequences = load_strategy(options.packing).count_sequences
+        mean, worst = order.imbalance or (None, None)
         globally = None
         if count_sequences is not None and options.separate_by is None:
             globally = count_sequences(self.piece_sizes, options)
@@ -138,8 +140,8 @@ class Ledger:
             left_out_tokens=self.left_out.lost_tokens,
             lost_documents=self.books.lost_documents,
             lost_tokens=self.books.lost_tokens,
-            mean_imbalance=round(order.mean_imbalance, 6),
-            worst_imbalance=round(order.worst_imbalance, 6),
+            mean_imbalance=mean,
+            worst_imbalance=worst,
             neighbour_length_correlation=round(order.length_correlation, 6),
             neighbour_source_share=round(order.source_share, 6),
             lower_bound=self._lower_bound(),

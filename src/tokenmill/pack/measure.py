@@ -114,9 +114,11 @@ class OrderMeter:
             self.pairs += len(sources) - 1
 
     @property
-    def mean_imbalance(self) -> float:
-        """Greatest cost over mean cost of a step, on average."""
-        return self.imbalance_sum / self.steps if self.steps else 1.0
+    def imbalance(self) -> tuple[float, float] | None:
+        """Greatest cost over mean cost of a step, on average and at worst; None without steps."""
+        if not self.steps:
+            return None
+        return round(self.imbalance_sum / self.steps, 6), round(self.worst_imbalance, 6)
 
     @property
     def length_correlation(self) -> float:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encode.engine import Reference
 from tokenmill.store.dataset import Dataset
 from tokenmill.stored_reference import open_reference
 
@@ -30,10 +31,18 @@ def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
     paragraph a line.
     """
     reference = open_reference(dataset)
-    texts = [reference.decode([token]) for token in range(reference.largest_id + 1)]
+    texts = [_text_of(reference, token) for token in range(reference.largest_id + 1)]
     ends = np.array([_ENDS[kind].search(text) is not None for text in texts], np.bool_)
     opens, closes = np.zeros_like(ends), np.zeros_like(ends)
     if kind == "paragraph":
         opens = np.array([_ENDS["line"].search(text) is not None for text in texts], np.bool_)
         closes = np.array([_BLANK_LINE.fullmatch(text) is not None for text in texts], np.bool_)
     return ends, opens, closes
+
+
+def _text_of(reference: Reference, token: int) -> str:
+    """The text of a token; "" for an id that no token has, as there are between those of cl100k."""
+    try:
+        return reference.decode([token])
+    except KeyError:
+        return ""

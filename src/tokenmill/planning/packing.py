@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 import numpy as np
@@ -16,7 +14,7 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
-from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import objections
 from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.paths import local_path
@@ -39,17 +37,6 @@ class PlanReport:
     plan: Plan
     figures: Figures
     already_there: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One strategy beside others."""
-
-    packing: str
-    figures: Figures | None
-    """None where the strategy cannot meet the options."""
-    seconds: float
-    objection: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +88,6 @@ def pack(
     return PlanReport(Plan(folder), figures, already_there=False)
 
 
-def compare(
-    dataset: Dataset,
-    options: PackOptions,
-    advance: Advance = lambda stage, done, total: None,
-) -> Iterator[Compared]:
-    """What each strategy would make of a dataset with the same options; writes nothing."""
-    options = with_subset(dataset, options)
-    for name in get_args(Packing):
-        each = msgspec.structs.replace(options, packing=name)
-        problems = list(objections(each))
-        if problems:
-            yield Compared(name, None, 0.0, "; ".join(problems))
-            continue
-        _warm_up(each)
-        ledger = Ledger(each)
-        started = time.perf_counter()
-        for _ in packed_windows(dataset, each, ledger, advance):
-            pass
-        yield Compared(name, ledger.figures(), time.perf_counter() - started, "")
-
-
 def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
     """The options with the subset that is meant where none is named: validation stays apart."""
     if options.subset is None and dataset.policies.read.validation:
@@ -139,15 +105,6 @@ def pack_subsets(dataset: Dataset, options: PackOptions) -> Iterator[PlanReport]
         each = msgspec.structs.replace(options, subset=subset)
         if _any_documents(dataset, each):
             yield pack(dataset, each)
-
-
-def _warm_up(options: PackOptions) -> None:
-    """Load and compile a strategy, so that this is on nobody's clock."""
-    one = np.ones(1, np.int32)
-    ids = lambda document: one  # noqa: E731
-    table = np.zeros(2, np.bool_)
-    window = Window(one, one - 1, boundaries=Boundaries(ids, table, table, table))
-    Ledger(options).add(pack_window(window, options))
 
 
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
