@@ -97,7 +97,14 @@ def llama2() -> Json:
     for token in [*tokens, *"</>snukx0123456789ABCDEF"]:
         vocab.setdefault(token, len(vocab))
     merges = [pair for pair in model["merges"] if "".join(pair) in vocab]
-    return llama_json(model={"vocab": vocab, "merges": merges})
+    decoders = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    decoder = {"type": "Sequence", "decoders": decoders}
+    return llama_json(model={"vocab": vocab, "merges": merges}, decoder=decoder)
 
 
 def _train(tokenizer: Tokenizer, alphabet: list[str]) -> Json:
