@@ -33,6 +33,10 @@ check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
 	$(BIN)/lint-imports
 	$(MAKE) test
 
+.PHONY: wheel
+wheel:  ## build sdist and wheel, and run the demo with the wheel in an empty environment
+	PYTHON=$(PYTHON) .ci/wheel
+
 .PHONY: format
 format: $(SETUP)  ## format the code, and mend what lint can mend
 	$(BIN)/ruff format src tests bench demo examples
@@ -54,4 +58,4 @@ notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
 
 .PHONY: clean
 clean:  ## remove the environments and the output of demo and examples
-	rm -rf $(VENV) .venv-readers demo/out examples/out
+	rm -rf $(VENV) .venv-readers dist demo/out examples/out
