@@ -13,6 +13,8 @@ from tokenmill.errors import StorageError, UserError
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _LIKELY_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|(?<=..):/)")
 """A chain of fsspec, or what `Path` makes of a URL. Files may be called so, too."""
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
+"""Control characters, backslashes, and what UTF-8 cannot hold."""
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR)
 _MISTAKES = (
     *_NO_SUCH_FILE, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL
@@ -60,6 +62,12 @@ def refuse_non_utf8(path: Path, what: str) -> None:
     except UnicodeEncodeError as error:
         why, hint = "its name is not UTF-8", "rename it"
         raise UserError(f"{what} cannot be named", where=ascii(path), why=why, hint=hint) from error
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether a path stays in the folder that it is meant for, and can be a file's name."""
+    stays = not {"", ".", ".."} & set(path.split("/"))
+    return stays and not _UNSAFE.search(path)
 
 
 def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:

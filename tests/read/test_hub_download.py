@@ -27,10 +27,11 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
+from tokenmill.read.places.access import Access, FetchProgress
 from tokenmill.read.places.hub import cache, client, download, patience
-from tokenmill.read.places.hub.access import DownloadProgress, HubAccess
 from tokenmill.read.places.hub.file import HubFile
-from tokenmill.read.places.hub.inputs import find_files, locate
+from tokenmill.read.places.hub.names import parse_hub_name
+from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.redirects import is_public, objection_to_redirect
 from tokenmill.read.sources import find_sources
 
@@ -57,10 +58,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def fetch(folder: Path, name: str = NAME, **options: Any) -> dict[str, bytes]:
     """What is in the cache after a download."""
-    access = HubAccess("download", str(folder), **options)
-    files = find_files([name], access)[name]
-    paths = locate(files, access)
-    return {file.path: path.read_bytes() for file, path in zip(files, paths, strict=True) if path}
+    access = Access("download", str(folder), **options)
+    sources = Hub().fetch(Hub().list([name], access)[name], access)
+    return {
+        parse_hub_name(source.location).path: source.path.read_bytes()
+        for source in sources
+        if source.path
+    }
 
 
 def test_a_second_download_asks_for_the_commit_only(hub: FakeHub, tmp_path: Path) -> None:
@@ -76,7 +80,7 @@ def test_files_of_other_formats_are_refused_by_their_names_on_the_hub(
 ) -> None:
     commit = hub.commit("o/n", {"data/a.csv": b"id,text\n", "data/b.html.gz": b"<p>"})
     with pytest.raises(UserError, match="2 inputs have formats") as caught:
-        find_sources(["hf://datasets/o/n/data/*"], hub=HubAccess("download", str(tmp_path)))
+        find_sources(["hf://datasets/o/n/data/*"], access=Access("download", str(tmp_path)))
     at = f"hf://datasets/o/n@{commit}/data"
     assert f"CSV or TSV (1): {at}/a.csv\n" in caught.value.why
     assert f"HTML (1): {at}/b.html.gz\n" in caught.value.why
@@ -211,12 +215,12 @@ def test_a_download_that_was_stopped_goes_on_where_it_stopped(
     with pytest.raises(StorageError):
         fetch(tmp_path, f"{NAME}/a.parquet")
     hub.faults, hub.sent_bytes = [], 0
-    progress: list[DownloadProgress] = []
+    progress: list[FetchProgress] = []
     assert fetch(tmp_path, f"{NAME}/a.parquet", listener=progress.append) == {
         "data/a.parquet": LARGE
     }
     assert hub.sent_bytes < len(LARGE) - 30_000
-    assert progress[-1] == DownloadProgress(len(LARGE), len(LARGE), 1, 1)
+    assert progress[-1] == FetchProgress(len(LARGE), len(LARGE), 1, 1)
     assert not list(tmp_path.glob("*/parts/*"))
 
 
@@ -489,7 +493,7 @@ def test_builds_that_want_the_same_files_at_the_same_time_do_not_disturb_each_ot
 def test_an_interrupt_does_not_wait_for_the_server(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(progress: DownloadProgress) -> None:
+    def interrupt(progress: FetchProgress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 3600)

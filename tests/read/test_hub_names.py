@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.errors import UserError
-from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.paths import is_safe_path
+from tokenmill.read.places.access import Access
 from tokenmill.read.places.hub.aliases import ALIASES
-from tokenmill.read.places.hub.inputs import find_files
-from tokenmill.read.places.hub.names import HubName, is_safe_path, parse_hub_name
+from tokenmill.read.places.hub.names import HubName, parse_hub_name
+from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.selection import kind_of
 
 SHA = "0123456789" * 4
@@ -181,8 +182,8 @@ def hub() -> FakeHub:
 
 
 def paths_of(name: str, tmp_path: Path) -> list[str]:
-    access = HubAccess("stream", str(tmp_path))
-    return [file.path for file in find_files([name], access)[name]]
+    access = Access("stream", str(tmp_path))
+    return [parse_hub_name(source.location).path for source in Hub().list([name], access)[name]]
 
 
 @pytest.mark.parametrize(

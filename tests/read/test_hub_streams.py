@@ -19,8 +19,8 @@ from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
+from tokenmill.read.places.access import Access
 from tokenmill.read.places.hub import patience, remote_file
-from tokenmill.read.places.hub.access import HubAccess
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.remote_file import RemoteFile
 from tokenmill.read.sources import Source, find_sources
@@ -49,7 +49,7 @@ def hub(data: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 
 def source_of(folder: Path) -> Source:
-    (source,) = find_sources([NAME], hub=HubAccess("stream", str(folder)))
+    (source,) = find_sources([NAME], access=Access("stream", str(folder)))
     return source
 
 
@@ -223,7 +223,7 @@ def test_only_parquet_is_streamed_and_nothing_else_is_touched(hub: FakeHub, tmp_
     hub.commit("o/lines", {f"{number}.jsonl.gz": b"" for number in range(5)})
     names = [NAME, "hf://datasets/o/lines/*"]
     with pytest.raises(UserError, match="an input cannot be streamed"):
-        find_sources(names, hub=HubAccess("stream", str(tmp_path)))
+        find_sources(names, access=Access("stream", str(tmp_path)))
     assert hub.asked("/resolve/") == 0
 
 
@@ -233,7 +233,7 @@ def test_distant_files_are_taken_to_be_like_the_first_with_their_suffix(
     lines = b'{"text": "a"}\n'
     packed = {f"{number}.json.gz": gzip.compress(lines) for number in range(5)}
     hub.commit("o/many", {**packed, "0.json": lines, "1.json": lines})
-    sources = find_sources(["hf://datasets/o/many/*"], hub=HubAccess("sample", str(tmp_path)))
+    sources = find_sources(["hf://datasets/o/many/*"], access=Access("sample", str(tmp_path)))
     found = [(source.format, source.compression) for source in sources]
     assert found == [("jsonl", "none"), ("jsonl", "gzip")] * 2 + [("jsonl", "gzip")] * 3
     assert hub.asked("/resolve/") == 2

@@ -22,7 +22,10 @@ def source(
 ) -> Source:
     """A source that is never opened."""
     name = f"{index}"
-    return Source(index, name, Path(name), num_bytes, 0, file_format, compression)
+    return Source(
+        index=index, name=name, place="local", location=name, version=0, num_bytes=num_bytes,
+        format=file_format, compression=compression, path=Path(name),
+    )  # fmt: skip
 
 
 def sources_of(*sizes: int) -> list[Source]:

@@ -28,7 +28,7 @@ from tokenmill.errors import (
     VerificationError,
 )
 from tokenmill.read import feed, units
-from tokenmill.read.places.hub.access import DownloadProgress
+from tokenmill.read.places.access import FetchProgress
 from tokenmill.read.places.hub.file import recorded_file
 from tokenmill.run.start import preparation
 from tokenmill.store.canonical import read_sealed, write_sealed
@@ -340,7 +340,7 @@ def test_local_files_and_the_hub_may_be_mixed(
 
 
 def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    moment = DownloadProgress(1_500_000, 3_000_000, 1, 2)
+    moment = FetchProgress(1_500_000, 3_000_000, 1, 2)
     display = JsonDisplay()
     display.download(moment)
     display.download(replace(moment, done_bytes=1_600_000))  # too early for another line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tokenmill.cli.subsets import subset_facts
-from tokenmill.read.places.hub.access import DownloadProgress
+from tokenmill.read.places.access import FetchProgress
 from tokenmill.read.sources import Source
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.progress import Snapshot
@@ -37,7 +37,7 @@ class Display(Protocol):
         return BuildEvents(self.prepared, self.engine, self.progress, self.download, self.compare)
 
     @abstractmethod
-    def download(self, progress: DownloadProgress) -> None:
+    def download(self, progress: FetchProgress) -> None:
         """Inputs are being downloaded."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class JsonDisplay(Display):
     def __init__(self) -> None:
         self._shown = -JSON_SECONDS
 
-    def download(self, progress: DownloadProgress) -> None:
+    def download(self, progress: FetchProgress) -> None:
         """Event `download`, now and then, and at the end."""
         ended = progress.done_bytes == progress.total_bytes
         if ended or time.monotonic() - self._shown >= JSON_SECONDS:
@@ -138,7 +138,7 @@ class PlainDisplay(Display):
         """Print one line."""
         print(line, file=sys.stderr, flush=True)
 
-    def download(self, progress: DownloadProgress) -> None:
+    def download(self, progress: FetchProgress) -> None:
         """One line, now and then."""
         if self._is_due():
             share = progress.done_bytes / max(progress.total_bytes, 1)
@@ -189,7 +189,7 @@ class LiveDisplay(PlainDisplay):
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def download(self, progress: DownloadProgress) -> None:
+    def download(self, progress: FetchProgress) -> None:
         """A bar of its own moves."""
         self._draw(progress.done_bytes, progress.total_bytes, _download_line(progress))
 
@@ -320,7 +320,7 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
         yield "not used", f"{name}: {why}"
 
 
-def _download_line(progress: DownloadProgress) -> str:
+def _download_line(progress: FetchProgress) -> str:
     return (
         f"downloaded {size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}, "
         f"{progress.done_files:,} of {progress.num_files:,} files"

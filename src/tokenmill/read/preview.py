@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from tokenmill.errors import DataError
+from tokenmill.errors import DataError, InputChangedError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.sources import Source
+from tokenmill.read.places.access import Access
+from tokenmill.read.sources import Source, fetch_sources
 
 MAX_PREVIEWED_SOURCES = 64
 MAX_DISTANT_SOURCES = 4
 """Of those that cannot be read in parts: each takes a megabyte over the network."""
+SMALL_FETCH_BYTES = 8 << 20
+"""What is fetched at once, without a look at its first file."""
 NUM_THREADS = 4
 
 
@@ -33,9 +37,25 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
             require_field(name, seen, where)
 
 
+def check_before_fetch(
+    sources: Sequence[Source], text_field: str, file_format: str, access: Access
+) -> None:
+    """Raise a UserError if a text is not in the first file of a folder that is about to be fetched:
+    that is seen from a part of the file, before a long download.
+    """
+    distant = [source for source in sources if source.is_distant]
+    if access.mode != "download" or sum(s.num_bytes for s in distant) <= SMALL_FETCH_BYTES:
+        return
+    by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}
+    firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
+    with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
+        firsts = fetch_sources(firsts, file_format, replace(access, mode="sample"))
+        check_fields(firsts, Fields(text_field))
+
+
 def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:
     """The fields of each source. Several distant ones are asked at a time: each takes a request."""
-    distant = [source for source in sources if source.streamed]
+    distant = [source for source in sources if source.is_distant]
     slow = [source.index for source in distant if not FORMATS[source.format].range_suffixes]
     left_out = {*slow[MAX_DISTANT_SOURCES:]}
 
@@ -45,7 +65,7 @@ def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:
             return FORMATS[source.format].check_fields(source, fields)
         return set()
 
-    found = {source.index: look(source) for source in sources if not source.streamed}
+    found = {source.index: look(source) for source in sources if not source.is_distant}
     with ThreadPoolExecutor(NUM_THREADS, "preview") as threads:
         asked = [source for source in distant if source.index not in left_out]
         found |= zip((s.index for s in asked), threads.map(look, asked), strict=True)

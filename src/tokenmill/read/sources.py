@@ -2,72 +2,81 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO
 
 from tokenmill.errors import InputChangedError, UserError
 from tokenmill.read.detection import AUTO, detect
-from tokenmill.read.foreign import refuse_foreign
+from tokenmill.read.foreign import plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.hub.access import HubAccess
-from tokenmill.read.places.hub.names import is_hub_name
-from tokenmill.read.places.local import expand, real_paths, regular_file
-
-if TYPE_CHECKING:
-    from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import LOCAL, PLACES, place_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One input file, as it was found when the build was planned."""
 
-    index: int
+    index: int = 0
+    """Its number among the inputs."""
     name: str
     """Path below the inputs' common folder, with forward slashes: the same on every machine."""
-    path: Path
-    num_bytes: int
-    mtime_ns: int
-    format: str
-    """jsonl, text, parquet, arrow-file or arrow-stream; "auto" before anybody has looked, and a
-    kind in `foreign.ADVICE` before such files are refused.
+    place: str
+    """The registered name of where it is."""
+    location: str
+    """By which the place knows it: a path as it was given, or hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    version: str | int
+    """What changes when the file does, beside its size: of a local file its time in ns, of any
+    other a digest or the like.
     """
-    compression: str
+    num_bytes: int
+    format: str = AUTO
+    """A registered name; "auto" before anybody has looked, and a kind in `foreign.ADVICE` before
+    such files are refused.
+    """
+    compression: str = "none"
     """none, gzip, zstd, bzip2 or xz."""
-    origin: str = ""
-    """Of a file of the Hub: hf://datasets/OWNER/NAME@COMMIT/PATH."""
-    etag: str = ""
-    """Of a file of the Hub: the digest by which it is known there."""
-    streamed: bool = False
-    """Read where it is: there is no file at `path`."""
+    path: Path | None = None
+    """Its file on this machine; None if it is read where it is."""
+    mtime_ns: int = 0
+    """The time of that file."""
+
+    @property
+    def is_distant(self) -> bool:
+        """Whether it is read where it is, and that is not on this machine."""
+        return self.path is None
 
     @property
     def where(self) -> str:
         """The file, for people and for records."""
-        return self.origin if self.streamed else str(self.path)
+        return self.location if self.path is None else str(self.path)
 
     @property
-    def version(self) -> str | int:
-        """What changes when the file does, beside its size: the same on every machine if it can."""
-        return self.etag or self.mtime_ns
+    def origin(self) -> str:
+        """The location of a file that is elsewhere, kept here or not; "" for a local one."""
+        return "" if self.place == LOCAL else self.location
+
+    def kept_at(self, path: Path) -> Source:
+        """The same source, read from a file on this machine."""
+        from tokenmill.read.places.local import regular_file
+
+        return replace(self, path=path, mtime_ns=regular_file(path).st_mtime_ns)
 
     def open(self, check: Callable[[], None] = lambda: None) -> BinaryIO:
         """The bytes of the file; `check` is called now and then while a server is waited for."""
-        if not self.streamed:
+        if self.path is not None:
             return open(self.path, "rb")
-        from tokenmill.read.places.hub.remote_file import open_remote
-
-        return cast(BinaryIO, open_remote(self.origin, self.num_bytes, self.etag, check))
+        return PLACES[self.place].open(self, check)
 
     def require_unchanged(self) -> None:
-        """Raise an InputChangedError where the file is not as it was found.
+        """Raise an InputChangedError if the file on this machine is not as it was found.
 
-        What is read from the Hub is compared with its digest at every request.
+        What is read from elsewhere is compared with its version as it is read.
         """
-        if self.streamed:
+        if self.path is None:
             return
         status = self.path.stat()
         found = (status.st_size, status.st_mtime_ns)
@@ -81,159 +90,159 @@ class Source:
 
 
 def find_sources(
-    inputs: Sequence[str], file_format: str = "auto", hub: HubAccess | None = None
+    inputs: Sequence[str], file_format: str = AUTO, access: Access | None = None
 ) -> list[Source]:
-    """All files that `inputs` name, ready to be read; those of the Hub are downloaded, unless `hub`
+    """All files that `inputs` name, ready to be read; those elsewhere are fetched, unless `access`
     says otherwise.
 
     Raises:
         TokenmillError: see `list_sources` and `fetch_sources`.
     """
-    hub = hub or HubAccess()
-    return fetch_sources(list_sources(inputs, file_format, hub), file_format, hub)
+    access = access or Access()
+    return fetch_sources(list_sources(inputs, file_format, access), file_format, access)
 
 
-def list_sources(inputs: Sequence[str], file_format: str, hub: HubAccess) -> list[Source]:
-    """All files that `inputs` (files, folders, globs, names on the Hub) name, in argument order,
-    folders sorted. Of the Hub's files nothing is fetched yet.
+def list_sources(inputs: Sequence[str], file_format: str, access: Access) -> list[Source]:
+    """All files that `inputs` (files, folders, globs, names in other places) name, in argument
+    order, folders sorted. Nothing is fetched yet.
 
     Raises:
         UserError: nothing matches, a file is named twice, is not a regular file, is of a kind
             that cannot be read, or files of different kinds are mixed without `file_format`.
     """
-    paths = {name: list(expand(name)) for name in inputs if not is_hub_name(name)}
-    found = _local_sources(paths, file_format)
-    if names := [name for name in inputs if is_hub_name(name)]:
-        _in_order(list(paths), found)  # what can be refused at once is not asked for
-        from tokenmill.read.places.hub.inputs import find_files
-
-        for name, files in find_files(names, hub).items():
-            found[name] = [hub_source(0, file, file_format) for file in files]
+    names: dict[str, list[str]] = {LOCAL: []}
+    for name in inputs:
+        names.setdefault(place_of(name), []).append(name)
+    found: dict[str, list[Source]] = {}
+    for place, of_place in names.items():
+        if place != LOCAL:
+            _in_order(names[LOCAL], found)  # what can be refused at once is not asked for
+        for name, sources in PLACES[place].list(of_place, access).items():
+            found[name] = [_as_listed(source, file_format) for source in sources]
     sources = _in_order(inputs, found)
     if not sources:
         raise UserError("no input files", why=f"found nothing in {', '.join(map(str, inputs))}")
     return sources
 
 
-def fetch_sources(sources: Sequence[Source], file_format: str, hub: HubAccess) -> list[Source]:
-    """The same sources, those of the Hub as they are to be read: from the cache, or where they are.
+def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -> list[Source]:
+    """The same sources as they are to be read: from this machine, or where they are.
 
     Raises:
         UserError: a file is of a kind that cannot be read, or not in this way.
         TokenmillError: a file cannot be fetched.
     """
-    if not any(source.streamed for source in sources):
+    if not any(source.is_distant for source in sources):
         return list(sources)
-    if hub.mode == "stream":
+    if access.mode == "stream":
         _refuse_other_streams(sources)
-    from tokenmill.read.places.hub.selection import suffix_of
+    looked_at: dict[tuple[str, str], Source] = {}
 
-    looked_at: dict[str, Source] = {}
-
-    def ready(source: Source) -> Source:
-        if not source.origin or (source.streamed and _reads_ranges(source)):
+    def ready(before: Source, source: Source) -> Source:
+        if not before.is_distant or (source.is_distant and _reads_ranges(source)):
             return source
-        if not source.streamed:
-            return _detected(source, source.path.name, file_format)
-        suffix = suffix_of(source.name)  # as the first one that has it: to look takes a request
-        if suffix not in looked_at:
-            looked_at[suffix] = _detected(source, source.path.name, file_format)
-        first = looked_at[suffix]
+        if not source.is_distant:
+            return _detected(source, file_format)
+        # As the first one with its suffixes: to look takes a request.
+        suffixes = plain_name(source.name).suffix, Path(source.name).suffix
+        if suffixes not in looked_at:
+            looked_at[suffixes] = _detected(source, file_format)
+        first = looked_at[suffixes]
         return replace(source, format=first.format, compression=first.compression)
 
-    fetched = list(map(ready, place_sources(sources, hub)))
+    placed = place_sources(sources, access)
+    fetched = [ready(before, source) for before, source in zip(sources, placed, strict=True)]
     _refuse_formats(fetched)
     return fetched
 
 
-def place_sources(sources: Sequence[Source], hub: HubAccess) -> list[Source]:
-    """The same sources, those of the Hub where they are kept, if they are; downloaded, if they are
-    to be.
+def place_sources(sources: Sequence[Source], access: Access) -> list[Source]:
+    """The same sources; those that are elsewhere as their places keep them.
 
     Raises:
         TokenmillError: a file cannot be fetched.
     """
-    from tokenmill.read.places.hub.file import recorded_file
-    from tokenmill.read.places.hub.inputs import locate
+    placed = {source.index: source for source in sources}
+    for place, distant in _by_place(source for source in sources if source.is_distant).items():
+        placed |= {source.index: source for source in PLACES[place].fetch(distant, access)}
+    return [placed[source.index] for source in sources]
 
-    distant = [source for source in sources if source.streamed]
-    files = [recorded_file(source.origin, source.num_bytes, source.etag) for source in distant]
-    indices = [source.index for source in distant]
-    paths = dict(zip(indices, locate(files, hub), strict=True))
-    return [
-        kept_source(source, path) if (path := paths.get(source.index)) else source
-        for source in sources
-    ]
+
+def commits_of(sources: Sequence[Source]) -> dict[str, str]:
+    """What names in other places stood for when they were listed, for the identity of a build."""
+    commits: dict[str, str] = {}
+    for place, of_place in _by_place(sources).items():
+        commits |= PLACES[place].commits(of_place)
+    return commits
+
+
+def pinned_names(
+    inputs: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]
+) -> list[str]:
+    """Of the inputs that no longer stand for what they did: names that still do.
+
+    `old` and `new` are what `commits_of` told then and now.
+    """
+    moved = {key: commit for key, commit in old.items() if commit != new.get(key)}
+    pinned = (PLACES[place_of(name)].pinned(name, moved) for name in inputs)
+    return [name for name in pinned if name]
+
+
+def find_source(
+    index: int, name: str, origin: str, num_bytes: int, version: str, path: Path
+) -> Source:
+    """The source that a record names; `origin` is "" for a local one, which was at `path`.
+
+    Raises:
+        UserError: its place is not installed, or it is no longer what it was.
+        DataError: there can be no such file.
+    """
+    place = place_of(origin)
+    if origin and place == LOCAL:
+        why = "no installed package reads from there"
+        raise UserError("a source is in an unknown place", where=origin, why=why)
+    source = Source(
+        index=index,
+        name=name,
+        place=place,
+        location=origin or str(path),
+        version=version,
+        num_bytes=num_bytes,
+    )
+    return PLACES[place].find_again(source, path)
+
+
+def _by_place(sources: Iterable[Source]) -> dict[str, list[Source]]:
+    by_place: dict[str, list[Source]] = {}
+    for source in sources:
+        by_place.setdefault(source.place, []).append(source)
+    return by_place
 
 
 def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> list[Source]:
-    """The sources of all inputs, numbered; none twice, and none of the local ones of two kinds."""
+    """The sources of all inputs, numbered; none twice, and those at hand not of two kinds."""
     all_found = (source for name in inputs for source in found[name])
     sources = [replace(source, index=index) for index, source in enumerate(all_found)]
     _refuse_repeated(sources)
-    _refuse_formats([source for source in sources if not source.streamed])
+    _refuse_formats([source for source in sources if not source.is_distant])
     return sources
 
 
-def _local_sources(
-    paths: Mapping[str, Sequence[Path]], file_format: str
-) -> dict[str, list[Source]]:
-    real = real_paths(path for found in paths.values() for path in found)
-    common = Path(os.path.commonpath({path.parent for path in real.values()}) if real else "")
-    return {
-        name: [_local_source(path, real[path], common, file_format) for path in found]
-        for name, found in paths.items()
-    }
+def _as_listed(source: Source, file_format: str) -> Source:
+    """With its format, as far as that is known without a request."""
+    if not source.is_distant:
+        return _detected(source, file_format)
+    for known in FORMATS.built_in:
+        if source.name.endswith(FORMATS[known].range_suffixes):
+            return replace(source, format=known)
+    return replace(source, format=file_format)
 
 
-def _local_source(path: Path, real: Path, common: Path, file_format: str) -> Source:
-    status = regular_file(path)
-    source = Source(
-        index=0,
-        name=real.relative_to(common).as_posix(),
-        path=real,
-        num_bytes=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        format=file_format,
-        compression="none",
-    )
-    return _detected(source, path.name, file_format)
-
-
-def hub_source(index: int, file: HubFile, file_format: str) -> Source:
-    """A file of the Hub, to be read there. Its name does not depend on what else is read."""
-    return Source(
-        index=index,
-        name=f"{file.repo}/{file.path}",
-        path=Path(file.repo, file.path),
-        num_bytes=file.num_bytes,
-        mtime_ns=0,
-        format=_expected_format(file.path, file_format),
-        compression="none",
-        origin=file.origin,
-        etag=file.etag,
-        streamed=True,
-    )
-
-
-def kept_source(source: Source, path: Path) -> Source:
-    """A file of the Hub where it is kept."""
-    status = regular_file(path)
-    return replace(source, path=path, mtime_ns=status.st_mtime_ns, streamed=False)
-
-
-def _detected(source: Source, name: str, file_format: str) -> Source:
+def _detected(source: Source, file_format: str) -> Source:
     with source.open() as file:
+        name = Path(source.location).name
         found, compression = detect(file, source.where, name, file_format)
     return replace(source, format=found, compression=compression)
-
-
-def _expected_format(name: str, file_format: str) -> str:
-    """The format of a file that nobody has looked at: by its name, if parts of it can be read."""
-    for known in FORMATS.built_in:
-        if name.endswith(FORMATS[known].range_suffixes):
-            return known
-    return file_format
 
 
 def _reads_ranges(source: Source) -> bool:
@@ -242,7 +251,7 @@ def _reads_ranges(source: Source) -> bool:
 
 def _refuse_other_streams(sources: Sequence[Source]) -> None:
     for source in sources:
-        if source.streamed and not _reads_ranges(source):
+        if source.is_distant and not _reads_ranges(source):
             raise UserError(
                 "an input cannot be streamed",
                 where=source.where,

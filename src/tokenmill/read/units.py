@@ -4,7 +4,7 @@
     Parquet, Arrow files                      runs of row groups or record batches
     small files                               several whole files together
     large compressed files, Arrow streams,    a stream: read once by one process, and cut at the
-    huge row groups, streamed files           record after every `unit_bytes` decompressed bytes
+    huge row groups, distant files           record after every `unit_bytes` decompressed bytes
 
 The number of workers never enters, so neither do they enter what is written.
 """
@@ -88,7 +88,7 @@ def cut_units(
     group_bytes = 0
     for source in sources:
         size = decompressed_bytes(source)
-        alone = size >= unit_bytes or source.streamed
+        alone = size >= unit_bytes or source.is_distant
         if group and (alone or group_bytes + size > unit_bytes):
             yield _group_unit(group)
             group, group_bytes = [], 0
@@ -110,7 +110,7 @@ def _group_unit(group: Sequence[Source]) -> Unit:
 def _cut(source: Source, fields: Fields, unit_bytes: int) -> Iterator[Unit | Stream]:
     """The units of one source, or the stream that becomes them."""
     parts: Sequence[Part] | None = None
-    if not source.streamed:
+    if not source.is_distant:
         try:
             parts = FORMATS[source.format].cut(source, fields, unit_bytes)
         except DamagedInputError:

@@ -10,18 +10,17 @@ import msgspec
 import numpy as np
 
 from tokenmill.encode.engine import Reference
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.errors import VerificationError
 from tokenmill.read.documents import Reader
-from tokenmill.read.places.hub.access import HubAccess
-from tokenmill.read.places.hub.file import recorded_file
-from tokenmill.read.sources import Source, hub_source, kept_source, place_sources
+from tokenmill.read.places.access import Access
+from tokenmill.read.sources import Source, find_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.run.units.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import MANIFEST_NAME, Run, SourceEntry
+from tokenmill.store.manifest import MANIFEST_NAME, Run
 
 BATCH_BYTES = 1 << 20
 
@@ -70,18 +69,18 @@ def _read_options(dataset: Dataset) -> ReadOptions:
 
 
 def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
-    """The sources of a dataset, where the build read them; files of the Hub at their commits.
+    """The sources of a dataset, where the build read them; those elsewhere at their versions.
 
     Raises:
         VerificationError: manifest and run.json name other inputs.
         UserError: a source is no longer where it was, or has another size.
     """
     run = stored_run(dataset)
-    etags = _etags(dataset, run)
+    versions = _versions(dataset, run)
     sources = []
     for index, entry in enumerate(dataset.manifest.sources):
-        find = _local_source if entry.origin is msgspec.UNSET else _hub_source
-        source = find(index, entry, Path(run.inputs[index]), etags[index])
+        origin, path = entry.origin or "", Path(run.inputs[index])
+        source = find_source(index, entry.name, origin, entry.bytes, versions[index], path)
         sources.append(replace(source, format=entry.format, compression=entry.compression))
     return _placed(dataset, sources, advance)
 
@@ -94,8 +93,8 @@ class _Identity(msgspec.Struct):
     inputs: list[_InputIdentity]
 
 
-def _etags(dataset: Dataset, run: Run) -> list[str]:
-    """The digests by which the inputs are known on the Hub, "" for all others."""
+def _versions(dataset: Dataset, run: Run) -> list[str]:
+    """The versions of inputs that are not on this machine, "" for all others."""
     where = str(dataset.folder)
     try:
         identity = msgspec.convert(run.identity, _Identity)
@@ -108,47 +107,17 @@ def _etags(dataset: Dataset, run: Run) -> list[str]:
     return [known.etag for known in identity.inputs]
 
 
-def _local_source(index: int, entry: SourceEntry, path: Path, _: str) -> Source:
-    status = path.stat() if path.is_file() else None
-    if status is None or status.st_size != entry.bytes:
-        why = "it is gone" if status is None else f"{status.st_size} bytes, not {entry.bytes}"
-        raise UserError(
-            "a source has changed since the build",
-            where=str(path),
-            why=why,
-            hint="restore the file, or verify without --against-sources",
-        )
-    return Source(
-        index=index,
-        name=entry.name,
-        path=path,
-        num_bytes=entry.bytes,
-        mtime_ns=status.st_mtime_ns,
-        format=entry.format,
-        compression=entry.compression,
-    )
-
-
-def _hub_source(index: int, entry: SourceEntry, path: Path, etag: str) -> Source:
-    """A file of the Hub, where it was kept if it still is there."""
-    source = hub_source(index, recorded_file(str(entry.origin), entry.bytes, etag), entry.format)
-    kept = path.is_file() and path.stat().st_size == entry.bytes
-    return kept_source(source, path) if kept else source
-
-
 def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[Source]:
-    """The same sources; what the Hub has and this machine has not is downloaded, or streamed.
+    """The same sources; what this machine does not have is fetched, or streamed.
 
-    Downloads go to the library's own cache: a dataset that was made elsewhere names no folder to
+    It goes to the usual folder of its place: a dataset that was made elsewhere names no folder to
     write.
     """
-    if not any(source.streamed for source in sources):
-        return sources
-    hub = HubAccess(
+    access = Access(
         "stream" if _read_options(dataset).streaming else "download",
         listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
     )
-    return place_sources(sources, hub)
+    return place_sources(sources, access)
 
 
 class _Comparison:

@@ -15,7 +15,7 @@ from tokenmill.errors import DataError, EngineError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.hub.access import HubAccess
+from tokenmill.read.places.access import Access
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
@@ -61,8 +61,8 @@ def estimate(recipe: Recipe, tokenizer: object = None) -> Estimate:
     Raises:
         UserError: the recipe cannot be carried out, as a build would say.
     """
-    hub = HubAccess("sample", recipe.resources.cache_dir)
-    prepared = prepare(resolve(recipe, tokenizer, hub), hub)
+    access = Access("sample", recipe.resources.cache_dir)
+    prepared = prepare(resolve(recipe, tokenizer, access), access)
     resources = prepared.resources
     started = time.perf_counter()
     batches = list(sample_batches(prepared))
@@ -119,7 +119,7 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
     slow = KINDS[prepared.file.kind].is_slow
     num_bytes = prepared.batch_bytes if slow else SAMPLE_BYTES
     most_bytes, num_samples = MAX_SAMPLES * num_bytes, MAX_SAMPLES
-    if not any(source.streamed for source in sources):
+    if not any(source.is_distant for source in sources):
         mean_bytes = prepared.num_bytes // max(len(sources), 1)
         num_samples = min(max(most_bytes // max(mean_bytes, 1), MAX_SAMPLES), MAX_SMALL_SAMPLES)
     chosen = sources[:: max(len(sources) // num_samples, 1)][:num_samples]
@@ -166,12 +166,12 @@ def _decompressed_sizes(sources: Sequence[Source], fields: Fields) -> list[int]:
     """Size of every source in records; of those that are read over the network, some are asked and
     the others taken to be like them.
     """
-    distant = [source for source in sources if source.streamed]
+    distant = [source for source in sources if source.is_distant]
     asked = distant[:: max(len(distant) // MAX_SAMPLES, 1)][:MAX_SAMPLES]
     known = {source.index: _text_bytes(source, fields) for source in asked}
     ratio = sum(known.values()) / max(sum(source.num_bytes for source in asked), 1)
     return [
-        round(source.num_bytes * ratio) if source.streamed else _text_bytes(source, fields)
+        round(source.num_bytes * ratio) if source.is_distant else _text_bytes(source, fields)
         for source in sources
     ]
 
@@ -187,7 +187,7 @@ def _num_shards(prepared: Preparation, sizes: Sequence[int]) -> int:
     for item in cut_units(sources, prepared.recipe.read.fields, unit_bytes):
         if isinstance(item, Unit):
             count += 1
-        elif sources[item.source].streamed and not prepared.recipe.read.streaming:
+        elif sources[item.source].is_distant and not prepared.recipe.read.streaming:
             kept_bytes += sizes[item.source]  # a build keeps them, and cuts them as local files
         else:
             count += max(round(sizes[item.source] / unit_bytes), 1)

@@ -18,7 +18,7 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.read.places.hub.access import DownloadListener
+from tokenmill.read.places.access import FetchListener
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, unit_key
 from tokenmill.run.commit.limits import crossing, receipts_in_order
@@ -41,7 +41,7 @@ from tokenmill.run.start.identity import BuildState, versions
 from tokenmill.run.start.preparation import (
     Preparation,
     Resolution,
-    hub_access,
+    access_of,
     identity_of,
     prepare,
     resolve,
@@ -63,7 +63,7 @@ class BuildEvents:
     on_prepared: Callable[[Preparation], None] = lambda prepared: None
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
-    on_download: DownloadListener = lambda progress: None
+    on_download: FetchListener = lambda progress: None
     on_compare: Callable[[Source], None] = lambda source: None
     """The time of an input has changed, and its content is about to be compared."""
 
@@ -127,12 +127,12 @@ def _build_dataset(
     refuse_non_utf8(Path(os.path.realpath(out)), "the output folder")
     workspace = Workspace(out)
     check_output(out)
-    hub = hub_access(recipe, events.on_download)
+    access = access_of(recipe, events.on_download)
     with Fleet(choose_resources(recipe.resources)) as fleet:
-        resolution = resolve(recipe, tokenizer, hub)
+        resolution = resolve(recipe, tokenizer, access)
         if not overwrite and (finished := _found_before(workspace, resolution, events)):
             return finished
-        prepared = prepare(resolution, hub)
+        prepared = prepare(resolution, access)
         with locked(workspace):
             if overwrite:
                 workspace.remove_dataset()

@@ -100,7 +100,7 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     compression: str
     origin: str | msgspec.UnsetType = msgspec.UNSET
-    """Where a file of the Hub came from: hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    """Where a file came from that was not on this machine: hf://datasets/OWNER/NAME@COMMIT/PATH."""
     bytes: Count
     xxh3_128: str
     counts: Counts

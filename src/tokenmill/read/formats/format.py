@@ -199,7 +199,7 @@ class ByteFormat:
         """The size of a plain file; of a compressed one, by how its start decompresses."""
         if source.compression == "none":
             return source.num_bytes
-        num_bytes = SAMPLE_BYTES if source.streamed else 4 * SAMPLE_BYTES
+        num_bytes = SAMPLE_BYTES if source.is_distant else 4 * SAMPLE_BYTES
         try:
             with (
                 source.open() as raw,
@@ -268,7 +268,7 @@ def opened(source: Source, raw: BinaryIO | None = None) -> Iterator[BinaryIO]:
         source.open() if raw is None else nullcontext(raw) as file,
         decompressed(file, source.where, source.compression) as stream,
     ):
-        if source.compression == "none" and not source.streamed:
+        if source.compression == "none" and not source.is_distant:
             _expect_sequential(stream)
         yield stream
 

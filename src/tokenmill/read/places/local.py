@@ -1,17 +1,80 @@
-"""Files, folders and globs on this machine, as the user names them, to paths of regular files."""
+"""Inputs on this machine: files, folders and globs, as the user names them."""
 
 from __future__ import annotations
 
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, path_error, refuse_non_utf8
+from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import LOCAL
 from tokenmill.read.places.saved import is_description, is_saved, saved_files
+from tokenmill.read.sources import Source
+
+
+class Local:
+    """Files on this machine."""
+
+    def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
+        """The files of each name; they are called by their paths below a common folder."""
+        paths = {name: [*expand(name)] for name in names}
+        real = real_paths(path for found in paths.values() for path in found)
+        common = Path(os.path.commonpath({path.parent for path in real.values()}) if real else "")
+
+        def source(path: Path) -> Source:
+            status = regular_file(path)
+            found = local_source(real[path].relative_to(common).as_posix(), real[path], status)
+            return replace(found, location=str(path))
+
+        return {name: [source(path) for path in found] for name, found in paths.items()}
+
+    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
+        """The same sources: they are here."""
+        return sources
+
+    def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
+        """The bytes of a file."""
+        return open(source.location, "rb")
+
+    def find_again(self, source: Source, path: Path) -> Source:
+        """The file at `path`."""
+        status = path.stat() if path.is_file() else None
+        if status is None or status.st_size != source.num_bytes:
+            size = "" if status is None else f"{status.st_size} bytes, not {source.num_bytes}"
+            raise UserError(
+                "a source has changed since the build",
+                where=str(path),
+                why=size or "it is gone",
+                hint="restore the file, or verify without --against-sources",
+            )
+        return replace(local_source(source.name, path, status), index=source.index)
+
+    def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
+        """None: a path stands for whatever is there."""
+        return {}
+
+    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
+        """None: there are no commits."""
+        return ""
+
+
+def local_source(name: str, path: Path, status: os.stat_result) -> Source:
+    """A file on this machine, known by its time."""
+    return Source(
+        name=name,
+        place=LOCAL,
+        location=str(path),
+        version=status.st_mtime_ns,
+        num_bytes=status.st_size,
+        path=path,
+        mtime_ns=status.st_mtime_ns,
+    )
 
 
 def expand(name: str) -> Iterator[Path]:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
+
+BLOCK_BYTES = 8 << 20
+"""What is read at a time. One request takes some 0.1 s, in which a fast line gives as much."""
+
+Range = tuple[int, int]
+"""Bytes [start, stop)."""
 
 
 class RangeFile(io.RawIOBase):
@@ -36,3 +43,6 @@ class RangeFile(io.RawIOBase):
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
+        """Hear which ranges will be read of each column, in order, in blocks; nothing by itself."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tokenmill.errors import DataError, UserError
-from tokenmill.read.places.hub.names import is_safe_path
+from tokenmill.paths import is_safe_path
 
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"

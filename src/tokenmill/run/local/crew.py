@@ -265,7 +265,8 @@ class _Crew:
         sources = self._session.setup.sources
         for unit in self._tasks.upcoming(self._fleet.resources.prefetch):
             for extent in unit.extents:
-                _advise(sources[extent.source].path, extent.start, extent.stop)
+                if path := sources[extent.source].path:
+                    _advise(path, extent.start, extent.stop)
 
     def _send_exam(self) -> None:
         """Send the exam to workers that read commands; one that loads or encodes would block."""

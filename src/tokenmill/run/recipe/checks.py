@@ -12,7 +12,8 @@ import msgspec
 
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
-from tokenmill.read.places.hub.names import is_hub_name
+from tokenmill.read.detection import format_names, is_format
+from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     EncodeOptions,
@@ -172,14 +173,23 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     memory = recipe.resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
-    if recipe.read.streaming and not any(map(is_hub_name, recipe.inputs)):
-        yield "read.streaming: is for inputs on the Hub, whose names begin with hf://"
-    if recipe.read.separator == "":
+    if recipe.read.streaming and all(place_of(name) == LOCAL for name in recipe.inputs):
+        yield "read.streaming: is for inputs that are not on this machine, as hf://... names them"
+    yield from _reading_conflicts(recipe.read)
+
+
+def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
+    if not is_format(read.format):
+        names = format_names()
+        close = nearest(read.format, names)
+        hint = f"; did you mean {close}?" if close else ""
+        yield f"read.format: got {read.format!r}; must be one of {', '.join(names)}{hint}"
+    if read.separator == "":
         yield "read.separator: must not be empty"
-    text = recipe.read.text_field
-    for name in recipe.read.fields.extra:
+    text = read.text_field
+    for name in read.fields.extra:
         if f"{text}.".startswith(f"{name}."):
             yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
-    reserved = [name for name in recipe.read.fields.extra if not name]
-    if reserved or not recipe.read.text_field:
+    reserved = [name for name in read.fields.extra if not name]
+    if reserved or not read.text_field:
         yield "read: a field name is empty"

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.store.policies import Policies
 
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -26,8 +27,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to read: files, fields, documents."""
 
     format: Annotated[
-        Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"],
-        Meta(description="format of all inputs; auto detects it"),
+        str,
+        Meta(
+            description="format of all inputs: auto (detects it), "
+            f"{', '.join(FORMATS.built_in)}, or one of an installed package"
+        ),
     ] = "auto"
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None

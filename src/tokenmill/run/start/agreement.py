@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
-from tokenmill.read.places.hub.names import is_hub_name, parse_hub_name
+from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.receipts import read_receipts
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.start.contents import LIMITED, Contents
@@ -114,12 +114,6 @@ def agree_on_dataset(workspace: Workspace, start: Start) -> tuple[Run, list[str]
 
 
 def _moved_hint(stored: BuildState, identity: Identity, inputs: Sequence[str]) -> str:
-    """How to go on with the commits of the Hub that a build was started with."""
-    old, new = stored.commits or {}, identity.commits or {}
-    names = [parse_hub_name(name) for name in inputs if is_hub_name(name)]
-    pinned = [
-        str(replace(name, revision=old[name.repo]))
-        for name in names
-        if name.repo in old and old[name.repo] != new.get(name.repo)
-    ]
+    """How to resume with what the inputs stood for when the build was started."""
+    pinned = pinned_names(inputs, stored.commits or {}, identity.commits or {})
     return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""

@@ -36,7 +36,7 @@ class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bytes: int
     etag: str | UnsetType = UNSET
-    """Of a file of the Hub."""
+    """Of a file that is not on this machine: its version there."""
     mtime_ns: int | UnsetType = UNSET
     """Of every other."""
 
@@ -45,7 +45,7 @@ class Identity(msgspec.Struct, kw_only=True):
     """What a build starts with."""
 
     commits: dict[str, str] | UnsetType = UNSET
-    """The commit of each data set of the Hub that is read."""
+    """What moving names stand for, as the commit of each data set that is read."""
     inputs: list[InputIdentity]
     tokenizer: str
     eos_id: int
@@ -160,7 +160,7 @@ def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity
         if a.bytes != b.bytes:
             yield f"{b.name}: had {a.bytes:,} bytes, has {b.bytes:,}"
         elif a.etag != b.etag:
-            yield f"{b.name}: its content changed; its digest on the Hub is another"
+            yield f"{b.name}: its content changed; its version at its place is another"
 
 
 def differences(old: Any, new: Any, name: str) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -17,15 +15,14 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import probe, require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import DataError, EngineError, InputChangedError, UserError
+from tokenmill.errors import DataError, EngineError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.pool import end_idle_parsers
-from tokenmill.read.places.hub.access import DownloadListener, HubAccess
-from tokenmill.read.places.hub.names import parse_hub_name
-from tokenmill.read.preview import MAX_PREVIEWED_SOURCES, check_fields
-from tokenmill.read.sources import Source, fetch_sources, list_sources
+from tokenmill.read.places.access import Access, FetchListener, ReadMode
+from tokenmill.read.preview import check_before_fetch, check_fields
+from tokenmill.read.sources import Source, commits_of, fetch_sources, list_sources
 from tokenmill.read.units import (
     Extent,
     Stream,
@@ -43,8 +40,6 @@ MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000
 SAMPLE_BYTES = 1 << 18
 MAX_WHOLE_BYTES = 4 << 20
-SMALL_DOWNLOAD_BYTES = 8 << 20
-"""What is fetched at once, without a look at its first file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +81,11 @@ class Preparation(Resolution):
         return PYTHON_BATCH_BYTES if KINDS[self.file.kind].is_slow else self.resources.batch_bytes
 
 
-def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
+def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     """Load the tokenizer and find the sources; nothing is downloaded, nothing written.
 
-    `tokenizer` is an object to encode with, or None where the recipe names it. `hub` says how files
-    of the Hub are read.
+    `tokenizer` is an object to encode with, or None where the recipe names it. `access` says how
+    inputs that are elsewhere are read.
 
     Raises:
         UserError: something in the recipe cannot be carried out.
@@ -102,25 +97,24 @@ def resolve(recipe: Recipe, tokenizer: object, hub: HubAccess) -> Resolution:
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     if recipe.read.no_loss is not None:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
-    sources = list_sources(recipe.inputs, recipe.read.format, hub)
+    sources = list_sources(recipe.inputs, recipe.read.format, access)
     _refuse_output_inside(sources, Path(recipe.out))
     return Resolution(recipe, sources, file, reference, boundary)
 
 
-def prepare(resolution: Resolution, hub: HubAccess) -> Preparation:
+def prepare(resolution: Resolution, access: Access) -> Preparation:
     """Download what is to be downloaded, and read the first records of the inputs.
 
     Raises:
         UserError: something in the recipe cannot be carried out.
-        TokenmillError: a file of the Hub cannot be fetched.
+        TokenmillError: a file cannot be fetched.
     """
     recipe, file = resolution.recipe, resolution.file
     fields = recipe.read.fields
     control = recipe.encode.special_tokens == "control"
     candidates = rank_engines(file, control, recipe.encode.engine)
-    if hub.mode == "download":
-        _look_at_first(resolution.sources, recipe, hub)
-    sources = fetch_sources(resolution.sources, recipe.read.format, hub)
+    check_before_fetch(resolution.sources, recipe.read.text_field, recipe.read.format, access)
+    sources = fetch_sources(resolution.sources, recipe.read.format, access)
     _refuse_output_inside(sources, Path(recipe.out))
     check_fields(sources, fields)
     resources = choose_resources(recipe.resources)
@@ -154,24 +148,10 @@ def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
     return file.source or pickled_source(file.tokenizer)
 
 
-def hub_access(recipe: Recipe, listener: DownloadListener) -> HubAccess:
-    """How a build reads files of the Hub."""
-    mode: Literal["stream", "download"] = "stream" if recipe.read.streaming else "download"
-    return HubAccess(mode, recipe.resources.cache_dir, listener)
-
-
-def _look_at_first(sources: Sequence[Source], recipe: Recipe, hub: HubAccess) -> None:
-    """Raise a UserError where a text is not in the first file of a folder on the Hub: that is seen
-    from a part of the file, before a long download.
-    """
-    distant = [source for source in sources if source.streamed]
-    if sum(source.num_bytes for source in distant) <= SMALL_DOWNLOAD_BYTES:
-        return
-    by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}
-    firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
-    with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
-        firsts = fetch_sources(firsts, recipe.read.format, replace(hub, mode="sample"))
-        check_fields(firsts, Fields(recipe.read.text_field))
+def access_of(recipe: Recipe, listener: FetchListener) -> Access:
+    """How a build reads inputs that are not on this machine."""
+    mode: ReadMode = "stream" if recipe.read.streaming else "download"
+    return Access(mode, recipe.resources.cache_dir, listener)
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
@@ -204,8 +184,7 @@ def _too_large(source: Source, fields: Fields) -> bool:
 def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
     folder = out.resolve()
     for source in sources:
-        path = source.path.resolve() if source.origin else source.path  # others are resolved
-        if not source.streamed and path.is_relative_to(folder):
+        if source.path and source.path.is_relative_to(folder):  # paths are resolved
             why = "a build never reads what it writes"
             raise UserError("an input is inside the output folder", where=str(source.path), why=why)
 
@@ -213,7 +192,7 @@ def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
 def identity_of(resolution: Resolution) -> Identity:
     """What a resumed build must agree with."""
     return Identity(
-        commits=_commits(resolution.sources) or msgspec.UNSET,
+        commits=commits_of(resolution.sources) or msgspec.UNSET,
         inputs=[_input_identity(source) for source in resolution.sources],
         tokenizer=resolution.file.sha256,
         eos_id=resolution.boundary.eos_id,
@@ -227,12 +206,6 @@ def identity_of(resolution: Resolution) -> Identity:
 
 def _input_identity(source: Source) -> InputIdentity:
     name, num_bytes = source.name, source.num_bytes
-    if source.etag:
-        return InputIdentity(name=name, bytes=num_bytes, etag=source.etag)
-    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.mtime_ns)
-
-
-def _commits(sources: Sequence[Source]) -> dict[str, str]:
-    """The commit of each data set of the Hub that is read."""
-    names = [parse_hub_name(source.origin) for source in sources if source.origin]
-    return {name.repo: name.revision for name in names}
+    if isinstance(source.version, str):
+        return InputIdentity(name=name, bytes=num_bytes, etag=source.version)
+    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.version)

@@ -29,7 +29,7 @@ from tokenmill.read.formats.tables.messages import (
     Value,
 )
 from tokenmill.read.formats.tables.pool import borrowed_parser
-from tokenmill.read.places.hub.access import BLOCK_BYTES
+from tokenmill.read.places.range_file import BLOCK_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ def iter_pieces(
     import pyarrow as pa
 
     # Whoever wants little of a distant file fetches little.
-    block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.streamed else 0
+    block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
         file=_file(source, block_bytes),
         columns=_columns(fields),
@@ -104,7 +104,7 @@ def iter_pieces(
             reply, payload = parser.answer(file)
             if not isinstance(reply, Rows):
                 break
-            if raw and not source.streamed:
+            if raw and not source.is_distant:
                 raw.seek(reply.position)
             if ahead:
                 parser.send(More())
@@ -119,7 +119,7 @@ def iter_pieces(
                 raise
             if not ahead:
                 parser.send(More())
-            ahead = not source.streamed
+            ahead = not source.is_distant
 
 
 def _columns(fields: Fields) -> list[str]:
@@ -129,7 +129,7 @@ def _columns(fields: Fields) -> list[str]:
 def _file(source: Source, block_bytes: int = 0) -> TableFile:
     return TableFile(
         format=source.format,
-        path="" if source.streamed else str(source.path),
+        path=str(source.path or ""),
         num_bytes=source.num_bytes,
         block_bytes=block_bytes,
     )
@@ -146,7 +146,7 @@ def _ask(source: Source, command: Command) -> list[int]:
 @contextmanager
 def _opened(source: Source, raw: BinaryIO | None) -> Iterator[BinaryIO | None]:
     """A distant file, opened here, where its bytes are fetched. Others are opened there."""
-    if raw is None and source.streamed:
+    if raw is None and source.is_distant:
         with source.open() as file:
             yield file
     else:

@@ -28,9 +28,9 @@ from tokenmill.read.formats.tables.messages import (
     Rows,
     Wanted,
 )
+from tokenmill.read.places.range_file import RangeFile
 
 if TYPE_CHECKING:
-    from tokenmill.read.places.hub.remote_file import RemoteFile
     from tokenmill.read.sources import Source
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -139,7 +139,8 @@ class ParserProcess:
                     self.send(Bytes(), raw.read(num_bytes))
                     continue
                 case Announced(columns=columns, block_bytes=block_bytes):
-                    cast("RemoteFile", raw).read_ahead(columns, block_bytes)
+                    if isinstance(file := cast(object, raw), RangeFile):
+                        file.read_ahead(columns, block_bytes)
                     continue
                 case Failed():
                     self.is_idle = True

@@ -21,7 +21,7 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from typing import Any, BinaryIO
 
 from tokenmill.errors import DamagedInputError, StorageError
-from tokenmill.read.places.hub.access import DownloadListener, DownloadProgress
+from tokenmill.read.places.access import FetchListener, FetchProgress
 from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.cache import HubCache, cache_errors, has_size
 from tokenmill.read.places.hub.client import HubClient
@@ -38,7 +38,7 @@ class _Cancelled(Exception):
     """Unwinds a thread that downloads."""
 
 
-def download(cache: HubCache, files: Sequence[HubFile], listener: DownloadListener) -> None:
+def download(cache: HubCache, files: Sequence[HubFile], listener: FetchListener) -> None:
     """Put all files into the cache that are not there yet; the listener hears of it now and then.
 
     Raises:
@@ -63,7 +63,7 @@ class _Download:
         self._num_left = len(missing)
         self._bytes_left = sum(file.num_bytes for file in missing)
 
-    def run(self, listener: DownloadListener) -> None:
+    def run(self, listener: FetchListener) -> None:
         """Fetch files until all are there, or one cannot be had."""
         client = HubClient(self._check)
         waiting = deque(self._missing)
@@ -103,12 +103,10 @@ class _Download:
             self._bytes_left -= num_bytes
             self._num_left -= num_files
 
-    def _progress(self) -> DownloadProgress:
+    def _progress(self) -> FetchProgress:
         total = sum(file.num_bytes for file in self._files)
         num_files = len(self._files)
-        return DownloadProgress(
-            total - self._bytes_left, total, num_files - self._num_left, num_files
-        )
+        return FetchProgress(total - self._bytes_left, total, num_files - self._num_left, num_files)
 
 
 def fetch_blob(client: HubClient, file: HubFile, cache: HubCache) -> Iterator[int]:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from tokenmill.errors import DataError
-from tokenmill.read.places.hub.names import HubName, is_commit, is_safe_path, parse_hub_name
+from tokenmill.paths import is_safe_path
+from tokenmill.read.places.hub.names import HubName, is_commit, parse_hub_name
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from tokenmill.errors import UserError
+from tokenmill.paths import is_safe_path
 from tokenmill.read.places.hub.aliases import ALIASES
 from tokenmill.suggestions import nearest
 
@@ -16,8 +17,6 @@ DEFAULT_REVISION = "main"
 _SPECIAL_REVISION = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_PART = re.compile(r"\w(?:[\w.-]*\w)?")
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
-"""Control characters, backslashes, and what UTF-8 cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,6 @@ class HubName:
         is_plain = self.revision == DEFAULT_REVISION and ("/" in self.repo or not self.path)
         at = "" if is_plain else f"@{revision}"
         return f"{PREFIX}datasets/{self.repo}{at}" + (f"/{self.path}" if self.path else "")
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether an input is named on the Hub."""
-    return name.startswith(PREFIX)
 
 
 def is_commit(revision: str) -> bool:
@@ -93,9 +87,3 @@ def _parse_alias(name: str) -> HubName:
         f"{', '.join(ALIASES)}",
         hint=f"{hint}models, spaces and buckets cannot be inputs",
     )
-
-
-def is_safe_path(path: str) -> bool:
-    """Whether a path stays in the folder that it is meant for, and can be a file's name."""
-    stays = not {"", ".", ".."} & set(path.split("/"))
-    return stays and not _UNSAFE.search(path)

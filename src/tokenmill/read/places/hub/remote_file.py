@@ -12,9 +12,9 @@ from itertools import pairwise
 from tokenmill.read.compression import damaged
 from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.client import HubClient
-from tokenmill.read.places.hub.file import HubFile, recorded_file
+from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.patience import Check
-from tokenmill.read.places.range_file import RangeFile
+from tokenmill.read.places.range_file import Range, RangeFile
 
 SMALL_BLOCK_BYTES = 1 << 20
 """What is fetched for a read of less, as long as nothing is announced."""
@@ -22,9 +22,6 @@ MAX_BLOCKS_AHEAD = 3
 """Of a column. One request after another would leave the line idle while the server thinks."""
 MAX_AHEAD_BYTES = 64 << 20
 """What all files of the process together may have in memory ahead of their readers."""
-
-Range = tuple[int, int]
-"""Bytes [start, stop)."""
 
 
 class _Room:
@@ -52,11 +49,6 @@ _ROOM = _Room()
 
 class _ClosedError(Exception):
     """Unwinds a thread that reads ahead."""
-
-
-def open_remote(origin: str, num_bytes: int, etag: str, check: Check) -> RemoteFile:
-    """The file that a record names; it is found to have changed when it is read."""
-    return RemoteFile(recorded_file(origin, num_bytes, etag), check)
 
 
 class RemoteFile(RangeFile):

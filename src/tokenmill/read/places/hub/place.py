@@ -1,0 +1,130 @@
+"""The Hub as a place: each revision becomes a commit, once, and then nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tokenmill.errors import InputChangedError, StorageError
+from tokenmill.read.places.access import Access
+from tokenmill.read.places.hub.cache import HubCache, has_size
+from tokenmill.read.places.hub.client import HubClient
+from tokenmill.read.places.hub.download import download
+from tokenmill.read.places.hub.file import HubFile, recorded_file
+from tokenmill.read.places.hub.names import HubName, is_commit, parse_hub_name
+from tokenmill.read.places.hub.patience import Check
+from tokenmill.read.places.hub.refusals import offline, require_library
+from tokenmill.read.places.hub.remote_file import RemoteFile
+from tokenmill.read.places.hub.selection import choose_files
+from tokenmill.read.sources import Source
+
+SCHEME = "hf"
+
+
+class Hub:
+    """Data sets on the Hugging Face Hub, kept in the library's own cache."""
+
+    def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
+        """The files of each name, at the commit that its revision stands for now."""
+        require_library()
+        cache = HubCache(access.cache_dir)
+        commits: dict[tuple[str, str], str] = {}
+        return {
+            name: [
+                _source(file) for file in _find_files(cache, parse_hub_name(name), commits, access)
+            ]
+            for name in names
+        }
+
+    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
+        """The same sources, where they are kept; downloaded, if they are to be."""
+        require_library()
+        if access.mode == "stream":
+            return sources
+        cache = HubCache(access.cache_dir)
+        files = [_file(source) for source in sources]
+        if access.mode == "download":
+            try:
+                download(cache, files, access.listener)
+            except InputChangedError:
+                for place in {(file.repo, file.commit) for file in files}:
+                    cache.forget_listings(*place)  # it may be they that are wrong
+                raise
+        paths = [cache.find(file) for file in files]
+        if access.mode == "download" and None in paths:
+            raise StorageError(
+                "a downloaded file has vanished from the cache",
+                where=files[paths.index(None)].origin,
+                hint="keep the cache while a build runs, and run the same command again",
+            )
+        found = zip(sources, paths, strict=True)
+        return [source.kept_at(path) if path else source for source, path in found]
+
+    def open(self, source: Source, check: Check) -> BinaryIO:
+        """The file, of which ranges are fetched as they are read."""
+        return cast(BinaryIO, RemoteFile(_file(source), check))
+
+    def find_again(self, source: Source, path: Path) -> Source:
+        """The file at its commit, where it was kept if it still is there."""
+        found = replace(_source(_file(source)), index=source.index)
+        return found.kept_at(path) if has_size(path, source.num_bytes) else found
+
+    def commits(self, sources: Sequence[Source]) -> dict[str, str]:
+        """The commit of each data set that is read."""
+        names = [parse_hub_name(source.location) for source in sources]
+        return {name.repo: name.revision for name in names}
+
+    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
+        """The name at its old commit."""
+        parsed = parse_hub_name(name)
+        return str(replace(parsed, revision=commits[parsed.repo])) if parsed.repo in commits else ""
+
+
+def _source(file: HubFile) -> Source:
+    """A file, to be read where it is. Its name does not depend on what else is read."""
+    return Source(
+        name=f"{file.repo}/{file.path}",
+        place=SCHEME,
+        location=file.origin,
+        version=file.etag,
+        num_bytes=file.num_bytes,
+    )
+
+
+def _file(source: Source) -> HubFile:
+    return recorded_file(source.location, source.num_bytes, str(source.version))
+
+
+def _find_files(
+    cache: HubCache, name: HubName, commits: dict[tuple[str, str], str], access: Access
+) -> list[HubFile]:
+    """The files of a name. What a download knows of a commit is never asked for again."""
+    from huggingface_hub import constants
+
+    key = (name.repo, name.revision)
+    if key not in commits:
+        pinned = is_commit(name.revision)
+        commits[key] = name.revision if pinned else _commit_of(cache, name)
+    pinned_name = replace(name, revision=commits[key])
+    # A download forgets a listing that proves wrong. Who only reads asks anew.
+    trusted = access.mode == "download" or constants.HF_HUB_OFFLINE
+    files = cache.listing(pinned_name) if trusted else None
+    if files is None:
+        files = choose_files(HubClient(), name, commits[key])
+        cache.store_listing(pinned_name, files)
+    return files
+
+
+def _commit_of(cache: HubCache, name: HubName) -> str:
+    """The commit of a branch or tag; offline, the one that it was last known to stand for."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        if commit := cache.remembered_commit(name):
+            return commit
+        raise offline(str(name))
+    commit = HubClient().commit_of(name)
+    cache.remember_commit(name, commit)
+    return commit
