@@ -27,10 +27,9 @@ from tokenmill.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.read import feed, units
+from tokenmill.read import feed, preview, units
 from tokenmill.read.places.access import FetchProgress
 from tokenmill.read.places.hub.file import recorded_file
-from tokenmill.run.start import preparation
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run
 
@@ -250,7 +249,7 @@ def test_an_estimate_downloads_a_part_and_keeps_nothing(
     ("inputs", "what"),
     [
         (["hf://datasets/o/lines/a.jsonl"], "an input cannot be streamed"),
-        (["nothing"], "is for inputs on the Hub"),
+        (["nothing"], "is for inputs that are not on this machine"),
         ([NAME, f"{NAME}/data"], "an input is named twice"),
     ],
 )
@@ -271,7 +270,7 @@ def test_what_cannot_be_carried_out_is_refused_before_a_download(
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(preparation, "SMALL_DOWNLOAD_BYTES", 0)
+    monkeypatch.setattr(preview, "SMALL_FETCH_BYTES", 0)
     with pytest.raises(UserError):
         tokenmill.build([NAME], tokenizer_path, tmp_path / "out",
                         cache_dir=str(tmp_path / "cache"), **change)  # fmt: skip

@@ -91,6 +91,9 @@ class Format(Protocol):
     range_suffixes: tuple[str, ...]
     """Names of files that are read in parts where they are, without reading all; () if none can."""
 
+    libraries: tuple[str, ...]
+    """Packages other than this one whose versions decide what is read."""
+
     def sniff(self, head: bytes, name: Path) -> bool:
         """Whether a file is of this format.
 
@@ -170,6 +173,7 @@ class ByteFormat:
     holds_records = True
     compressible = True
     range_suffixes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
     def delimiter(self, fields: Fields) -> bytes:
         """What ends every record; b"" if nothing does."""

@@ -49,6 +49,8 @@ _OBJECT_START = re.compile(rb'\{\s*"')
 class JsonLines(ByteFormat):
     """One JSON object a line."""
 
+    libraries = ("msgspec",)
+
     def delimiter(self, fields: Fields) -> bytes:
         """The end of a line."""
         return b"\n"

@@ -16,6 +16,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tokenmill.encode.engine_ranking import MEMO
+from tokenmill.read.detection import AUTO
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
 from tokenmill.store.manifest import Attempt
 from tokenmill.store.policies import Policies
@@ -92,8 +94,8 @@ def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> fro
     `kind` is that of the tokenizer, `engine` the one that encodes.
     """
     names = {"tokenmill", "pyarrow", LIBRARIES[kind]}
-    if any(source.format == "jsonl" for source in sources):
-        names.add("msgspec")
+    formats = {source.format for source in sources} - {AUTO}
+    names.update(*(FORMATS[name].libraries for name in formats))
     if engine == MEMO:
         names |= {"numba", "python"}  # its kernels, and the Unicode tables that it cuts texts by
     return frozenset(names | {engine} & {"fastokens", "gigatoken"})

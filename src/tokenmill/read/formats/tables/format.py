@@ -61,6 +61,7 @@ class TableFormat:
     holds_records = True
     compressible = False
     range_suffixes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ("pyarrow",)
     has_groups = True
     """Whether parts of a file can be read by themselves."""
 
