@@ -133,7 +133,7 @@ report.dataset.batches("plan", batch_size=8, columns=["input_ids"])
 tokenmill.build("data/", "t.json", "out/", workrs=2)  # call-arg
 tokenmill.build("data/", "t.json", "out/", workers="many")  # arg-type
 tokenmill.estimate("data/", "t.json", format="jsonl", max_documents=10)
-tokenmill.estimate("data/", "t.json", format="csv")  # arg-type
+tokenmill.estimate("data/", "t.json", format=3)  # arg-type
 tokenmill.recipe(["a", "b"], "t.json", "out/", keep=("url",), eos=2)
 tokenmill.recipe("a", "t.json", "out/", keep=3)  # arg-type
 tokenmill.make_plan("out/", sequence_length=4096, packing="best-fit")

@@ -22,7 +22,7 @@ Labels = Literal["aligned", "next"]
 class ReadArguments(TypedDict, total=False):
     """The fields of ReadOptions."""
 
-    format: Literal["auto", "jsonl", "text", "parquet", "arrow-file", "arrow-stream"]
+    format: str
     text_field: str
     id_field: str | None
     keep: Sequence[str]

@@ -144,7 +144,10 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
             value = str(value)
         elif isinstance(value, (list, tuple)):
             value = [str(item) if isinstance(item, Path) else item for item in value]
-        return msgspec.convert(value, kind)
+        found = msgspec.convert(value, kind)
+        if name == "read.format" and not is_format(found):
+            raise ValueError(f"must be one of {', '.join(format_names())}")
+        return found
     except ValueError as error:
         why = str(error).split(" - at")[0]
         problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
@@ -179,11 +182,6 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
 
 
 def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
-    if not is_format(read.format):
-        names = format_names()
-        close = nearest(read.format, names)
-        hint = f"; did you mean {close}?" if close else ""
-        yield f"read.format: got {read.format!r}; must be one of {', '.join(names)}{hint}"
     if read.separator == "":
         yield "read.separator: must not be empty"
     text = read.text_field
