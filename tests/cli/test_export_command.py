@@ -209,7 +209,7 @@ def test_an_unknown_plan_names_the_plans_there_are(
     assert capsys.readouterr().err == (
         f"tokenmill: there is no plan {name!r}\n"
         f"  where: {built / 'plans'}\n"
-        "  why: there are best-fit-4, best-fit-8\n"
+        "  why: the dataset has best-fit-4, best-fit-8\n"
         "  next: tokenmill pack makes plans\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -501,7 +501,38 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp" / PLAN_NAME).write_text("{}")
     with pytest.raises(UserError, match="there is no plan 'best-fit-4'") as caught:
         open_plan(dataset, "best-fit-4")
-    assert caught.value.why == "there are best-fit-16, best-fit-8"
+    assert caught.value.why == "the dataset has best-fit-16, best-fit-8"
+    assert caught.value.hint == "tokenmill pack makes plans"
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("best-fit-8", "did you mean best-fit-8-train?"),
+        ("next", "did you mean next-fit-8-train?"),
+        ("bestfit-8-train", "did you mean best-fit-8-train?"),
+        ("validation", "tokenmill pack makes plans"),
+    ],
+)
+def test_a_plan_is_suggested_if_one_is_meant(
+    asked: str, hint: str, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
+    for name in ("best-fit-8-train", "next-fit-8-train"):
+        pack(dataset, options_of(8), dataset.folder / "plans" / name)
+    with pytest.raises(UserError, match=f"there is no plan '{asked}'") as caught:
+        open_plan(dataset, asked)
+    assert caught.value.hint == hint
+
+
+def test_a_dataset_shows_what_it_holds(tmp_path: Path, tokenizer_path: Path) -> None:
+    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [2000])
+    counts = f"<Dataset {str(tmp_path / 'out')!r}: 3 documents, 2,008 tokens in 2 shards"
+    assert (repr(dataset), dataset.plans) == (f"{counts}, no plans>", [])
+    pack(dataset, options_of(8))
+    pack(dataset, options_of(16))
+    assert dataset.plans == ["best-fit-16", "best-fit-8"]
+    assert repr(dataset) == f"{counts}, plans best-fit-16, best-fit-8>"
 
 
 def test_a_crash_in_the_middle_leaves_nothing(

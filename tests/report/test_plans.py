@@ -141,7 +141,7 @@ def test_inspect_gives_plans_and_sequences_to_machines(
         (["--sequence", "0"], "--sequence needs --plan"),
         (["--plan", "best-fit-5", "--sequence", "4"], "there is no sequence 4"),
         (["--plan", "best-fit-5", "--document", "0"], "give one of them"),
-        (["--plan", "none"], "there are best-fit-5"),
+        (["--plan", "none"], "the dataset has best-fit-5"),
     ],
 )
 def test_inspect_refuses_what_it_cannot_show(

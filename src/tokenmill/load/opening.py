@@ -20,7 +20,7 @@ from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.order import Shuffle
 from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan, open_plan, plan_names
+from tokenmill.store.plan import Plan, open_plan
 from tokenmill.suggestions import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -171,7 +171,7 @@ def only_plan(dataset: Dataset) -> str:
     Raises:
         UserError: it has none, or several.
     """
-    names = plan_names(dataset)
+    names = dataset.plans
     if len(names) != 1:
         raise UserError(
             "choose a plan to load" if names else "the dataset has no plan",

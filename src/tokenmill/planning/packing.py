@@ -21,8 +21,8 @@ from tokenmill.paths import local_path
 from tokenmill.planning.boundary_tables import Table, boundary_tables
 from tokenmill.planning.document_choice import Chosen, DocumentChoice
 from tokenmill.records import Advance, Int64Array
-from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.plan import PLAN_NAME, Plan, PlanWriter, check_plan_folder
+from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
+from tokenmill.store.plan import Plan, PlanWriter, check_plan_folder
 
 MOST_FIGURE = 1 << 96
 """Beyond all that a plan can count; the cost of attention may need more than 64 bits."""

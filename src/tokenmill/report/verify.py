@@ -19,7 +19,6 @@ from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
-from tokenmill.store.plan import plan_names
 from tokenmill.stored_reference import decode_stored, open_reference
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def verify(
         _collect(result, _check_with_reference, result, tokenizer, against_sources, sample, advance)
     if result.problems:
         raise _all_problems(result)
-    if names := [*plan_names(dataset), *plans]:
+    if names := [*dataset.plans, *plans]:
         from tokenmill.report.plans import check_plans  # loads a compiler
 
         check_plans(dataset, names, advance)

@@ -116,6 +116,9 @@ class Shard:
         return read_documents(self.path("parquet"), self.entry.documents, columns)
 
 
+PLAN_NAME = "plan.json"
+
+
 class Dataset:
     """A dataset, opened. Opening checks the manifest and the size of every file it names."""
 
@@ -134,6 +137,17 @@ class Dataset:
     def __reduce__(self) -> tuple[type[Dataset], tuple[Path]]:
         """Another process opens it anew."""
         return type(self), (self.folder,)
+
+    def __repr__(self) -> str:
+        counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
+        plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
+        return f"<Dataset {str(self.folder)!r}: {counts} in {len(self.shards):,} shards, {plans}>"
+
+    @property
+    def plans(self) -> list[str]:
+        """Names of the plans that it holds."""
+        paths = (self.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
+        return sorted(path.parent.name for path in paths)
 
     @property
     def policies(self) -> Policies:

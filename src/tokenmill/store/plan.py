@@ -37,7 +37,7 @@ from tokenmill.store.canonical import (
     read_sealed,
     write_sealed,
 )
-from tokenmill.store.dataset import Dataset
+from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
     exchange,
@@ -49,7 +49,6 @@ from tokenmill.store.files import (
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.plan_version_1 import row_format_of
 
-PLAN_NAME = "plan.json"
 PLAN_FORMAT = "tokenmill-plan"
 PLAN_VERSION = 2
 ARRAYS = ("offsets", "documents", "starts", "lengths")
@@ -291,12 +290,6 @@ class Plan:
         raise self.damaged(problem, path)
 
 
-def plan_names(dataset: Dataset) -> list[str]:
-    """The plans that a dataset holds."""
-    paths = (dataset.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
-    return sorted(path.parent.name for path in paths)
-
-
 def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     """A plan of a dataset, by its name in `plans/` or by its folder.
 
@@ -307,16 +300,25 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     inside = path.name == str(name) and (own / path / PLAN_NAME).is_file()
     folder = own / path if inside else path
     if not (folder / PLAN_NAME).is_file():
-        names = plan_names(dataset)
+        meant = _meant(str(name), dataset.plans)
         raise UserError(
             f"there is no plan {str(name)!r}",
             where=str(own),
-            why=f"there are {', '.join(names)}" if names else "the dataset has none",
-            hint="tokenmill pack makes plans",
+            why=f"the dataset has {', '.join(dataset.plans) or 'none'}",
+            hint=f"did you mean {meant}?" if meant else "tokenmill pack makes plans",
         )
     plan = Plan(folder)
     plan.check_dataset(dataset)
     return plan
+
+
+def _meant(name: str, names: list[str]) -> str:
+    """The one plan whose name begins like this, or is nearly this; "" if there are several."""
+    import difflib
+
+    longer = [each for each in names if name and each.startswith(name)]
+    found = longer or difflib.get_close_matches(name, names, n=2, cutoff=0.92)
+    return found[0] if len(found) == 1 else ""
 
 
 def _replaced(folder: Path) -> Path:
