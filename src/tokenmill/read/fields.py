@@ -26,6 +26,8 @@ class Fields:
     """A list of [start, stop) character ranges that carry no loss."""
     separator: str | None = None
     """Plain text only: what stands between two documents of one file."""
+    optional: frozenset[str] = frozenset()
+    """Of `keep`: what the first records, or the schema of a file, may be without."""
 
     def __post_init__(self) -> None:
         for name in self.extra:
@@ -40,6 +42,9 @@ class Fields:
         return tuple(dict.fromkeys([*named, *self.keep]))
 
 
+OPTIONAL_HINT = "; if only some records have a field that you keep, write --keep 'NAME?'"
+
+
 def require_field(name: str, present: set[str], where: str) -> None:
     """Raise a UserError if a field is not among those that the first records have."""
     if name in present:
@@ -50,7 +55,8 @@ def require_field(name: str, present: set[str], where: str) -> None:
         f"no field {name!r} in the first records",
         where=where,
         why=f"the fields are {', '.join(sorted(present)[:20])}",
-        hint=hint + "name the right one with --text-field, --id-field, --keep or --no-loss",
+        hint=f"{hint}name the right one with --text-field, --id-field, --keep or --no-loss"
+        + OPTIONAL_HINT,
     )
 
 

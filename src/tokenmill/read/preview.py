@@ -34,7 +34,8 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
             seen, where = seen | found, source.where
     if seen:
         for name in fields.extra:
-            require_field(name, seen, where)
+            if name not in fields.optional:
+                require_field(name, seen, where)
 
 
 def check_before_fetch(

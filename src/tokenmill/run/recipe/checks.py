@@ -168,7 +168,7 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
         yield "pack.sequence_length: is missing, and the other options of a plan need it"
     columns = {"source", "position", "id", "subset"}
-    kept = {name for field in recipe.read.keep for name in (field, f"column.{field}")}
+    kept = {name for field in recipe.read.fields.keep for name in (field, f"column.{field}")}
     for option in ("separate_by", "weight_by"):
         name = getattr(recipe.pack, option)
         if name is not None and name not in columns | kept:

@@ -36,7 +36,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
     keep: Annotated[
-        list[str], Meta(description="another field to keep in the documents table; may be repeated")
+        list[str],
+        Meta(
+            description="another field to keep in the documents table; may be repeated; "
+            "NAME? if only some records have it"
+        ),
     ] = []
     no_loss: Annotated[
         str | None,
@@ -62,9 +66,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fields(self) -> Fields:
         """What is taken of each record."""
-        return Fields(
-            self.text_field, self.id_field, tuple(self.keep), self.no_loss, self.separator
-        )
+        keep = tuple(name.removesuffix("?") for name in self.keep)
+        required = {self.id_field, self.no_loss, *self.keep}
+        optional = frozenset(keep) - required
+        return Fields(self.text_field, self.id_field, keep, self.no_loss, self.separator, optional)
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):

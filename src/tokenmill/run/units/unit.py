@@ -80,7 +80,7 @@ class UnitRunner:
         self.layout = ShardLayout(
             token_dtype(setup.largest_id),
             tuple(source.name for source in setup.sources),
-            tuple(recipe.read.keep),
+            recipe.read.fields.keep,
             recipe.read.no_loss is not None,
         )
         self.current_source: int | None = None

@@ -51,7 +51,8 @@ class Piece(NamedTuple):
 
 def check_schema(source: Source, fields: Fields) -> None:
     """Raise a UserError if a field is missing, or if the text is not a column of strings."""
-    _ask(source, CheckColumns(file=_file(source), columns=_columns(fields)))
+    columns, optional = _columns(fields), [*fields.optional]
+    _ask(source, CheckColumns(file=_file(source), columns=columns, optional=optional))
 
 
 def group_sizes(source: Source) -> list[tuple[int, int]]:
@@ -93,6 +94,7 @@ def iter_pieces(
     command = ReadRows(
         file=_file(source, block_bytes),
         columns=_columns(fields),
+        optional=[*fields.optional],
         groups=None if extent.stop is None else (extent.start, extent.stop),
         first_row=extent.first_row,
         batch_bytes=batch_bytes,

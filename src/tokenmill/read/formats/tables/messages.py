@@ -31,6 +31,8 @@ class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
     file: TableFile
     columns: list[str]
     """The text first."""
+    optional: list[str]
+    """Those that may be missing."""
 
 
 class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
@@ -57,6 +59,7 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
 
     file: TableFile
     columns: list[str]
+    optional: list[str]
     groups: tuple[int, int] | None
     """Row groups or record batches [start, stop); None: all."""
     first_row: int | None

@@ -94,9 +94,9 @@ class Parser:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case CheckColumns(file=file, columns=columns):
+            case CheckColumns(file=file):
                 with self._open(file) as raw:
-                    check_columns(_table(raw, file).schema, columns)
+                    check_columns(_table(raw, file).schema, command)
                 self._channel.send(Value([]))
             case GroupSizes(file=file):
                 with self._open(file) as raw:

@@ -7,43 +7,64 @@ process that asked knows which one it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.errors import UserError
+from tokenmill.read.fields import OPTIONAL_HINT
 from tokenmill.read.formats.tables.format import Announce, Table
-from tokenmill.read.formats.tables.messages import ReadRows
+from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
 
 
-def check_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raise a UserError if a column is missing, or if the first does not hold strings."""
-    for name in columns:
-        kind: pa.DataType = pa.struct(list(schema))
-        for key in name.split("."):
-            if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
-                raise UserError(
-                    f"there is no column {name!r}",
-                    why=f"the columns are {', '.join(schema.names)}",
-                    hint="name the right one with --text-field, --id-field, --keep or --no-loss",
-                )
-            kind = kind.field(key).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if name == columns[0] and not (_is_stringlike(kind) or pa.types.is_null(kind)):
-            why = f"its type is {kind}, not a string"
-            raise UserError(f"column {name!r} holds no text", why=why)
+def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[str]:
+    """The wanted columns that a file has.
+
+    Raises:
+        UserError: one is missing that is not optional, or the first does not hold strings.
+    """
+    types = {name: _type_at(schema, name) for name in command.columns}
+    for name, kind in types.items():
+        if kind is None and name not in command.optional:
+            raise UserError(
+                f"there is no column {name!r}",
+                why=f"the columns are {', '.join(schema.names)}",
+                hint="name the right one with --text-field, --id-field, --keep or --no-loss"
+                + OPTIONAL_HINT,
+            )
+    text = command.columns[0]
+    if not _holds_text(types[text]):
+        why = f"its type is {types[text]}, not a string"
+        raise UserError(f"column {text!r} holds no text", why=why)
+    return [name for name, kind in types.items() if kind is not None]
+
+
+def _type_at(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column by its name or dotted path, None if there is none."""
+    kind: pa.DataType = pa.struct(list(schema))
+    for key in name.split("."):
+        if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
+            return None
+        kind = kind.field(key).type
+    return kind
 
 
 def iter_rows(
     table: Table, command: ReadRows, announce: Announce
 ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (first row, bytes in the file, wanted columns) for slices of about `batch_bytes`."""
-    check_columns(table.schema, command.columns)
+    """Yield (first row, bytes in the file, wanted columns) for slices of about `batch_bytes`.
+
+    Optional columns that the file does not have are null.
+    """
+    present = {*check_columns(table.schema, command)}
     row, batches = table.batches(command, announce)
     for batch in map(validated, batches):
         for piece in sliced(batch, command.batch_bytes):
-            columns = {name: column_of(piece, name) for name in dict.fromkeys(command.columns)}
+            columns = {
+                name: column_of(piece, name) if name in present else pa.nulls(piece.num_rows)
+                for name in dict.fromkeys(command.columns)
+            }
             yield row, piece.nbytes, pa.record_batch(columns)
             row += piece.num_rows
 
@@ -119,6 +140,7 @@ def _without_view(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
-def _is_stringlike(kind: pa.DataType) -> bool:
+def _holds_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in (*tests, "null"))
