@@ -398,7 +398,7 @@ def test_a_hostile_digest_or_size_is_refused(
     hub: FakeHub, tmp_path: Path, change: dict[str, object]
 ) -> None:
     hub.hostile_listing = [{"type": "file", "path": "x", "size": 1, "oid": "0" * 40, **change}]
-    with pytest.raises(DataError, match="cannot be used"):
+    with pytest.raises(DataError, match="invalid answer from the Hub"):
         fetch(tmp_path)
 
 
