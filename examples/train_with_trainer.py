@@ -43,7 +43,7 @@ class PackedTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """The loader has shuffled, batched and dealt to ranks; nothing is left to collate."""
-        return DataLoader(self.train_dataset, batch_size=None)
+        return self.train_dataset.dataloader()
 
 
 class KeepPlace(TrainerCallback):

@@ -180,7 +180,7 @@ def test_trainer_with_the_loader_keeps_documents_apart(
 ) -> None:
     class PackedTrainer(transformers.Trainer):
         def get_train_dataloader(self) -> Any:
-            return torch.utils.data.DataLoader(self.train_dataset, batch_size=None)
+            return self.train_dataset.dataloader()
 
     seen = watched(model)
     loader = tokenmill.open(folder).loader("rows", global_batch_size=2)

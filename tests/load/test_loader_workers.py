@@ -63,9 +63,7 @@ def anew(corpora: dict[int, list[Path]]) -> Open:
 
 def data_loader(loader: Loader, num_workers: int, method: str = "fork", **options) -> DataLoader:
     context = method if num_workers else None
-    return DataLoader(
-        loader, None, num_workers=num_workers, multiprocessing_context=context, **options
-    )
+    return loader.dataloader(num_workers, multiprocessing_context=context, **options)
 
 
 def shut_down(iterator: Any) -> None:
@@ -329,14 +327,16 @@ def test_where_each_pass_is_the_same_no_state_is_taken(anew: Open, run: Run) -> 
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("size", [{}, {"batch_size": 1}, {"batch_size": 4, "drop_last": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": None}, {"batch_size": 4, "drop_last": True}, {"shuffle": True}]
+)
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_data_loader_with_a_batch_size_of_its_own_is_refused(
-    restart: bool, size: dict[str, Any], num_workers: int, anew: Open, run: Run
+def test_a_loader_is_no_dataset_for_a_data_loader_of_somebody_elses(
+    restart: bool, options: dict[str, Any], num_workers: int, anew: Open, run: Run
 ) -> None:
     loader = Loader(*anew(restart=restart))
-    workers = DataLoader(loader, num_workers=num_workers, **size)
-    refused = pytest.raises(UserError, match="a DataLoader would put several batches into one")
+    workers = DataLoader(loader, num_workers=num_workers, **options)
+    refused = pytest.raises(UserError, match="cannot make a DataLoader from a tokenmill loader")
     with refused, begun(workers) as iterator:
         next(iterator)
     found = data_loader(loader, num_workers)
@@ -409,11 +409,11 @@ def test_damage_that_a_worker_finds_is_told_in_full(method: str, tmp_path: Path)
 
 @pytest.fixture
 def stateful() -> Iterator[Callable[..., Any]]:
-    module = pytest.importorskip("torchdata.stateful_dataloader")
+    pytest.importorskip("torchdata.stateful_dataloader")
     made = []
 
     def make(loader: Loader, num_workers: int, **options: Any) -> Any:
-        made.append(module.StatefulDataLoader(loader, None, num_workers=num_workers, **options))
+        made.append(loader.dataloader(num_workers, stateful=True, **options))
         return made[-1]
 
     yield make
@@ -472,9 +472,9 @@ def test_a_stateful_data_loader_can_be_stopped_and_resumed_again_and_again(
 
 
 @OLD_TORCHDATA
-def test_a_stateful_data_loader_with_a_batch_size_of_its_own_is_refused(anew: Open) -> None:
+def test_nor_is_it_one_for_a_stateful_data_loader(anew: Open) -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")
-    with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
+    with pytest.raises(UserError, match="cannot make a DataLoader from a tokenmill loader"):
         next(iter(module.StatefulDataLoader(Loader(*anew()), 2)))
 
 

@@ -391,11 +391,11 @@ class TestLoader:
         options = msgspec.structs.asdict(OPTIONS)
         whole = list(tokenmill.text_loader(source, tokenizer_path, **options))
         loader = tokenmill.text_loader(source, tokenizer_path, **options)
-        batches = list(DataLoader(loader, batch_size=None, num_workers=1))
+        batches = list(loader.dataloader(1))
         assert [batch["labels"].tolist() for batch in batches] == [
             batch["labels"].tolist() for batch in whole
         ]
-        several = iter(DataLoader(loader, batch_size=None, num_workers=2))
+        several = iter(loader.dataloader(2))
         with pytest.raises(UserError, match="each worker would encode the whole stream"):
             next(several)
         several._shutdown_workers()  # as garbage, they would be waited for
@@ -422,18 +422,17 @@ class TestLoader:
         list(loader)
         with pytest.raises(UserError, match="all batches of the stream have been given out"):
             next(iter(loader))
-        workers = DataLoader(
-            tokenmill.text_loader(source, tokenizer_path, **options), None, num_workers=1
-        )
+        loader = tokenmill.text_loader(source, tokenizer_path, **options)
+        workers = loader.dataloader(1)
         list(workers)
         with pytest.raises(UserError, match="already given out"):
             next(iter(workers))
         with pytest.raises(UserError, match="cannot tell how far the stream has come"):
-            workers.dataset.state_dict()
+            loader.state_dict()
 
     def test_batches_are_not_put_into_batches(self, source: str, tokenizer_path: Path) -> None:
         loader = tokenmill.text_loader(source, tokenizer_path, **msgspec.structs.asdict(OPTIONS))
-        with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
+        with pytest.raises(TypeError, match=r"its DataLoader is made by loader\.dataloader\(\)"):
             next(iter(DataLoader(loader, batch_size=2)))
 
 

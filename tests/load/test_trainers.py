@@ -22,7 +22,6 @@ from tokenmill.errors import UserError
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import DataLoader  # noqa: E402
 
 from tokenmill.load.loader import Loader  # noqa: E402
 
@@ -106,7 +105,7 @@ def test_a_plain_loop_is_resumed_by_the_step(
     num_workers: int | None, loader: Callable[..., Loader], plain_losses: Losses
 ) -> None:
     def batches(source: Loader) -> Iterable[Any]:
-        return source if num_workers is None else DataLoader(source, None, num_workers=num_workers)
+        return source if num_workers is None else source.dataloader(num_workers)
 
     model, first = TinyModel(), loader()
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
@@ -175,7 +174,7 @@ def test_a_hugging_face_trainer_is_resumed_by_the_step(
             control.should_training_stop = state.global_step == STOP
 
     def batches(source: Loader) -> Any:
-        return source if num_workers is None else DataLoader(source, None, num_workers=num_workers)
+        return source if num_workers is None else source.dataloader(num_workers)
 
     whole = hugging_face_losses(make_model(), batches(loader()), tmp_path / "whole")
     assert len(whole) == STEPS
@@ -199,7 +198,7 @@ def test_a_loader_given_to_a_trainer_as_its_dataset_is_not_trained_on_in_silence
     )  # fmt: skip
     dataset = loader(columns=("input_ids", "labels"))
     trainer = transformers.Trainer(make_model(), arguments, train_dataset=dataset)
-    with pytest.raises(UserError, match="a DataLoader would put several batches into one"):
+    with pytest.raises(UserError, match="cannot make a DataLoader from a tokenmill loader"):
         trainer.train()
 
 
@@ -223,7 +222,6 @@ def test_accelerate_prepares_the_model_and_leaves_the_loader_as_it_is(
 TWO_RANKS = """
 import sys, torch, tokenmill
 from accelerate import Accelerator
-from torch.utils.data import DataLoader
 
 accelerator = Accelerator(cpu=True)
 rank, world_size = accelerator.process_index, accelerator.num_processes
@@ -242,7 +240,7 @@ def text_loader(**ranks):
 way = sys.argv[2]
 if way == "as they are":
     ours = {"rank": rank, "world_size": world_size}
-    ways = [accelerator.prepare(loader(**ours)), DataLoader(loader(**ours), None, num_workers=1)]
+    ways = [accelerator.prepare(loader(**ours)), loader(**ours).dataloader(1)]
 else:
     ours = {
         "prepared": {"rank": rank, "world_size": world_size},
@@ -250,7 +248,7 @@ else:
         "nothing said": {},
     }[way]
     make = text_loader if len(sys.argv) > 4 else loader
-    ways = [accelerator.prepare(DataLoader(make(**ours), None))]
+    ways = [accelerator.prepare(make(**ours).dataloader())]
 found = [[batch["input_ids"] for batch in batches] for batches in ways]
 torch.save(found, f"{sys.argv[3]}/{rank}.pt")
 accelerator.end_training()  # else processes that still talk to each other may abort
@@ -395,12 +393,12 @@ def loader_itself(source: Loader) -> Any:
 
 
 def data_loader(source: Loader) -> Any:
-    return DataLoader(source, None, num_workers=2)
+    return source.dataloader(2)
 
 
 def stateful_data_loader(source: Loader) -> Any:
-    module = pytest.importorskip("torchdata.stateful_dataloader")
-    return module.StatefulDataLoader(source, None, num_workers=2)
+    pytest.importorskip("torchdata.stateful_dataloader")
+    return source.dataloader(2, stateful=True)
 
 
 @pytest.mark.filterwarnings(*OF_LIGHTNING)

@@ -1,49 +1,144 @@
-"""What frameworks would do to batches that are whole already, refused before it goes wrong."""
+"""What a DataLoader is given, and what would divide or join batches that are whole already."""
 
 from __future__ import annotations
 
 import mmap
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from importlib import import_module
 from multiprocessing.context import get_spawning_popen
-from types import FrameType
+from typing import Any, NoReturn, TypedDict, Unpack
+
+from torch.utils.data import DataLoader, IterableDataset
 
 from tokenmill.errors import UserError
+from tokenmill.load.columns import Batch
 
 
-def refuse_to_be_divided_again(loader: object, world_size: int, caller: FrameType) -> None:
-    """Refuse to be iterated by what would join batches into one, or divide them among ranks.
+class DataLoaderOptions(TypedDict, total=False):
+    """Options of a DataLoader that leave batches and their order as they are."""
 
-    `caller` is the frame that asks for an iterator. A DataLoader with a batch size of its own
-    stacks our batches into a batch of batches, which some models flatten and train on. Accelerate
-    divides what the first rank gives among all ranks, and the other ranks' rows are never used.
+    pin_memory: bool
+    prefetch_factor: int
+    """Batches that each worker makes ahead."""
+    persistent_workers: bool
+    multiprocessing_context: str | None
+    """"fork", "forkserver" or "spawn"."""
+    timeout: float
+    """Seconds to wait for a batch."""
+    snapshot_every_n_steps: int
+    """Of a `StatefulDataLoader`."""
 
-    Raises:
-        UserError: one of both would happen.
+
+class TensorSource(ABC):
+    """Batches of one rank as tensors: to loop over, or for the DataLoader that it makes.
+
+    It is not a PyTorch dataset: a DataLoader with a batch size would stack its batches, and one
+    with a sampler would change their order.
     """
-    if caller.f_locals.get("auto_collation") is True:
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches from the next one on, as tensors.
+
+        Raises:
+            UserError: all have been given out.
+        """
+        return self.tensors()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refused: only a DataLoader that takes the loader for a dataset of examples asks for it.
+
+        Raises:
+            UserError: always.
+        """
         raise UserError(
-            "a DataLoader would put several batches into one",
-            why="its batch_size is not None, and each item of a tokenmill loader is a whole batch",
-            hint="DataLoader(loader, batch_size=None); in a Hugging Face Trainer, override "
-            "get_train_dataloader",
-        )
-    if world_size > 1 and _is_dispatched(loader):
-        raise UserError(
-            "Accelerate would divide the batches of one rank among all",
-            why="the loader was made for its rank, and a prepared DataLoader is divided again",
-            hint="use the loader without accelerator.prepare",
+            "cannot make a DataLoader from a tokenmill loader",
+            why="its items are whole batches in a fixed order; a DataLoader would join or shuffle "
+            "them",
+            hint="call loader.dataloader(num_workers=2); in a Hugging Face Trainer, return that "
+            "from get_train_dataloader",
         )
 
+    def dataloader(
+        self,
+        num_workers: int = 0,
+        *,
+        stateful: bool = False,
+        **options: Unpack[DataLoaderOptions],
+    ) -> DataLoader[Batch]:
+        """A DataLoader whose items are our batches, in their order.
 
-def _is_dispatched(loader: object) -> bool:
-    """Whether a DataLoader that Accelerate dispatches from its first process is at work."""
+        Args:
+            num_workers: processes that make batches; the calling one makes them if it is 0.
+            stateful: make a `StatefulDataLoader` of torchdata, which keeps its workers' states.
+            options: of the DataLoader.
+        """
+        kind: Any = DataLoader
+        if stateful:
+            kind = import_module("torchdata.stateful_dataloader").StatefulDataLoader
+        made: DataLoader[Batch] = kind(
+            _Batches(self), batch_size=None, num_workers=num_workers, **options
+        )
+        return made
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def world_size(self) -> int:
+        """Ranks that share each global batch."""
+
+    @abstractmethod
+    def tensors(self) -> Iterator[Batch]:
+        """Batches from the next one on; in a worker of a DataLoader, those that it has to make."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed to go on with the next batch."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state was taken."""
+
+
+class _Batches(IterableDataset[Batch]):
+    """The batches of a source, for its DataLoader."""
+
+    def __init__(self, source: TensorSource) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._source.world_size > 1:
+            _refuse_to_be_dispatched(self)
+        return self._source.tensors()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._source.load_state_dict(state)
+
+
+def _refuse_to_be_dispatched(dataset: object) -> None:
+    """Raise a UserError if Accelerate is dividing what the first rank gives among all ranks."""
     state = sys.modules.get("accelerate.state")
     dispatching = sys.modules.get("accelerate.data_loader")
     if state is None or dispatching is None:
-        return False
+        return
     active = state.GradientState().active_dataloader
     is_dispatcher = isinstance(active, dispatching.DataLoaderDispatcher)
-    return is_dispatcher and getattr(active, "dataset", None) is loader
+    if is_dispatcher and getattr(active, "dataset", None) is dataset:
+        raise UserError(
+            "Accelerate would divide the batches of one rank among all",
+            why="the loader was made for its rank, and a prepared DataLoader is divided again: "
+            "rows of the other ranks would be lost",
+            hint="use the DataLoader without accelerator.prepare",
+        )
 
 
 class Passes:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.explanation import SegmentOrigin
-from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
+from tokenmill.load.frameworks import Passes, TensorSource
 
 
-class Loader(IterableDataset[Batch]):
+class Loader(TensorSource):
     """The batches of one rank.
 
-    In the workers of a `DataLoader(loader, batch_size=None, num_workers=n)` each worker makes
-    every n-th batch, and the DataLoader puts them into their order. The state then is that of the
-    trainer's own step: `state_dict(step)`; a `StatefulDataLoader` keeps those of its workers.
+    Of the workers of `loader.dataloader(n)` each makes every n-th batch, and the DataLoader puts
+    them into their order. The state then is that of the trainer's own step: `state_dict(step)`;
+    with `stateful=True`, the DataLoader keeps those of its workers.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -35,16 +34,13 @@ class Loader(IterableDataset[Batch]):
         """Steps from the first to the last, whichever comes next."""
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Batches from the next step on, as tensors.
+    @property
+    def world_size(self) -> int:
+        """Ranks that share each global batch."""
+        return self.batches.share.world_size
 
-        Raises:
-            UserError: all have been given out, or something would divide or join them again.
-        """
-        refuse_to_be_divided_again(self, self.batches.share.world_size, sys._getframe(1))
-        return self._tensors()
-
-    def _tensors(self) -> Iterator[Batch]:
+    def tensors(self) -> Iterator[Batch]:
+        """Batches from the next step on; in a worker, every one that it has to make."""
         worker = get_worker_info()
         if worker is None:
             if not self.batches.share.restart:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from tokenmill.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.frameworks import Passes, refuse_to_be_divided_again
+from tokenmill.load.frameworks import Passes, TensorSource
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.stream import TextStream
 
 
-class TextLoader(IterableDataset[Batch]):
+class TextLoader(TensorSource):
     """The batches of one rank of a text stream.
 
-    A DataLoader may have one worker: each would encode the whole stream.
+    Its DataLoader may have one worker: each would encode the whole stream.
 
     Raises:
         UserError: invalid export option, or needs a plan: positions that go on in a document, and
@@ -40,16 +39,21 @@ class TextLoader(IterableDataset[Batch]):
         self._passes = Passes()
         self._has_ended = False
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Batches from where the stream stands, as tensors.
+    def __len__(self) -> int:
+        hint = "its DataLoader is made by loader.dataloader()"
+        raise TypeError(f"a text stream does not know how many batches it has; {hint}")
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that share each global batch."""
+        return self.stream.world_size
+
+    def tensors(self) -> Iterator[Batch]:
+        """Batches from where the stream stands.
 
         Raises:
-            UserError: all have been given out, or something would join them again.
+            UserError: all have been given out, or there are several workers.
         """
-        refuse_to_be_divided_again(self, self.stream.world_size, sys._getframe(1))
-        return self._tensors()
-
-    def _tensors(self) -> Iterator[Batch]:
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
             hint = "num_workers=1, or 0"
