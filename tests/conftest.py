@@ -1,4 +1,4 @@
-"""A throwaway tokenizer, tiny corpora, and the shared data where it is at hand."""
+"""A throwaway tokenizer and tiny corpora."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
-
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",

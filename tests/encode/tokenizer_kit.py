@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.records import TokenBatch
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 Json = dict[str, Any]
 
@@ -129,14 +126,6 @@ def sentencepiece_model(kind: str = "bpe") -> bytes:
         minloglevel=2,
     )
     return model.getvalue()
-
-
-def shared_file(*parts: str) -> Path:
-    """A file of the shared data; the test is skipped where there is none."""
-    path = SHARED.joinpath(*parts)
-    if not path.is_file():
-        pytest.skip(f"the shared data has no {'/'.join(parts)} here")
-    return path
 
 
 def documents(tokens: TokenBatch) -> list[list[int]]:

@@ -1,22 +1,17 @@
-"""Balanced packing: whole results of small cases, a published table, and what always holds."""
+"""Balanced packing: whole results of small cases, and what always holds."""
 
 from __future__ import annotations
 
-import json
 from itertools import chain, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conftest import SHARED
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import balanced, best_fit
 from tokenmill.pack.strategy import Pieces
 from tokenmill.records import Int64Array, Segments, Sequences
-
-OPENCHAT = SHARED / "openchat_v1_lengths.json"
 
 
 def pieces_of(sizes: list[int]) -> Pieces:
@@ -84,27 +79,6 @@ def test_as_many_groups_as_best_fit_where_there_is_no_slack() -> None:
     options = PackOptions(sequence_length=4096, ranks=1)
     pieces = pieces_of(lengths.astype(int).tolist())
     assert len(balanced.pack(pieces, options)) == len(best_fit.pack(pieces, options))
-
-
-@pytest.mark.skipif(not OPENCHAT.exists(), reason="the OpenChat V1 lengths are not at hand")
-def test_openchat_table() -> None:
-    """As the table of https://github.com/imoneoi/multipack_sampler: 8 ranks, 16 x 2048 tokens.
-
-    Its L^2 lag of a step is the difference between the most and the least sum of squared lengths
-    of a rank; printed are the roots of the mean and of the maximum over steps, there for the mean
-    of ten shuffles: 438 and 717 in 37 steps, 98.16 % of the room used.
-    """
-    lengths = json.loads(OPENCHAT.read_bytes())
-    length, ranks = 16 * 2048, 8
-    sequences = packed(lengths, length, ranks)
-    tokens = int(sequences.segments.lengths.sum())
-    costs = costs_of(sequences).reshape(-1, ranks)
-    lags = costs.max(axis=1) - costs.min(axis=1)
-    assert len(costs) == 37
-    assert sum(lengths) - tokens == 0
-    assert round(100 * tokens / (len(sequences) * length), 2) == 98.16
-    assert round(np.sqrt(lags.mean())) == 29
-    assert round(np.sqrt(lags.max())) == 68
 
 
 @st.composite

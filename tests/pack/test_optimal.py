@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import chain
 
@@ -11,15 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conftest import SHARED
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
 from tokenmill.pack.solver.column_generation import lp_bound
 from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first
 from tokenmill.pack.solver.search import fewest_sequences, fill
 from tokenmill.records import Int64Array
-
-KRELL = SHARED / "krell2021_length_histograms.json"
-NAMES = {512: "wikipedia_histogram", 384: "squad_1_1_histogram"}
 
 # Distribution, length, sequences: the fewest of any published packer, our most, the lower bound.
 # One more than the bound is allowed where the solver, and so its version, has a say.
@@ -45,16 +40,6 @@ SEQPACKER = [
     ("bimodal", 8192, 241, 241, 241),
 ]
 
-# Length, most segments, our most sequences (a few more than found), lower bound. Published are
-# 8,147,988 without a limit, 99.75 % with three segments, and 40,711 for the questions of SQuAD.
-WIKIPEDIA_AND_SQUAD = [
-    (512, 3, 8_143_900, 8_143_829),
-    (512, 12, 8_135_750, 8_135_727),
-    (512, 512, 8_135_727, 8_135_727),
-    (384, 3, 40_198, 40_195),
-    (384, 384, 40_198, 40_195),
-]
-
 
 def counts_of(sizes: list[int], length: int) -> Int64Array:
     return np.bincount(sizes, minlength=length + 1)
@@ -67,12 +52,6 @@ def as_dict(patterns: Patterns) -> dict[tuple[int, ...], int]:
     for part, times in zip(parts, patterns.times.tolist(), strict=True):
         used[tuple(part.tolist())] += times
     return dict(used)
-
-
-def krell_counts(length: int) -> Int64Array:
-    if not KRELL.exists():
-        pytest.skip("the histograms of Krell et al. (2021) are not at hand")
-    return np.array([0, *json.loads(KRELL.read_text())[NAMES[length]]])
 
 
 def exactly_covered(patterns: Patterns, length: int, max_segments: int) -> Int64Array:
@@ -162,24 +141,6 @@ def test_no_more_sequences_than_any_published_packer(
     assert (exactly_covered(patterns, length, length) == counts).all()
     assert lp_bound(counts, length, length) == bound
     assert bound <= patterns.num_sequences <= ours <= published
-
-
-@pytest.mark.parametrize(("length", "max_segments", "ours", "bound"), WIKIPEDIA_AND_SQUAD)
-def test_wikipedia_and_squad(length: int, max_segments: int, ours: int, bound: int) -> None:
-    counts = krell_counts(length)
-    patterns = fewest_sequences(counts, length, max_segments)
-    assert patterns is not None
-    assert (exactly_covered(patterns, length, max_segments) == counts).all()
-    assert lp_bound(counts, length, max_segments) == bound
-    assert bound <= patterns.num_sequences <= ours
-
-
-def test_three_segments_of_wikipedia_beat_the_published_efficiency() -> None:
-    counts = krell_counts(512)
-    patterns = fewest_sequences(counts, 512, 3)
-    assert patterns is not None
-    tokens = int(counts @ np.arange(513))
-    assert tokens / (512 * patterns.num_sequences) >= 0.9975
 
 
 def test_the_same_pieces_give_the_same_sequences() -> None:
