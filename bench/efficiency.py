@@ -59,15 +59,12 @@ class Planned:
 
     @property
     def length(self) -> int:
-        return self.plan.manifest.options["sequence_length"]
+        return self.plan.rows.length
 
     @property
     def row_tokens(self) -> np.ndarray:
         """Shape (num_sequences,): tokens of each row, padding included."""
-        if self.plan.manifest.options["packing"] != "length-buckets":
-            return np.full(len(self.plan), self.length, np.int64)
-        smallest = self.plan.manifest.options["smallest_bucket"]
-        return np.maximum(2 ** np.ceil(np.log2(self.sizes)).astype(np.int64), smallest)
+        return self.plan.rows.row_lengths_of(self.sizes)
 
     def segments(self, sequence: int) -> list[int]:
         """Lengths of the segments of a sequence."""

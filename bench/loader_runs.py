@@ -89,7 +89,7 @@ def prepared(folder: Path, plan_name: str, batch_size: int, shuffle: str) -> lis
 
     dataset = tokenmill.open(folder)
     plan = tokenmill.open_plan(dataset, plan_name)
-    length = plan.manifest.options["sequence_length"]
+    length = plan.rows.length
     tokens = [np.asarray(shard.ids) for shard in dataset.shards]
     ends = np.cumsum([shard.entry.documents for shard in dataset.shards]).tolist()
     order = sequences_of(folder, plan_name, shuffle).tolist()
@@ -171,7 +171,7 @@ def run_bound(folder: str, plan: str, batch_size: int, rounds: int, shuffle: str
     place = Path(folder)
     batches = prepared(place, plan, batch_size, shuffle)
     opened = tokenmill.open_plan(tokenmill.open(place), plan)
-    length = opened.manifest.options["sequence_length"]
+    length = opened.rows.length
     tokenizer = tokenmill.open(place).manifest.tokenizer
     pad_id = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
     loader = ours(place, plan, batch_size=batch_size, shuffle=shuffle)

@@ -471,6 +471,12 @@ def test_options_are_made_of_what_a_caller_gives() -> None:
     ) == PackOptions(sequence_length=8, start_share=0.5, weight=["a=1"], weight_by="id")
 
 
+def test_an_unknown_strategy_suggests_the_nearest_one() -> None:
+    [problem] = plan_problems(sequence_length=8, packing="bestfit")
+    assert problem.startswith("pack.packing: got 'bestfit'; must be one of best-fit, first-fit, ")
+    assert problem.endswith(", streaming; did you mean best-fit?")
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -144,6 +144,8 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
             value = str(value)
         elif isinstance(value, (list, tuple)):
             value = [str(item) if isinstance(item, Path) else item for item in value]
+        if typing.get_origin(_base(kind)) is Literal and isinstance(value, str):
+            _check_choice(value, typing.get_args(_base(kind)))
         found = msgspec.convert(value, kind)
         if name == "read.format" and not is_format(found):
             raise ValueError(f"must be one of {', '.join(format_names())}")
@@ -152,6 +154,13 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
         why = str(error).split(" - at")[0]
         problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
         return None
+
+
+def _check_choice(value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        close = nearest(value, choices)
+        hint = f"; did you mean {close}?" if close else ""
+        raise ValueError(f"must be one of {', '.join(choices)}{hint}")
 
 
 def _base(kind: Any) -> Any:
