@@ -6,6 +6,7 @@
   MosaicML streaming and Hugging Face datasets are given the rows of the plan in their own format,
   and make input_ids alone; litData shuffles by blocks, the other two globally;
 - resume: seconds from a new process's open to the first batch after half an epoch;
+- maps: batches of a dataset of many shards, all mapped at once or fewer;
 - cold: epochs after the dataset's pages were dropped, shuffled globally and by blocks;
 - huge: first batch, and resume at 1 %, 50 % and 99 %, of a dataset of 100 billion tokens made of
   holes (every id is 0), beside one a hundredth of it.
@@ -36,7 +37,15 @@ from typing import Any
 import numpy as np
 
 import measure
-from loader_runs import make_plan, run_bound, run_epoch, run_first, write_rows, write_sparse
+from loader_runs import (
+    make_plan,
+    run_bound,
+    run_epoch,
+    run_first,
+    run_maps,
+    write_rows,
+    write_sparse,
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -303,6 +312,27 @@ def part_cold(options: argparse.Namespace) -> None:
     print(f"\nPages that stayed in the cache: at most {max(stayed):.1%}.")
 
 
+def part_maps(options: argparse.Namespace) -> None:
+    """Shards mapped at once: all of them, or as many as descriptors of Python's mmap allow."""
+    folder, limits = options.work / "many", [options.many_shards, *options.mapped]
+    arguments = {"num_shards": options.many_shards, "shard_tokens": 1_000_000}
+    run(own_command(write_sparse, folder=str(folder), model=str(options.dataset), **arguments))
+    plan = run(own_command(make_plan, folder=str(folder), length=options.peer_length))
+    found = run(
+        own_command(run_maps, folder=str(folder), plan=plan, limits=limits, rounds=options.rounds)
+    )["seconds"]
+    rows = [
+        [
+            limit,
+            f"{statistics.median(each) * 1e6:.0f}",
+            f"{measure.ratio(each, found[str(limits[0])]):.2f}",
+        ]
+        for limit, each in found.items()
+    ]
+    print(f"\n## Maps: {options.many_shards} shards, {options.peer_length:,} x 8\n")
+    print(measure.table(["mapped at once", "CPU us a batch", "x as long"], rows), flush=True)
+
+
 def part_huge(options: argparse.Namespace) -> None:
     shard_tokens = int(options.huge_tokens) // options.huge_shards
     sizes = {"huge": options.huge_shards, "hundredth": max(options.huge_shards // 100, 1)}
@@ -357,7 +387,7 @@ def ratio_of(group: Sequence[dict], others: Sequence[dict], field: str) -> str:
 
 
 PARTS = {"bound": part_bound, "peers": part_peers, "resume": part_resume}
-PARTS |= {"cold": part_cold, "huge": part_huge}
+PARTS |= {"cold": part_cold, "maps": part_maps, "huge": part_huge}
 
 
 def shape(text: str) -> tuple[int, int]:
@@ -379,6 +409,8 @@ def main() -> None:
     parser.add_argument("--shuffle", choices=["global", "blocks", "none"], default="global")
     parser.add_argument("--peer-length", type=int, default=4096)
     parser.add_argument("--at", type=float, nargs="+", default=[0.01, 0.5, 0.99])
+    parser.add_argument("--many-shards", type=int, default=1024)
+    parser.add_argument("--mapped", type=int, nargs="+", default=[256, 128])
     parser.add_argument("--huge-tokens", type=float, default=1e11)
     parser.add_argument("--huge-shards", type=int, default=512)
     options = parser.parse_args()

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,12 +57,10 @@ class _From:
     """Batches from a state on, as often as they are asked for."""
 
     def __init__(self, loader: Any, state: dict[str, Any], workers: int) -> None:
-        from torch.utils.data import DataLoader
-
         self.loader, self.state = loader, state
         self.batches = loader
         if workers:
-            self.batches = DataLoader(loader, batch_size=None, num_workers=workers)
+            self.batches = loader.dataloader(workers)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self.loader.load_state_dict(self.state)
@@ -234,6 +231,26 @@ def run_epoch(
     return {"opened": opened, "epochs": loading.time_epochs(loader, ids, epochs)}
 
 
+def run_maps(folder: str, plan: str, limits: Sequence[int], rounds: int) -> dict[str, Any]:
+    """CPU seconds of a batch with so many shards mapped at once, round by round, in turn."""
+    import tokenmill
+    from tokenmill.load.rows import shard_maps
+
+    dataset = tokenmill.open(folder)
+    batches = {limit: dataset.batches(plan, batch_size=8, columns=NAMES) for limit in limits}
+    seconds: dict[int, list[float]] = {limit: [] for limit in limits}
+    steps = min(len(next(iter(batches.values()))), 400)
+    for number in range(rounds + 1):
+        for limit in limits:
+            shard_maps.MOST_MAPPED = limit
+            started = time.process_time()
+            for step in range(steps):
+                batches[limit].batch(step)
+            if number:  # the first round checks what it reads
+                seconds[limit].append((time.process_time() - started) / steps)
+    return {"seconds": {str(limit): each for limit, each in seconds.items()}}
+
+
 def run_first(folder: str, plan: str, first_batch: int, batch_size: int) -> dict[str, Any]:
     """Seconds from open to the first batch from a place on, and what memory it took."""
     import torch  # noqa: F401 - imports are not on the clock
@@ -285,12 +302,11 @@ def write_sparse(folder: Path, model: Path, num_shards: int, shard_tokens: int) 
     Lengths of documents are lognormal(6.2, 1.1), the same in every shard, so that all shards are
     equal files; none is linked to another.
     """
-    import pyarrow as pa
     import xxhash
 
     import tokenmill
     from tokenmill.store.digests import BLOCK_BYTES, file_digest
-    from tokenmill.store.documents import DocumentsWriter
+    from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
     from tokenmill.store.layout import pack_index
     from tokenmill.store.manifest import (
         Counts,
@@ -338,10 +354,11 @@ def write_sparse(folder: Path, model: Path, num_shards: int, shard_tokens: int) 
     blocks = blocks_of(bytes(BLOCK_BYTES)) * whole + blocks_of(bytes(rest)) + blocks_of(index)
     table = folder / "documents" / "00000.parquet"
     writer = DocumentsWriter(table, ["holes"], (), has_no_loss=False)
-    rows = SimpleNamespace(
-        texts=lengths, source=0, positions=pa.array(np.arange(count)), ids=None, columns={}
+    numbers = np.arange(count)
+    in_validation = np.zeros(count, np.bool_)
+    writer.append(
+        DocumentRows(np.zeros(count, np.int32), numbers, [None] * count, in_validation, {}, [])
     )
-    writer.append(rows, np.zeros(count, np.bool_), None)
     writer.close()
     documents = table.read_bytes()
     digests = {
@@ -387,7 +404,7 @@ def write_sparse(folder: Path, model: Path, num_shards: int, shard_tokens: int) 
     write_manifest(folder, manifest)
 
 
-RUNS = (run_bound, run_epoch, run_first, write_rows, make_plan, write_sparse)
+RUNS = (run_bound, run_epoch, run_first, run_maps, write_rows, make_plan, write_sparse)
 
 
 def main() -> None:

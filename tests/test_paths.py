@@ -12,7 +12,7 @@ from conftest import write_jsonl
 from tokenmill import Dataset
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.hf import CausalLMTokenizer
-from tokenmill.load.text.documents import TextDocuments
+from tokenmill.load.text.corpus import TextCorpus
 from tokenmill.paths import local_path, read_bounded, redacted
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
@@ -98,7 +98,7 @@ ENTRANCES = {
     "dataset to export": lambda url, t, d: tokenmill.export_rows(url, "best-fit-8", "out"),
     "tokenizer to compare": lambda url, t, d: tokenmill.check_tokenizer(d, url),
     "tokenizer to show": lambda url, t, d: open_tokenizer(url),
-    "text": lambda url, t, d: TextDocuments([url], Fields()),
+    "text": lambda url, t, d: TextCorpus([url], Fields()),
     "configuration": lambda url, t, d: CausalLMTokenizer(url),
     "tokenizer of rows": lambda url, t, d: CausalLMTokenizer({"context_length": 8}, url),
 }

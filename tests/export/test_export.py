@@ -529,13 +529,13 @@ def test_without_torch_there_are_no_pt_files(
     assert_nothing_but(tmp_path)
 
 
-def test_a_spool_that_cannot_be_removed_does_not_become_part_of_the_result(
+def test_partitions_that_cannot_be_removed_do_not_become_part_of_the_result(
     tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = os.rmdir
 
     def refuse(path: Any, **options: Any) -> None:
-        if str(path).endswith("spool"):
+        if str(path).endswith("partitions"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         remove(path, **options)
 

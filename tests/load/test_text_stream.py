@@ -20,7 +20,7 @@ import tokenmill
 from conftest import TEXTS, write_jsonl
 from tokenmill.errors import DataError, InputChangedError, UserError
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.text import documents as text_documents
+from tokenmill.load.text import corpus
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 from tokenmill.pack.long_documents import cut
 from tokenmill.pack.options import PackOptions
@@ -43,7 +43,7 @@ def texts(count: int) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_documents, "BATCH_BYTES", 512)
+    monkeypatch.setattr(corpus, "BATCH_BYTES", 512)
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 2048)
 
 

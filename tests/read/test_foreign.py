@@ -22,7 +22,7 @@ import pytest
 
 import tokenmill
 from tokenmill.errors import UserError
-from tokenmill.load.text.documents import TextDocuments
+from tokenmill.load.text.corpus import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import ADVICE, foreign_kind
 from tokenmill.read.sources import find_sources
@@ -247,7 +247,7 @@ def test_every_way_to_read_inputs_refuses_them_alike(tokenizer_path: Path, tmp_p
     for read in (
         lambda: tokenmill.build(path, tokenizer_path, tmp_path / "out"),
         lambda: tokenmill.estimate(path, tokenizer_path),
-        lambda: TextDocuments([str(path)], Fields()),
+        lambda: TextCorpus([str(path)], Fields()),
         lambda: take_documents(10, [str(path)], "text"),
     ):
         with pytest.raises(UserError, match="a format that tokenmill does not read"):

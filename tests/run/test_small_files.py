@@ -18,7 +18,7 @@ from tokenmill.errors import DataError
 from tokenmill.read import documents
 from tokenmill.read.documents import grouped
 from tokenmill.records import DocumentBatch
-from tokenmill.store.documents import DocumentRows, DocumentsWriter
+from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 
 
 def write_texts(folder: Path, count: int) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.records import DocumentBatch
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.documents import DocumentRows
+from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.manifest import (
     Counts,
     FileEntry,

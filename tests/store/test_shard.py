@@ -14,7 +14,7 @@ from tokenmill.errors import DataError, StorageError
 from tokenmill.records import DocumentBatch, Rejection
 from tokenmill.store import shard
 from tokenmill.store.digests import block_digests, file_digest
-from tokenmill.store.documents import DocumentRows
+from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import pack_index
 from tokenmill.store.shard import ShardLayout, ShardWriter
 

@@ -1,9 +1,9 @@
 """The main path of exporting: a dataset and a plan in, files of rows in training order out.
 
 Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
-reading the shards from front to back, and distributed to one spool file for each output file;
-then every output file is made from its spool. Shards and spool files are read and written from
-front to back but for the rows inside one spool file, which come from the page cache. Memory holds
+reading the shards from front to back, and distributed to one partition for each output file; then
+every output file is made from its partition. Shards and partitions are read and written from
+front to back but for the rows inside one partition, which come from the page cache. Memory holds
 some rows, two output files where the format is `pt`, and some tens of bytes a sequence.
 """
 
@@ -29,7 +29,7 @@ from tokenmill.export.columns import (
     columns_of,
     token_bytes,
 )
-from tokenmill.export.spool import Spool
+from tokenmill.export.partitions import RowPartitions
 from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
@@ -146,15 +146,15 @@ def export(
     with storage_errors("write the rows", out), temporary_folder(out) as temporary:
         files: list[FileEntry] = []
         for each in _series(reader, options):
-            spool = Spool(
-                temporary / "spool",
+            partitions = RowPartitions(
+                temporary / "partitions",
                 each.row_length,
                 reader.dtype,
                 aligned=options.labels == "aligned",
             )
-            _distribute(reader, each, spool, advance)
-            files += _write(each, spool, temporary, options, advance)
-        remove_folder(temporary / "spool")
+            _distribute(reader, each, partitions, advance)
+            files += _write(each, partitions, temporary, options, advance)
+        remove_folder(temporary / "partitions")
         manifest = _describe(reader, options, temporary, files)
         rename_flushed(temporary, out)
     return manifest
@@ -194,12 +194,14 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
     ]
 
 
-def _distribute(reader: RowReader, series: _Series, spool: Spool, advance: Advance) -> None:
-    """Assemble rows in the order of the corpus, each onto the spool of its output file."""
+def _distribute(
+    reader: RowReader, series: _Series, partitions: RowPartitions, advance: Advance
+) -> None:
+    """Assemble rows in the order of the corpus, each into the partition of its output file."""
     sequences = np.sort(series.order)
     places = np.empty(len(reader.plan), np.int64)
     places[series.order] = np.arange(len(series.order))
-    with ThreadPoolExecutor(1, "spool") as background:
+    with ThreadPoolExecutor(1, "partitions") as background:
         written: Future[None] | None = None
         for start in range(0, len(sequences), series.rows_at_once):
             chunk = sequences[start : start + series.rows_at_once]
@@ -207,23 +209,23 @@ def _distribute(reader: RowReader, series: _Series, spool: Spool, advance: Advan
             if written is not None:
                 written.result()
             file_and_place = np.divmod(places[chunk], series.rows_per_file)
-            written = background.submit(spool.append, rows, *file_and_place)
+            written = background.submit(partitions.append, rows, *file_and_place)
             advance("assembling", start + len(chunk), len(sequences))
         if written is not None:
             written.result()
 
 
 def _write(
-    series: _Series, spool: Spool, out: Path, options: ExportOptions, advance: Advance
+    series: _Series, partitions: RowPartitions, out: Path, options: ExportOptions, advance: Advance
 ) -> list[FileEntry]:
-    """Make every output file of its spool, some at once."""
+    """Make every output file of its partition, some at once."""
 
     def write_file(first: int) -> list[FileEntry]:
         number = first // series.rows_per_file
         num_rows = min(series.rows_per_file, len(series.order) - first)
         writer = WRITERS[options.format](out / f"rows-{series.row_length}-{number:05d}", num_rows)
         try:
-            for rows in spool.take(number, series.rows_at_once):
+            for rows in partitions.take(number, series.rows_at_once):
                 writer.append(columns_of(rows, options.dtypes))
             return [_flushed(path) for path in writer.finish()]
         except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenmill.errors import StorageError, UserError
 from tokenmill.export.columns import Columns
-from tokenmill.store.documents import abandon
+from tokenmill.store.documents_table import abandon
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.paths import local_path
 from tokenmill.records import Int64Array
 from tokenmill.store.canonical import RESTORE
-from tokenmill.store.documents import read_documents
+from tokenmill.store.documents_table import read_documents
 from tokenmill.store.files import SizesInside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest

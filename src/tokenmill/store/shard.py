@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokenmill.errors import DataError
 from tokenmill.records import Int64Array, Rejection
 from tokenmill.store.digests import DigestWriter, file_digest
-from tokenmill.store.documents import DocumentRows, DocumentsWriter
+from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 from tokenmill.store.files import fsync_path, storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry

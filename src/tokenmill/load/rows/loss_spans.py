@@ -11,7 +11,7 @@ from tokenmill.errors import VerificationError
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import file_digest
-from tokenmill.store.documents import damaged_table
+from tokenmill.store.documents_table import damaged_table
 
 SHARDS_KEPT = 64
 

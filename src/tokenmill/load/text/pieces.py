@@ -12,7 +12,7 @@ from tokenmill.encode.boundary_policy import BoundaryTokens
 from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.errors import InputChangedError, UserError
-from tokenmill.load.text.documents import Place, TextDocuments
+from tokenmill.load.text.corpus import Place, TextCorpus
 from tokenmill.load.text.rows import Piece
 from tokenmill.load.text.state import DocumentOrigin
 from tokenmill.records import Int64Array
@@ -74,7 +74,7 @@ class PieceStore:
         self,
         keys: Sequence[Key],
         origins: Sequence[DocumentOrigin],
-        documents: TextDocuments,
+        documents: TextCorpus,
         encoder: DocumentEncoder,
     ) -> None:
         """Read and encode the documents again that pieces are of.

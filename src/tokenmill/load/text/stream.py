@@ -29,7 +29,7 @@ from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.text.documents import Place, TextDocuments
+from tokenmill.load.text.corpus import Place, TextCorpus
 from tokenmill.load.text.options import TextStreamOptions, checked_options, share_of_batch
 from tokenmill.load.text.pieces import DocumentEncoder, Key, PieceStore
 from tokenmill.load.text.rows import Piece, RowShape
@@ -72,7 +72,7 @@ class TextStream:
         self.world_size = world_size
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
         fields = Fields(text=options.text_field, separator=options.separator)
-        self._documents = TextDocuments(inputs, fields, options.format)
+        self._documents = TextCorpus(inputs, fields, options.format)
         file = require_harmless(load_tokenizer_file(tokenizer))
         sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)
         boundary = resolve_boundary_tokens(sampler.reference, file, options.eos, options.pad)

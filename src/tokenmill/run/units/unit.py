@@ -32,7 +32,7 @@ from tokenmill.run.commit.receipts import Receipt
 from tokenmill.run.units.assignment import LONG_BATCH, Limit, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.units.sampling import UInt64Array, chosen, document_hashes
-from tokenmill.store.documents import DocumentRows
+from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, ExtentEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter

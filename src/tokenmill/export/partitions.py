@@ -1,4 +1,4 @@
-"""Rows on their way to output files: appended in the order of the corpus, read back in theirs."""
+"""Rows parted by output file: appended in the order of the corpus, read back in the files'."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tokenmill.load.rows.reader import Rows
 from tokenmill.records import Int64Array
 
 
-class Spool:
-    """For every output file, files of its rows in another order: places, ids, flags, labels.
+class RowPartitions:
+    """A partition for every output file: its rows in another order, with their places in it.
 
     Labels that are aligned are the ids themselves, and are not stored again.
     """

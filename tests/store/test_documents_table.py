@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.records import CharSpans, DocumentBatch
-from tokenmill.store import documents
-from tokenmill.store.documents import DocumentRows, DocumentsWriter
+from tokenmill.store import documents_table
+from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 
 COUNT = 25
 
@@ -46,7 +46,7 @@ def write(path: Path, sizes: list[int], *, has_no_loss: bool = True) -> bytes:
 def test_bytes_do_not_depend_on_the_sizes_of_batches(
     rows_per_group: int, has_no_loss: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "ROWS_PER_GROUP", rows_per_group)
+    monkeypatch.setattr(documents_table, "ROWS_PER_GROUP", rows_per_group)
     cuts = [[COUNT], [1] * COUNT, [7, 7, 7, 4], [3, 0, 20, 2], [24, 1]]
     written = {write(tmp_path / "file", sizes, has_no_loss=has_no_loss) for sizes in cuts}
     assert len(written) == 1

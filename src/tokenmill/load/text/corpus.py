@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """Which batch of that part."""
 
 
-class TextDocuments:
+class TextCorpus:
     """Documents of files, folders and globs, read as a build reads them.
 
     A part of a compressed file cannot be found without what precedes it, so such a file is one
