@@ -159,7 +159,10 @@ def lock_if_free(descriptor: int) -> bool:
 
 
 def exchange(old: Path, new: Path) -> bool:
-    """Swap what two names stand for, in one step; False if the system cannot do that."""
+    """Swap what two names stand for, in one step; False if the system cannot do that.
+
+    Python has no call for it, and with two renames a kill between them hides what was there.
+    """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
