@@ -85,6 +85,12 @@ def test_every_plan_opens_with_its_id_and_its_arrays(plan_of: Callable[[str], Pl
     assert {name: described(plan) for name, plan in plans.items()} == RECORDED["plans"]
 
 
+def test_every_plan_verifies() -> None:
+    stages = []
+    tokenmill.verify(V1 / "dataset", advance=lambda stage, done, total: stages.append(stage))
+    assert stages.count("plan") >= len(PLANS)
+
+
 def described(plan: Plan) -> dict[str, Any]:
     """The identity of a plan, and the digests of its files."""
     return {
