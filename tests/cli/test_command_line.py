@@ -119,12 +119,25 @@ def test_the_whole_way_from_the_command_line(tmp_path: Path, tokenizer_path: Pat
     built = tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out)
     assert built.returncode == 0, built.stderr
     assert "only known end-of-document token" in built.stderr
-    assert "2 of 3 records" in built.stderr
+    assert "2 of 3 records" in built.stdout
     assert "verified: " in tokenmill("verify", out, "--against-sources").stdout
     shown = tokenmill("inspect", out, "--document", 1).stdout
     assert "two⟦<|endoftext|>⟧" in shown
     assert "a.jsonl" in tokenmill("inspect", out).stdout
     assert "tokens" in tokenmill("estimate", path, "--tokenizer", tokenizer_path).stdout
+
+
+def test_the_summary_of_a_build_that_encoded_nothing_names_no_bottleneck(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "good"}\n{"text": 1}\n')
+    arguments = ("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
+    assert tokenmill(*arguments).returncode == 3
+    shown = tokenmill(*arguments, "--max-bad", "60%").stdout
+    assert "   documents  1 of 2 records\n" in shown
+    assert "    start-up  " in shown
+    assert "bottleneck" not in shown
 
 
 def test_machines_get_json_on_standard_output(tmp_path: Path, tokenizer_path: Path) -> None:

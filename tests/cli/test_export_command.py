@@ -50,7 +50,7 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     printed = capsys.readouterr()
     size = sum(path.stat().st_size for path in out.glob("*.parquet"))
     assert printed.out == (
-        f"10 rows in 1 files, {size:,} bytes\n"
+        f"10 rows in 1 file, {size:,} bytes\n"
         "columns: input_ids int32, labels int32, position_ids int32; "
         "labels aligned; padding is id 0\n"
     )

@@ -595,7 +595,7 @@ def test_a_build_with_a_length_makes_dataset_and_plan(
     before = contents(tmp_path / "out")
     capsys.readouterr()
     assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
-    assert "nothing to do" in capsys.readouterr().err
+    assert "nothing to do" in capsys.readouterr().out
     assert contents(tmp_path / "out") == before
 
 
@@ -633,7 +633,7 @@ def test_other_options_for_the_plan_of_a_build_are_a_conflict(
 def test_a_build_tells_of_its_plan(build_arguments: list[str], capsys: Captured) -> None:
     common = [*build_arguments, "--workers", "1", "--sequence-length", "8"]
     assert main(common) == 0
-    assert "best-fit-8" in capsys.readouterr().err
+    assert "best-fit-8" in capsys.readouterr().out
     assert main([*common, "--json"]) == 0
     assert "best-fit-8" in capsys.readouterr().out
 

@@ -36,7 +36,7 @@ def built(
         for name in ("train", "validation")
     }
     assert expected["validation"]["documents"] > 10
-    return out, result.stderr, expected
+    return out, result.stdout, expected
 
 
 def test_the_summary_and_inspect_show_each_subset(

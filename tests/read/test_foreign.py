@@ -198,6 +198,21 @@ def test_a_database_is_known_by_its_bytes(tmp_path: Path) -> None:
     assert caught.value.why == "SQLite databases"
 
 
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        ("z.jsonl", "name only the other inputs"),
+        ("z.txt", "read all inputs as plain text, as they are: --format text"),
+    ],
+)
+def test_plain_text_is_no_advice_among_records(other: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,b\n")
+    (tmp_path / other).write_bytes(RECORDS if other == "z.jsonl" else b"words\n")
+    with pytest.raises(UserError) as caught:
+        find_sources([str(tmp_path)])
+    assert caught.value.hint.endswith(f"duckdb or pyarrow; or {advice}")
+
+
 def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
     names = [*(f"{letter}.csv" for letter in "abcde"), "f.json.gz", "new\nline.png", "z.jsonl"]
     data = {"f.json.gz": gzip.compress(b"[\n{}]"), "new\nline.png": PNG, "z.jsonl": RECORDS}
@@ -214,8 +229,7 @@ def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
          decompress; then write one record a line: jq -c '.[]' f.json > f.lines.jsonl
        images (1): {tmp_path}/new\\nline.png
          leave them out
-  next: convert these files or leave them out; or read all inputs as plain text, as they are: \
---format text"""
+  next: convert these files or leave them out; or name only the other inputs"""
     )
 
 

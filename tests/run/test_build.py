@@ -210,8 +210,10 @@ def test_more_bad_records_than_allowed_fail_at_the_end_and_cost_no_second_encodi
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "good"}\n{"text": 1}\n')
-    with pytest.raises(DataError, match="1 of 2 records are bad"):
+    with pytest.raises(DataError, match="1 of 2 records are bad") as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
+    assert raised.value.where.startswith("the first is a.jsonl, position 17: text-not-a-string, ")
+    assert raised.value.hint.startswith(f"look at {tmp_path / 'out'}/work/shards/*.jsonl, then run")
     assert not (tmp_path / "out" / "manifest.json").exists()
     report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, max_bad=0.5)
     assert report.dataset.num_documents == 1
@@ -413,4 +415,4 @@ def test_where_no_record_is_good_no_limit_is_advised(tokenizer_path: Path, tmp_p
     path.write_text('{"text": null}\n')
     with pytest.raises(DataError) as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    assert raised.value.hint == "look at work/shards/*.jsonl"
+    assert raised.value.hint == f"look at {tmp_path / 'out'}/work/shards/*.jsonl"

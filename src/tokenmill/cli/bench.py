@@ -116,7 +116,7 @@ def _print_report(report: BenchReport) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    from tokenmill.cli.display import size_text
+    from tokenmill.cli.quantities import size_text
 
     arrangement = row.arrangement
     call = "single" if arrangement.batch_size == 1 else str(arrangement.batch_size)

@@ -11,8 +11,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import psutil
 
-from tokenmill.cli.subsets import subset_facts
+from tokenmill.cli.quantities import counted, duration_text, size_text
+from tokenmill.cli.summary import plans_as_values, subsets_of, summary_lines
 from tokenmill.read.places.access import FetchProgress
 from tokenmill.read.sources import Source
 from tokenmill.run.build import BuildEvents, BuildReport
@@ -22,11 +24,8 @@ from tokenmill.run.start.preparation import Preparation
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from tokenmill.report.contents import SubsetCounts
-
 PLAIN_SECONDS = 10.0
 JSON_SECONDS = 5.0
-STAGES = ("read", "encode", "write", "fsync")
 
 
 class Display(Protocol):
@@ -114,13 +113,13 @@ class JsonDisplay(Display):
             "out": str(report.dataset.folder),
             "dataset_id": manifest.dataset_id,
             "totals": msgspec.to_builtins(manifest.totals),
-            "subsets": _subsets(report),
+            "subsets": subsets_of(report),
             "shards": len(manifest.shards),
             "engine": run.engine,
             "audited_documents": run.audited_documents,
             "seconds": run.seconds,
             "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
-            "plans": _plan_values(report),
+            "plans": plans_as_values(report),
         }
         self._emit("finished", values)
 
@@ -132,6 +131,7 @@ class PlainDisplay(Display):
     """Lines on standard error, one at most every ten seconds."""
 
     def __init__(self) -> None:
+        self._startup = 0.0
         self._shown = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -151,6 +151,7 @@ class PlainDisplay(Display):
 
     def prepared(self, prepared: Preparation) -> None:
         """One line per fact."""
+        self._startup = time.time() - psutil.Process().create_time()
         for name, value in _facts(prepared):
             self.say(f"{name:>12}  {value}")
 
@@ -170,9 +171,8 @@ class PlainDisplay(Display):
         return due
 
     def finish(self, report: BuildReport) -> None:
-        """The summary."""
-        for line in summary_lines(report):
-            self.say(line)
+        """The summary, on standard output."""
+        print("\n".join(summary_lines(report, self._startup)), flush=True)
 
 
 class LiveDisplay(PlainDisplay):
@@ -225,88 +225,9 @@ class LiveDisplay(PlainDisplay):
             self._bar = None
 
 
-def summary_lines(report: BuildReport) -> list[str]:
-    """What was done, where it is, how fast it went and what held it up."""
-    totals, run = report.dataset.manifest.totals, report.run
-    lines = [""]
-    if report.snapshot is None:
-        lines.append("nothing to do: the dataset is complete")
-        lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
-    wall = run.seconds.get("wall", 0.0)
-    fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes if report.snapshot else 0
-    facts = [
-        ("dataset", f"{report.dataset.folder} (id {report.dataset.manifest.dataset_id})"),
-        ("documents", f"{totals.documents:,} of {totals.records:,} records"),
-        ("tokens", f"{totals.tokens:,} in {len(report.dataset.shards)} shards"),
-        *subset_facts(_subsets(report)),
-        ("rejected", _reasons(report)),
-        ("empty", f"{totals.empty:,}"),
-        ("special", f"{totals.special_strings:,} special-token strings in text"),
-        ("encoded by", f"{run.engine}, {_audited(report)}"),
-    ]
-    if report.snapshot is not None:
-        stages = {name: s for name, s in run.seconds.items() if name in STAGES}
-        slowest = max(stages, key=lambda name: stages[name], default="")
-        rate = fresh / 1e6 / max(wall, 1e-9)
-        facts += [
-            *_reused(report),
-            ("time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"),
-            ("bottleneck", f"{slowest} ({', '.join(f'{k} {v:.1f} s' for k, v in stages.items())})"),
-            ("memory", f"{size_text(report.snapshot.peak_bytes)} at most"),
-        ]
-    lines += [f"{name:>12}  {value}" for name, value in facts]
-    lines += _plan_lines(report)
-    out = report.dataset.folder
-    lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
-    return lines
-
-
-def _subsets(report: BuildReport) -> dict[str, SubsetCounts]:
-    from tokenmill.report.contents import count_subsets
-
-    return count_subsets(report.dataset)
-
-
-def _plan_lines(report: BuildReport) -> list[str]:
-    if not report.plans:
-        return []
-    from tokenmill.cli.plan_display import plan_lines
-
-    return [line for plan in report.plans for line in ("", *plan_lines(plan))]
-
-
-def _plan_values(report: BuildReport) -> list[dict[str, object]]:
-    if not report.plans:
-        return []
-    from tokenmill.cli.plan_display import plan_values
-
-    return [plan_values(plan) for plan in report.plans]
-
-
-def _reused(report: BuildReport) -> list[tuple[str, str]]:
-    if (found := report.reused) is None:
-        return []
-    spared = f"{found.units:,} finished units, {size_text(found.bytes)}"
-    return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
-
-
-def _audited(report: BuildReport) -> str:
-    if report.run.engine == "reference":
-        return "whose ids are right by definition"
-    return f"checked by the reference on {report.run.audited_documents:,} documents: all equal"
-
-
-def _reasons(report: BuildReport) -> str:
-    totals = report.dataset.manifest.totals
-    if not totals.rejected:
-        return "0"
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
-    return f"{totals.num_rejected:,} ({reasons}), in {report.dataset.folder / 'rejected'}"
-
-
 def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     resources, boundary = prepared.resources, prepared.boundary
-    yield "inputs", f"{len(prepared.sources)} files, {size_text(prepared.num_bytes)}"
+    yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
     file = prepared.file
     yield "tokenizer", f"{file.origin} ({file.kind}, {prepared.reference.largest_id + 1:,} ids)"
     yield "ids", prepared.dtype_name
@@ -323,7 +244,7 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
 def _download_line(progress: FetchProgress) -> str:
     return (
         f"downloaded {size_text(progress.done_bytes)} of {size_text(progress.total_bytes)}, "
-        f"{progress.done_files:,} of {progress.num_files:,} files"
+        f"{progress.done_files:,} of {counted(progress.num_files, 'file')}"
     )
 
 
@@ -335,26 +256,10 @@ def _progress_line(snapshot: Snapshot) -> str:
             f"eta {duration_text(eta)}" if eta is not None else "eta -",
             f"{snapshot.read_bytes / 1e6 / seconds:,.0f} MB/s",
             f"{snapshot.tokens / 1e6 / seconds:,.1f} M tokens/s",
-            f"{snapshot.documents:,} documents",
+            counted(snapshot.documents, "document"),
             f"{snapshot.rejected:,} rejected",
             f"{snapshot.cpu_cores:.1f} cores",
             f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk",
             size_text(snapshot.memory_bytes),
         ]
     )
-
-
-def size_text(num_bytes: float) -> str:
-    """A number of bytes for people: 1.50 GB."""
-    for unit in ("B", "kB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.2f} GB"
-
-
-def duration_text(seconds: float) -> str:
-    """A time for people: 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what a build would take and give; returns the exit code."""
     recipe = recipe_from(options, out="(not written)")
-    from tokenmill.cli.display import duration_text, size_text
+    from tokenmill.cli.quantities import counted, duration_text, size_text
     from tokenmill.report.estimate import estimate
 
     found = estimate(recipe)
@@ -34,16 +34,16 @@ def run(options: argparse.Namespace) -> int:
         print(msgspec.json.encode(dataclasses.asdict(found)).decode())
         return 0
     facts = {
-        "inputs": f"{found.files} files, {size_text(found.input_bytes)}, "
+        "inputs": f"{counted(found.files, 'file')}, {size_text(found.input_bytes)}, "
         f"about {size_text(found.decompressed_bytes)} decompressed",
         "documents": f"about {found.documents:,}",
         "tokens": f"about {found.tokens:,}",
-        "on disk": f"about {size_text(found.disk_bytes)} in {found.shards} shards",
-        "time": f"about {duration_text(found.seconds)} with {found.num_workers} workers "
+        "on disk": f"about {size_text(found.disk_bytes)} in {counted(found.shards, 'shard')}",
+        "time": f"about {duration_text(found.seconds)} with {counted(found.num_workers, 'worker')} "
         f"({found.engine})",
         "memory": f"up to {size_text(found.memory_bytes)}",
-        "sample": f"{found.sample_documents:,} documents, {size_text(found.sample_bytes)}, "
-        f"{found.sample_rejected} rejected",
+        "sample": f"{counted(found.sample_documents, 'document')}, "
+        f"{size_text(found.sample_bytes)}, {found.sample_rejected} rejected",
     }
     print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()))
     return 0

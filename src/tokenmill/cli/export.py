@@ -6,6 +6,7 @@ import argparse
 
 from tokenmill.cli.options import add_section, given_options
 from tokenmill.cli.parser import Parser
+from tokenmill.cli.quantities import counted
 
 EXAMPLES = """\
 examples:
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     num_bytes = sum(file.bytes for file in manifest.files)
     columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
-    print(f"{manifest.num_sequences:,} rows in {len(manifest.files)} files, {num_bytes:,} bytes")
+    rows, files = counted(manifest.num_sequences, "row"), counted(len(manifest.files), "file")
+    print(f"{rows} in {files}, {num_bytes:,} bytes")
     print(f"columns: {columns}; labels {chosen.labels}; padding is id {manifest.pad_id}")
     return 0

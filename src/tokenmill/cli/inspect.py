@@ -7,6 +7,7 @@ import dataclasses
 
 from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.quantities import counted
 from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
 
@@ -62,7 +63,7 @@ def _show_document(options: argparse.Namespace) -> None:
         return
     facts = {name: value for name, value in view.facts.items() if value is not None}
     described = ", ".join(f"{name} {value}" for name, value in facts.items())
-    where = f"document {view.number} in {view.shard}: {view.num_tokens:,} tokens"
+    where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
     print(f"{where}; {safe_text(described)}\n")
     for piece in view.pieces:
         print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
@@ -117,7 +118,7 @@ def _show_dataset(options: argparse.Namespace) -> None:
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
     facts = {
         "dataset": f"{dataset.folder} (id {manifest.dataset_id}, format {manifest.format_version})",
-        "documents": f"{totals.documents:,} in {len(dataset.shards)} shards",
+        "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
         "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
         f"{totals.tokens / max(totals.documents, 1):,.0f} a document",
         "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.quantities import counted
+
 if TYPE_CHECKING:
     from tokenmill.report.contents import SubsetCounts
 
@@ -19,7 +21,7 @@ def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
     if not subsets:
         return []
     facts = [
-        (name, f"{counts.documents:,} documents, {counts.tokens:,} tokens")
+        (name, f"{counted(counts.documents, 'document')}, {counted(counts.tokens, 'token')}")
         for name, counts in subsets.items()
     ]
     return [*facts, ("note", NOTE[0]), *(("", line) for line in NOTE[1:])]

@@ -7,6 +7,7 @@ import sys
 
 from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.parser import Parser
+from tokenmill.cli.quantities import counted
 
 EXAMPLES = """\
 examples:
@@ -69,8 +70,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     compared = f", {result.compared_documents:,} compared with their sources"
     print(
-        f"verified: {result.files} files, {result.documents:,} documents, {result.tokens:,} tokens"
-        + (f", {result.plans} plans" if result.plans else "")
+        f"verified: {counted(result.files, 'file')}, {counted(result.documents, 'document')}, "
+        f"{counted(result.tokens, 'token')}"
+        + (f", {counted(result.plans, 'plan')}" if result.plans else "")
         + (compared if options.against_sources else "")
         + (
             ""

@@ -201,9 +201,12 @@ def _kind_by_shape(head: bytes, suffix: str) -> str:
 def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
     """Raise one UserError for all of the (path, format) pairs whose format is a kind in ADVICE."""
     kinds: dict[str, list[str]] = {}
+    others: set[str] = set()
     for path, kind in found:
         if kind in ADVICE:
             kinds.setdefault(kind, []).append(path)
+        else:
+            others.add(kind)
     if not kinds:
         return
     paths = [path for of_kind in kinds.values() for path in of_kind]
@@ -220,8 +223,15 @@ def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
         what,
         where=where,
         why="\n       ".join(lines),
-        hint=f"{todo}; or read all inputs as plain text, as they are: --format text",
+        hint=f"{todo}; or {_instead(others)}",
     )
+
+
+def _instead(others: set[str]) -> str:
+    """What else can be done; records would turn into one text a file, markup included."""
+    if others - {"text"}:
+        return "name only the other inputs"
+    return "read all inputs as plain text, as they are: --format text"
 
 
 def _shown(paths: list[str]) -> str:

@@ -78,7 +78,12 @@ def number_and_describe(
     totals = Counts()
     for source in sources:
         totals.add(source.counts)
-    judge_rejected(totals, prepared.recipe.limits.max_bad)
+    rejected_files = [
+        workspace.shards / f"{receipt.key}.jsonl"
+        for receipt in receipts
+        if any(file.name == "jsonl" for file in receipt.files)
+    ]
+    judge_rejected(totals, prepared.recipe.limits.max_bad, rejected_files)
     if not totals.documents:
         raise DataError("nothing to write", why="no input holds a document with text")
     tokenizer = _describe_tokenizer(prepared, fingerprint, workspace.out / "tokenizer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -81,17 +82,23 @@ def read_stream_ends(folder: Path) -> dict[int, int]:
     }
 
 
-def judge_rejected(totals: Counts, max_bad: float) -> None:
-    """Raise a DataError where more records were set aside than the recipe allows."""
-    if totals.num_rejected > max_bad * max(totals.records, 1):
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in totals.rejected.items())
-        share = totals.num_rejected / max(totals.records, 1)
-        allowed = share * 1.01
-        again = (
-            f", then run the same command with --max-bad {allowed:.4%}: nothing is encoded again"
-        )
-        raise DataError(
-            f"{totals.num_rejected} of {totals.records} records are bad ({share:.4%})",
-            why=f"{reasons}; the limit is {max_bad:.4%}",
-            hint="look at work/shards/*.jsonl" + (again if allowed < 1 else ""),
-        )
+def judge_rejected(totals: Counts, max_bad: float, files: Sequence[Path]) -> None:
+    """Raise a DataError if more records were set aside than the recipe allows.
+
+    `files` hold the records, in the order of the inputs.
+    """
+    if totals.num_rejected <= max_bad * max(totals.records, 1):
+        return
+    share = totals.num_rejected / max(totals.records, 1)
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in totals.rejected.items())
+    with open(files[0], "rb") as lines:
+        first = msgspec.json.decode(lines.readline())
+    allowed = share * 1.01
+    again = f", then run the same command with --max-bad {allowed:.4%}: nothing is encoded again"
+    raise DataError(
+        f"{totals.num_rejected:,} of {totals.records:,} records are bad ({share:.4%})",
+        where=f"the first is {first['source']}, position {first['position']:,}: "
+        + ", ".join(filter(None, (first["reason"], first["detail"]))),
+        why=f"{reasons}; the limit is {max_bad:.4%}",
+        hint=f"look at {files[0].parent}/*.jsonl" + (again if allowed < 1 else ""),
+    )
