@@ -92,15 +92,17 @@ def main() -> None:
     """The demo."""
     shutil.rmtree(OUT, ignore_errors=True)
     data, tokenizer, corpus = OUT / "data", OUT / "tokenizer.json", OUT / "corpus"
+    print("collecting the sources of Python's standard library ...", flush=True)
     paths = write_corpus(data)
     num_bytes = sum(path.stat().st_size for path in paths)
     print(
         f"corpus: {num_bytes / 1e6:.0f} MB of Python's standard library in {os.path.relpath(data)}",
         flush=True,
     )
+    print("training a tokenizer on a quarter of them; takes some ten seconds ...", flush=True)
     train_tokenizer(tokenizer)
     print(
-        f"tokenizer: 8,192 ids, trained on a quarter of it, in {os.path.relpath(tokenizer)}",
+        f"tokenizer: 8,192 ids, in {os.path.relpath(tokenizer)}",
         flush=True,
     )
     names = [os.path.relpath(path) for path in (data, tokenizer, corpus)]
