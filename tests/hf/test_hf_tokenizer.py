@@ -265,7 +265,7 @@ def test_the_only_column_of_strings_is_the_text_and_others_are_dropped(
 
 def test_a_column_that_is_not_known_must_be_named() -> None:
     two = dataset_of(["a"], b=["The"]).rename_column("text", "a")
-    with pytest.raises(UserError, match="not known") as caught:
+    with pytest.raises(UserError, match="cannot tell which column holds the texts") as caught:
         rows_of(two)
     assert caught.value.where == "columns: a, b"
     named = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="b")
@@ -297,7 +297,7 @@ def test_splits_of_a_dataset_dict_keep_their_names() -> None:
 
 @pytest.mark.parametrize("wrong", [["a"], {"train": ["a"]}, "a"])
 def test_what_is_no_dataset_is_refused(wrong: object) -> None:
-    with pytest.raises(UserError, match="no dataset"):
+    with pytest.raises(UserError, match="not a dataset"):
         CausalLMTokenizer(options(8), fast_tokenizer()).tokenize(wrong)
 
 
