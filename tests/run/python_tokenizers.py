@@ -25,6 +25,13 @@ class ByteTokenizer:
         return b"".join(pieces).decode(errors="replace")
 
 
+class EndingBytes(ByteTokenizer):
+    """Puts the end of a document itself."""
+
+    def encode(self, text: str) -> list[int]:
+        return [*super().encode(text), 256]
+
+
 class SlowBytes(ByteTokenizer):
     """Slow enough to be killed in the middle, but not while it is calibrated."""
 

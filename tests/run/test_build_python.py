@@ -16,6 +16,7 @@ from python_tokenizers import (
     ByteTokenizer,
     CollectingWords,
     EncodingOnly,
+    EndingBytes,
     FailingBytes,
     HoardingBytes,
     RandomBytes,
@@ -93,6 +94,17 @@ def test_documents_are_what_the_object_says(dataset: Path, corpus: list[Path]) -
     found = stored_run(tokenmill.open(dataset))
     assert (found.recipe["tokenizer"], found.engine) == (NAME, "reference")
     assert found.audited_documents >= len(manifest.shards) > 1
+
+
+def test_a_tokenizer_that_ends_texts_itself_adds_no_second_end(
+    dataset: Path, corpus: list[Path], tmp_path: Path
+) -> None:
+    tokenmill.build(corpus, EndingBytes(), tmp_path / "out", workers=1)
+    ours, theirs = tokenmill.open(tmp_path / "out"), tokenmill.open(dataset)
+    assert [path.read_bytes() for path in sorted(ours.folder.glob("tokens/*.bin"))] == [
+        path.read_bytes() for path in sorted(theirs.folder.glob("tokens/*.bin"))
+    ]
+    tokenmill.verify(tmp_path / "out", tokenizer=EndingBytes(), against_sources=True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -45,6 +45,9 @@ class Reference(Engine, Protocol):
     may_refuse: bool = False
     """Whether `encode` raises a TextError for some texts."""
     can_decode: bool = True
+    own_end: int | None = None
+    """The end-of-document token, if the user's own code puts it after every text. `encode` leaves
+    it out, so that documents do not get two."""
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content, if it is in the vocabulary."""

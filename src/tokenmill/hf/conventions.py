@@ -12,14 +12,10 @@ import msgspec
 
 from tokenmill.encode.boundary_policy import configured_token, known_ends, resolve_eos
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.exactness import answers
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
-
-EOS_PROBES = ("a", "The")
-"""If `encode` ends both with the end-of-document token, it appends that to every text."""
 
 
 class _Settings(msgspec.Struct):
@@ -73,12 +69,15 @@ class Conventions:
     def appended_eos(self, append: bool | Literal["auto"]) -> int | None:
         """The id to append to each document, or None; logs the decision.
 
-        None if the tokenizer appends its end-of-document token itself, or if `append` is false, or
-        "auto" and no such token is known.
+        None if the post-processor appends its end-of-document token, or if `append` is false, or
+        "auto" and no such token is known. A token that `encode` itself appends is always kept.
 
         Raises:
             UserError: several tokens could end documents; or `append` is true and none is known.
         """
+        if (own := self._reference.own_end) is not None:
+            logger.info("the tokenizer itself ends texts with its end-of-document token, %d", own)
+            return own
         if append is False:
             logger.info("append_eos=false: no end-of-document token is appended")
             return None
@@ -86,7 +85,7 @@ class Conventions:
         if found is None:
             return None
         eos_id, reason = found
-        if self._appends(eos_id):
+        if eos_id in self._reference.suffix:
             logger.info(
                 "the tokenizer itself ends texts with its end-of-document token, %d", eos_id
             )
@@ -112,14 +111,6 @@ class Conventions:
             self._eos_hint(),
         )
         return None
-
-    def _appends(self, eos_id: int) -> bool:
-        """Whether the tokenizer ends texts with the token: in its post-processor, or `encode`."""
-        if eos_id in self._reference.suffix:
-            return True
-        tokens = answers(self._reference, EOS_PROBES).expected
-        last = tokens.ids[tokens.offsets[1:][tokens.lengths > 0] - 1]
-        return len(last) > 0 and bool((last == eos_id).all())
 
     @property
     def pads_left(self) -> bool:

@@ -10,12 +10,15 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.boundary_policy import known_ends
 from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.references.python_object import TokenizerObject, class_name
 from tokenmill.encode.references.python_source import library_version
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.errors import UserError
 from tokenmill.records import TokenBatch
+
+END_PROBES = ("a", "The")
 
 
 class PolicyError(UserError):
@@ -48,6 +51,7 @@ class PythonReference(Reference):
         self.can_decode = self._object.can_decode
         self._require_policy(control_tokens)
         self.prefix, self.suffix = self._object.surroundings()
+        self.own_end = self._appended_end()
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content."""
@@ -60,6 +64,9 @@ class PythonReference(Reference):
             TextError: the object failed on one of them, which stands in `text` of the error.
         """
         arrays = [self._object.encode(text, self._options) for text in texts]
+        if self.own_end is not None:
+            ends = [len(array) > 0 and array[-1] == self.own_end for array in arrays]
+            arrays = [array[: len(array) - end] for array, end in zip(arrays, ends, strict=True)]
         ids = np.concatenate([np.empty(0, np.uint32), *arrays])
         return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
 
@@ -87,6 +94,19 @@ class PythonReference(Reference):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens shown."""
         return self._object.decode(ids)
+
+    def _appended_end(self) -> int | None:
+        """The token of an end that all answers to `END_PROBES` have, if there is one."""
+        last: set[int] = set()
+        for text in END_PROBES:
+            try:
+                last.update(self._object.encode(text, self._options)[-1:].tolist())
+            except TextError:
+                continue
+        named = self._object.names().get("eos_token", "")
+        ends = {self.token_id(name) for name in (named, *known_ends(self))}
+        ends.add(getattr(self._object.tokenizer, "eos_token_id", None))
+        return last.pop() if len(last) == 1 and last <= ends - {self.unk_id} else None
 
     def _require_policy(self, control_tokens: bool) -> None:
         """Raise a PolicyError where the object reads special tokens otherwise than the policy."""
