@@ -325,7 +325,7 @@ def test_a_unit_that_grows_too_far_twice_ends_the_build(corpus: list[Path], tmp_
     paths = marked(corpus, tmp_path / "data", "hoard", slice(4, 5))
     with pytest.raises(EngineError) as caught:
         tokenmill.build(paths, HoardingBytes(400 * MILLION), tmp_path / "out", workers=2)
-    assert caught.value.what.endswith("needs more memory than a worker is allowed")
+    assert caught.value.what.startswith("a worker exceeded its share of memory twice on unit")
     assert caught.value.where.startswith("part-4.jsonl, after position ")
     assert "its share allows 300,000,000 within a unit" in caught.value.why
     assert "--memory" in caught.value.hint

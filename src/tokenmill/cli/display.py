@@ -234,7 +234,7 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     yield "end", f"id {boundary.eos_id}, from {boundary.eos_reason}"
     yield "beginning", f"ids {list(boundary.prefix)}" if boundary.prefix else "nothing"
     yield "padding", "not named" if boundary.pad_id is None else f"id {boundary.pad_id}"
-    yield "special", f"strings in text are read as {prepared.recipe.encode.special_tokens}"
+    yield "special", f"strings in text are read as {prepared.policies.encode.special_tokens}"
     yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
     yield "memory", size_text(resources.memory_bytes)
     for name, why in prepared.candidates.remarks.items():

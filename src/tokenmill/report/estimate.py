@@ -19,6 +19,7 @@ from tokenmill.read.places.access import Access
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
+from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.preparation import Preparation, prepare, resolve
 from tokenmill.store.layout import token_dtype
@@ -62,8 +63,8 @@ def estimate(recipe: Recipe, tokenizer: object = None) -> Estimate:
         UserError: the recipe cannot be carried out, as a build would say.
     """
     access = Access("sample", recipe.resources.cache_dir)
-    prepared = prepare(resolve(recipe, tokenizer, access), access)
-    resources = prepared.resources
+    resources = choose_resources(recipe.resources)
+    prepared = prepare(resolve(recipe, tokenizer, access), access, resources)
     started = time.perf_counter()
     batches = list(sample_batches(prepared))
     read_seconds = time.perf_counter() - started
@@ -124,9 +125,9 @@ def sample_batches(prepared: Preparation) -> Iterator[DocumentBatch]:
         num_samples = min(max(most_bytes // max(mean_bytes, 1), MAX_SAMPLES), MAX_SMALL_SAMPLES)
     chosen = sources[:: max(len(sources) // num_samples, 1)][:num_samples]
     places = max(MAX_SAMPLES // max(len(chosen), 1), 1)
-    reader = Reader(prepared.sources, prepared.recipe.read.fields, num_bytes)
+    reader = Reader(prepared.sources, prepared.fields, num_bytes)
     for source in chosen:
-        for extent in _extents(source, prepared.recipe.read.fields, places):
+        for extent in _extents(source, prepared.fields, places):
             try:
                 batch = next(reader.read(extent), None)
             except DataError:
@@ -152,7 +153,7 @@ def _extents(source: Source, fields: Fields, places: int) -> list[Extent]:
 
 def _first_encoder(prepared: Preparation) -> tuple[Encoder, str]:
     """The engine that a build would try first."""
-    control = prepared.recipe.encode.special_tokens == "control"
+    control = prepared.policies.encode.special_tokens == "control"
     for name in prepared.candidates.names:
         try:
             engine = load_engine(name, prepared.file, control, prepared.resources.cache_bytes)
@@ -184,10 +185,10 @@ def _num_shards(prepared: Preparation, sizes: Sequence[int]) -> int:
     sources: Sequence[Source] = prepared.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[prepared.file.kind].is_slow)
     count = kept_bytes = 0
-    for item in cut_units(sources, prepared.recipe.read.fields, unit_bytes):
+    for item in cut_units(sources, prepared.fields, unit_bytes):
         if isinstance(item, Unit):
             count += 1
-        elif sources[item.source].is_distant and not prepared.recipe.read.streaming:
+        elif sources[item.source].is_distant and not prepared.policies.read.streaming:
             kept_bytes += sizes[item.source]  # a build keeps them, and cuts them as local files
         else:
             count += max(round(sizes[item.source] / unit_bytes), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,24 +21,25 @@ from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.places.access import FetchListener
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Stream, Unit, choose_unit_bytes, unit_key
-from tokenmill.run.commit.limits import crossing, receipts_in_order
-from tokenmill.run.commit.publish import number_and_describe, recall_shards, store_tokenizer, sweep
-from tokenmill.run.commit.receipts import Receipt, read_receipts, read_stream_ends
-from tokenmill.run.commit.workspace import (
-    Workspace,
-    check_output,
-    locked,
+from tokenmill.read.units import Unit
+from tokenmill.run.commit.ledger import Ledger, Reused
+from tokenmill.run.commit.publish import (
+    Description,
+    describe_sources,
+    number_and_describe,
+    recall_shards,
+    store_tokenizer,
+    sweep,
 )
-from tokenmill.run.local.crew import run_all
-from tokenmill.run.local.fleet import Fleet
+from tokenmill.run.commit.workspace import Workspace, check_output, locked
+from tokenmill.run.executor import Executor, Phase
+from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
-from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.recipe.options import LimitOptions, Recipe
 from tokenmill.run.session import Session
-from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start, store_state
-from tokenmill.run.start.contents import Contents
-from tokenmill.run.start.identity import BuildState, versions
+from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start
+from tokenmill.run.start.identity import versions
 from tokenmill.run.start.preparation import (
     Preparation,
     Resolution,
@@ -45,12 +47,21 @@ from tokenmill.run.start.preparation import (
     identity_of,
     prepare,
     resolve,
+    start_of,
 )
-from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.assignment import NO_LIMIT, Limit, Setup
 from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import RUN_NAME, Attempt, Run, write_manifest
+from tokenmill.store.layout import token_dtype
+from tokenmill.store.manifest import (
+    RUN_NAME,
+    Attempt,
+    Manifest,
+    Run,
+    TokenizerEntry,
+    write_manifest,
+)
 
 if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
@@ -66,17 +77,6 @@ class BuildEvents:
     on_download: FetchListener = lambda progress: None
     on_compare: Callable[[Source], None] = lambda source: None
     """The time of an input has changed, and its content is about to be compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reused:
-    """Units that a resumed build did not run again."""
-
-    units: int
-    bytes: int
-    """Record bytes, decompressed."""
-    seconds: float
-    """What they took their workers, divided by the workers of this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +101,21 @@ def build(
     tokenizer: object = None,
     overwrite: bool = False,
     events: BuildEvents | None = None,
+    executor: Executor | None = None,
 ) -> BuildReport:
     """Build a dataset, or resume one: units that have a receipt are not run again.
 
-    `tokenizer` is an object to encode with, which the recipe can only name.
+    `tokenizer` is an object to encode with, which the recipe can only name. Units run on
+    `executor`, else in processes of this machine.
 
     Raises:
         TokenmillError: see `tokenmill.errors`; running the same call again resumes.
     """
     events = events or BuildEvents()
-    report = _build_dataset(recipe, tokenizer, overwrite, events)
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = stack.enter_context(LocalProcesses(choose_resources(recipe.resources)))
+        report = _build_dataset(recipe, tokenizer, overwrite, events, executor)
     if recipe.pack.sequence_length is not None:
         from tokenmill.planning.packing import (
             pack_subsets,  # loads a compiler, which encoding does without
@@ -121,27 +126,31 @@ def build(
 
 
 def _build_dataset(
-    recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents
+    recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents, executor: Executor
 ) -> BuildReport:
+    """The recipe becomes the parts that each stage needs; below this, nobody sees it."""
     out = local_path(recipe.out, "the output folder")
     refuse_non_utf8(Path(os.path.realpath(out)), "the output folder")
     workspace = Workspace(out)
     check_output(out)
     access = access_of(recipe, events.on_download)
-    with Fleet(choose_resources(recipe.resources)) as fleet:
-        resolution = resolve(recipe, tokenizer, access)
-        if not overwrite and (finished := _found_before(workspace, resolution, events)):
-            return finished
-        prepared = prepare(resolution, access)
-        with locked(workspace):
-            if overwrite:
-                workspace.remove_dataset()
-            if workspace.is_complete:  # by another process, in the meantime
-                return _already_complete(workspace, _start(resolution, events))
-            if not workspace.state.is_file():
-                workspace.remove_dataset()  # what an interrupted --overwrite has left
-            events.on_prepared(prepared)
-            return _Build(workspace, prepared, events, fleet).run()
+    resolution = resolve(recipe, tokenizer, access)
+    if not overwrite and (finished := _found_before(workspace, resolution, events)):
+        return finished
+    resources = choose_resources(recipe.resources)
+    in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
+    prepared = prepare(resolution, access, resources, in_process=in_process)
+    with locked(workspace):
+        if overwrite:
+            workspace.remove_dataset()
+        if workspace.is_complete:  # by another process, in the meantime
+            return _already_complete(workspace, start_of(resolution, events.on_compare))
+        if not workspace.state.is_file():
+            workspace.remove_dataset()  # what an interrupted --overwrite has left
+        events.on_prepared(prepared)
+        total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
+        build = _Build(workspace, prepared, recipe.limits, total, events, executor)
+        return build.run(msgspec.to_builtins(recipe))
 
 
 def _found_before(
@@ -150,18 +159,11 @@ def _found_before(
     """The dataset, where it is complete; what was begun otherwise is refused before a download."""
     if workspace.is_complete or workspace.state.is_file():
         with locked(workspace):
-            start = _start(resolution, events)
+            start = start_of(resolution, events.on_compare)
             if workspace.is_complete:
                 return _already_complete(workspace, start)
             agree_on_start(workspace, start)
     return None
-
-
-def _start(resolution: Resolution, events: BuildEvents) -> Start:
-    sources, recipe, kind = resolution.sources, resolution.recipe, resolution.file.kind
-    unit_bytes = choose_unit_bytes(sources, slow=kind == "python")
-    contents = Contents(sources, recipe.read.fields, unit_bytes, events.on_compare)
-    return Start(identity_of(resolution), recipe.inputs, kind, contents)
 
 
 def _already_complete(workspace: Workspace, start: Start) -> BuildReport:
@@ -176,79 +178,64 @@ class _Build:
 
     workspace: Workspace
     prepared: Preparation
+    limits: LimitOptions
+    total: Limit
     events: BuildEvents
-    fleet: Fleet
+    executor: Executor
     started: float = field(default_factory=time.monotonic)
-    state: BuildState = field(init=False)
-    receipts: dict[str, Receipt] = field(default_factory=dict)
-    reused: Reused | None = None
-    num_calibrated: int = 0
+    ledger: Ledger = field(init=False)
+    board: ProgressBoard = field(init=False)
 
-    def run(self) -> BuildReport:
-        """Every stage by its name, and nothing else."""
+    def run(self, recipe: dict[str, Any]) -> BuildReport:
+        """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
         self.workspace.create()
         recall_shards(self.workspace)
-        self.state = agree_on_start(self.workspace, _start(self.prepared, self.events))
-        self._record_attempt()
-        self.receipts = read_receipts(self.workspace.receipts, self.workspace.shards)
-        self.reused = self._reused()
+        state = agree_on_start(self.workspace, start_of(self.prepared, self.events.on_compare))
+        self.ledger = Ledger(self.workspace, state, self.prepared.items, self.total)
+        reused = self.ledger.begin(self._attempt())
         store_tokenizer(self.workspace.out / "tokenizer", self.prepared.file)
-        board = self._board()
+        self.board = self._board()
         with ThreadPoolExecutor(1, "calibration") as background:
-            exam = background.submit(self._exam)
+            exam = background.submit(examine, self.prepared.reference, self.prepared.sample)
             fingerprint = background.submit(fingerprint_of, self.prepared.file)
-            engine = self._encode_with_best_engine(board, exam)
-        self._apply_limit(board, engine, exam)
-        receipts = self._final_receipts()
-        return self._publish(receipts, board, engine, fingerprint.result().value)
+            engine = self._encode_with_best_engine(exam)
+        self._apply_limit(engine, exam)
+        manifest = self._number_shards(fingerprint.result().value)
+        run = self._describe_run(recipe, engine, len(exam.result().texts))
+        write_sealed(self.workspace.out / RUN_NAME, run)
+        write_manifest(self.workspace.out, manifest)
+        sweep(self.workspace)
+        self.board.refresh(force=True)
+        return BuildReport(Dataset(self.workspace.out), run, self.board.snapshot(), reused)
 
-    def _record_attempt(self) -> None:
-        """Remember when this attempt began, and the options that attempts may differ in."""
-        limits, resources = self.prepared.recipe.limits, self.prepared.resources
-        attempt = Attempt(
+    def _attempt(self) -> Attempt:
+        resources = self.prepared.resources
+        return Attempt(
             started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             workers=resources.num_workers,
             memory_bytes=resources.memory_bytes,
             recycled_workers=0,
-            max_bad=limits.max_bad,
-            on_bad_file=limits.on_bad_file,
-        )
-        self.state.attempts.append(attempt)
-        store_state(self.workspace, self.state)
-
-    def _reused(self) -> Reused | None:
-        """What the receipts of earlier attempts spare this one."""
-        receipts = self.receipts.values()
-        if not receipts:
-            return None
-        seconds = sum(receipt.seconds or 0.0 for receipt in receipts)
-        return Reused(
-            units=len(receipts),
-            bytes=sum(c.record_bytes for receipt in receipts for c in receipt.counts.values()),
-            seconds=seconds / self.prepared.resources.num_workers,
+            max_bad=self.limits.max_bad,
+            on_bad_file=self.limits.on_bad_file,
         )
 
     def _board(self) -> ProgressBoard:
-        item_bytes = 2 if self.prepared.dtype_name == "uint16" else 4
-        board = ProgressBoard(self.prepared.num_bytes, item_bytes, self.events.on_progress)
+        item_bytes = token_dtype(self.prepared.reference.largest_id).itemsize
+        total, listener = self.prepared.num_bytes, self.events.on_progress
+        board = ProgressBoard(total, item_bytes, listener, pids=self.executor.pids)
         units = {item.key: item for item in self.prepared.items if isinstance(item, Unit)}
-        board.resume(self.receipts, units)
+        board.resume(self.ledger.receipts, units)
         return board
 
-    def _exam(self) -> Exam:
-        exam = examine(self.prepared.reference, self.prepared.sample)
-        self.num_calibrated = len(exam.texts)
-        return exam
-
-    def _encode_with_best_engine(self, board: ProgressBoard, exam: Future[Exam]) -> str:
+    def _encode_with_best_engine(self, exam: Future[Exam]) -> str:
         """Encode everything; where calibration vetoes an engine, the next one takes over."""
         names = self.prepared.candidates.names
-        if chosen := self.state.calibrated_engine:
+        if chosen := self.ledger.state.calibrated_engine:
             names = (chosen,)
 
         def encode_all(name: str) -> str:
             self.events.on_engine(name, "")
-            self._encode_all(board, name, exam)
+            self._encode_all(Phase(self._setup(name), exam, self.prepared.reference))
             return name
 
         def tell(name: str, veto: CalibrationVetoError) -> None:
@@ -256,86 +243,59 @@ class _Build:
 
         return with_first_exact(names, encode_all, tell)
 
-    def _encode_all(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
+    def _encode_all(self, phase: Phase) -> None:
         """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
-        while self._crossing() is None:  # else everything up to the limit has its receipt
-            session = self._session(board, engine, exam, Limit())
-            wanted = lambda key: key not in self.receipts  # noqa: E731
-            run_all(session, self._tasks(wanted), self.fleet)
-            self._count_recycled(session)
-            if not session.damaged or self._crossing() is not None:
+        while self.ledger.crossing() is None:  # else all up to the limit have their receipts
+            session = self._session(phase, lambda key: key not in self.ledger.receipts)
+            session.run()
+            if not session.damaged or self.ledger.crossing() is not None:
                 return  # damage behind the limit is not part of the dataset
-            if self.prepared.recipe.limits.on_bad_file == "fail":
+            if self.limits.on_bad_file == "fail":
                 raise _damaged_files(list(session.damaged.values()))
-            for source, error in session.damaged.items():
-                self.state.quarantined[source] = f"{error.what}: {error.why}"
-            store_state(self.workspace, self.state)
+            self.ledger.quarantine(session.damaged)
 
-    def _count_recycled(self, session: Session) -> None:
-        """Workers replaced for their memory, beside the options of this attempt."""
-        attempt = self.state.attempts[-1]
-        attempt.recycled_workers = (attempt.recycled_workers or 0) + session.recycled_workers
-        store_state(self.workspace, self.state)
+    def _apply_limit(self, engine: str, exam: Future[Exam]) -> None:
+        """Run the unit in which the limit is reached again, up to the limit."""
+        crossed = self.ledger.crossing()
+        if crossed is None or self.ledger.receipts[crossed[0]].limited:
+            return
+        key, limit = crossed
+        phase = Phase(self._setup(engine), exam, self.prepared.reference, max_units=1)
+        self._session(phase, lambda wanted: wanted == key, limit).run()
 
     def _session(
-        self, board: ProgressBoard, engine: str, exam: Future[Exam], limit: Limit
+        self, phase: Phase, wanted: Callable[[str], bool], limit: Limit = NO_LIMIT
     ) -> Session:
-        return Session(
-            workspace=self.workspace,
-            setup=self._setup(engine),
-            reference=self.prepared.reference,
-            exam=exam,
-            board=board,
-            receipts=self.receipts,
-            calibrated=lambda: self._remember_engine(engine),
-            on_receipt=self._stop_at_limit,
-            excluded=sorted(self.state.quarantined),
-            limit=limit,
-            watched=bool(unknown_step(self.prepared.file)),
-        )
-
-    def _remember_engine(self, engine: str) -> None:
-        if self.state.calibrated_engine != engine:
-            self.state.calibrated_engine = engine
-            store_state(self.workspace, self.state)
-
-    def _tasks(self, wanted: Callable[[str], bool]) -> WorkQueue:
-        prepared = self.prepared
-        items = [item for item in prepared.items if not self._is_quarantined(item)]
-        ends = read_stream_ends(self.workspace.receipts)
-        finished = {
-            source
-            for source, parts in ends.items()
-            if not any(wanted(unit_key(source, part)) for part in range(parts))
-        }
-        return WorkQueue(
-            inputs=Inputs(prepared.sources, prepared.recipe.read.fields, items),
+        resources = self.prepared.resources
+        inputs = Inputs(self.prepared.sources, self.prepared.fields, self.ledger.sound_items())
+        queue = WorkQueue(
+            inputs=inputs,
             workspace=self.workspace,
             wanted=wanted,
-            skip_streams=frozenset(finished),
-            num_feeders=(prepared.resources.num_workers + 1) // 2,
-            prefetch=prepared.resources.prefetch,
+            skip_streams=self.ledger.finished_streams(wanted),
+            num_feeders=(resources.num_workers + 1) // 2,
+            prefetch=resources.prefetch,
         )
-
-    def _is_quarantined(self, item: Unit | Stream) -> bool:
-        sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
-        return all(source in self.state.quarantined for source in sources)
+        return Session(self.executor, phase, queue, self.ledger, self.board, limit)
 
     def _setup(self, engine: str) -> Setup:
-        prepared = self.prepared
+        prepared, reference = self.prepared, self.prepared.reference
         return Setup(
-            recipe=prepared.recipe,
             sources=prepared.sources,
+            fields=prepared.fields,
+            policies=prepared.policies.encode,
+            validation=prepared.policies.read.validation,
             tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
             tokenizer_kind=prepared.file.kind,
             tokenizer_source=prepared.tokenizer_source,
             encoding=prepared.file.encoding,
             engine=engine,
-            largest_id=prepared.reference.largest_id,
+            largest_id=reference.largest_id,
             prefix=list(prepared.boundary.prefix),
             eos_id=prepared.boundary.eos_id,
-            unk_id=prepared.reference.unk_id,
-            special_tokens=list(prepared.reference.special_tokens),
+            unk_id=reference.unk_id,
+            special_tokens=list(reference.special_tokens),
+            is_watched=bool(unknown_step(prepared.file)),
             batch_bytes=prepared.batch_bytes,
             cache_bytes=prepared.resources.cache_bytes,
             growth_bytes=prepared.resources.growth_bytes,
@@ -343,72 +303,45 @@ class _Build:
             shards_dir=str(self.workspace.shards.resolve()),
         )
 
-    # Limits: units run in any order, so the cut is found afterwards, in the order of the inputs.
-
-    def _stop_at_limit(self, queue: WorkQueue) -> None:
-        if self._crossing() is not None:
-            queue.stop()
-
-    def _crossing(self) -> tuple[str, Limit] | None:
-        """The unit in which a limit is reached, and what it may still write."""
-        read = self.prepared.recipe.read
-        if read.max_documents is None and read.max_tokens is None:
-            return None
-        return crossing(read, self._receipts_in_order())
-
-    def _receipts_in_order(self) -> list[Receipt]:
-        """Receipts up to the first unit that has none."""
-        items = [item for item in self.prepared.items if not self._is_quarantined(item)]
-        ends = read_stream_ends(self.workspace.receipts)
-        return receipts_in_order(items, self.receipts, ends)
-
-    def _apply_limit(self, board: ProgressBoard, engine: str, exam: Future[Exam]) -> None:
-        """Run the unit in which a limit is reached again, up to the limit."""
-        crossed = self._crossing()
-        if crossed is None or self.receipts[crossed[0]].limited:
-            return
-        key, limit = crossed
-        session = self._session(board, engine, exam, limit)
-        session.on_receipt = lambda queue: queue.stop()
-        here = Fleet(replace(self.prepared.resources, num_workers=1))
-        run_all(session, self._tasks(lambda wanted: wanted == key), here)
-
-    def _final_receipts(self) -> list[Receipt]:
-        receipts = self._receipts_in_order()
-        if crossed := self._crossing():
-            keys = [receipt.key for receipt in receipts]
-            receipts = receipts[: keys.index(crossed[0]) + 1]
-        return receipts
-
-    def _publish(
-        self, receipts: list[Receipt], board: ProgressBoard, engine: str, fingerprint: str
-    ) -> BuildReport:
-        manifest = number_and_describe(
-            self.workspace, self.prepared, receipts, self.state.quarantined, fingerprint
+    def _number_shards(self, fingerprint: str) -> Manifest:
+        prepared, reference, boundary = (
+            self.prepared,
+            self.prepared.reference,
+            self.prepared.boundary,
         )
-        run = self._describe_run(receipts, board, engine)
-        write_sealed(self.workspace.out / RUN_NAME, run)
-        write_manifest(self.workspace.out, manifest)
-        sweep(self.workspace)
-        board.refresh(force=True)
-        return BuildReport(Dataset(self.workspace.out), run, board.snapshot(), self.reused)
+        receipts, quarantined = self.ledger.final_receipts(), self.ledger.state.quarantined
+        description = Description(
+            sources=describe_sources(prepared.sources, receipts, quarantined),
+            tokenizer=TokenizerEntry(
+                kind=prepared.file.kind,
+                encoding=prepared.file.encoding,
+                sha256=prepared.file.sha256,
+                fingerprint=fingerprint,
+                reference=reference.name,
+                largest_id=reference.largest_id,
+                prefix_ids=list(boundary.prefix),
+                eos_id=boundary.eos_id,
+                pad_id=boundary.pad_id,
+                files=store_tokenizer(self.workspace.out / "tokenizer", prepared.file),
+            ),
+            policies=prepared.policies,
+        )
+        return number_and_describe(self.workspace, description, receipts, self.limits.max_bad)
 
-    def _describe_run(self, receipts: list[Receipt], board: ProgressBoard, engine: str) -> Run:
-        wall = time.monotonic() - self.started
+    def _describe_run(self, recipe: dict[str, Any], engine: str, num_calibrated: int) -> Run:
+        seconds = {**self.board.seconds, "wall": time.monotonic() - self.started}
         return Run(
-            recipe=msgspec.to_builtins(self.prepared.recipe),
+            recipe=recipe,
             identity=msgspec.to_builtins(identity_of(self.prepared)),
             inputs=[source.where for source in self.prepared.sources],
             host=socket.gethostname(),
             versions=versions(),
             engine=engine,
-            audited_documents=sum(receipt.audited for receipt in receipts),
-            calibrated_texts=self.num_calibrated,
-            attempts=self.state.attempts,
-            seconds={
-                name: round(spent, 3) for name, spent in {**board.seconds, "wall": wall}.items()
-            },
-            peak_bytes=board.peak_bytes,
+            audited_documents=sum(r.audited for r in self.ledger.final_receipts()),
+            calibrated_texts=num_calibrated,
+            attempts=self.ledger.state.attempts,
+            seconds={name: round(spent, 3) for name, spent in seconds.items()},
+            peak_bytes=self.board.peak_bytes,
             tokenizer_commit=self.prepared.file.commit or msgspec.UNSET,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,12 +58,13 @@ class ProgressBoard:
     total_bytes: int
     token_bytes: int
     listener: Listener
+    pids: Callable[[], set[int]] = set
+    """Processes of workers on this machine."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of all workers by stage; `start` is the slowest load of an engine, `flush_wait` the
     time in which there was nothing left to do but to wait for the disk."""
     _started: float = field(default_factory=time.monotonic)
-    _running: dict[int, tuple[Unit, Tally]] = field(default_factory=dict)
-    _workers: set[int] = field(default_factory=set)
+    _running: dict[str, tuple[Unit, Tally]] = field(default_factory=dict)
     _done_bytes: int = 0
     _resumed_bytes: int = 0
     _totals: Tally = field(default_factory=Tally)
@@ -76,38 +77,30 @@ class ProgressBoard:
     _resident_before: int = field(default_factory=lambda: _most_resident_bytes())
     _ratio: float = 1.0
 
-    def resume(self, receipts: dict[str, Receipt], units: dict[str, Unit]) -> None:
+    def resume(self, receipts: Mapping[str, Receipt], units: Mapping[str, Unit]) -> None:
         """Count what earlier attempts have done."""
         for key, receipt in receipts.items():
             self._count(receipt)
             self._done_bytes += units[key].num_bytes if key in units else 0
         self._resumed_bytes = self._done_bytes
 
-    def start_worker(self, pid: int, seconds: float | None) -> None:
-        """A worker exists; `seconds` once its engine is loaded."""
-        self._workers.add(pid)
-        if seconds is not None:
-            self.seconds["start"] = max(self.seconds.get("start", 0.0), seconds)
+    def engine_loaded(self, seconds: float) -> None:
+        """A worker is ready."""
+        self.seconds["start"] = max(self.seconds.get("start", 0.0), seconds)
 
-    def forget_worker(self, pid: int) -> Tally | None:
-        """A worker is gone; returns how far it had come."""
-        self._workers.discard(pid)
-        found = self._running.pop(pid, None)
-        return found[1] if found else None
-
-    def start(self, unit: Unit, pid: int) -> None:
+    def start(self, unit: Unit) -> None:
         """A worker begins a unit."""
-        self._running[pid] = (unit, Tally())
+        self._running[unit.key] = (unit, Tally())
 
-    def advance(self, pid: int, tally: Tally) -> None:
-        """A worker has done another batch of its unit."""
-        if pid in self._running:
-            self._running[pid] = (self._running[pid][0], tally)
+    def advance(self, key: str, tally: Tally) -> None:
+        """Another batch of a unit is done."""
+        if key in self._running:
+            self._running[key] = (self._running[key][0], tally)
         self.refresh()
 
     def finish(self, unit: Unit, receipt: Receipt, seconds: dict[str, float]) -> None:
         """A unit has its receipt."""
-        self.drop(unit)
+        self.drop(unit.key)
         self._count(receipt)
         self._done_bytes += unit.num_bytes
         read = sum(counts.record_bytes for counts in receipt.counts.values())
@@ -120,11 +113,9 @@ class ProgressBoard:
         """Book time on a stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
-    def drop(self, unit: Unit) -> None:
-        """A unit is no longer running."""
-        for pid, (running, _) in list(self._running.items()):
-            if running.key == unit.key:
-                del self._running[pid]
+    def drop(self, key: str) -> Tally:
+        """A unit is no longer running; returns how far it had come."""
+        return self._running.pop(key)[1] if key in self._running else Tally()
 
     def refresh(self, *, force: bool = False) -> None:
         """Tell the listener, but not more often than it can be read."""
@@ -151,7 +142,7 @@ class ProgressBoard:
             documents=self._totals.documents + sum(tally.documents for tally in running),
             tokens=tokens,
             rejected=self._totals.rejected + sum(tally.rejected for tally in running),
-            num_workers=len(self._workers),
+            num_workers=len(self.pids()),
             cpu_cores=self._cores,
             memory_bytes=self._memory,
             peak_bytes=self.peak_bytes,
@@ -175,17 +166,17 @@ class ProgressBoard:
             self._totals.tokens += counts.tokens
             self._totals.rejected += counts.num_rejected
 
-    def _pids(self) -> set[int]:
+    def _all_pids(self) -> set[int]:
         """The main process, the workers, and what parses tables for them."""
-        own, parsers = psutil.Process(), parser_pids()
-        return {own.pid, *self._workers, *parsers} | {
-            child.pid for child in own.children(recursive=True) if child.ppid() in self._workers
+        own, workers = psutil.Process(), self.pids()
+        return {own.pid, *workers, *parser_pids()} | {
+            child.pid for child in own.children(recursive=True) if child.ppid() in workers
         }
 
     def _measure(self, now: float) -> None:
         if now - self._measured < MEMORY_SECONDS:
             return
-        cpu, memory = _usage(self._pids())
+        cpu, memory = _usage(self._all_pids())
         if self._measured:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
         self._cpu, self._measured, self._memory = (now, cpu), now, memory

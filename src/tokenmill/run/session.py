@@ -1,77 +1,215 @@
-"""What is known while units run: receipts, failures, calibration and audits, whoever runs them."""
+"""Units run, somewhere: which, in what order, and what counts.
+
+Whatever the executor, a result counts only from an engine that has passed the exam, after an audit,
+and within the limits; a damaged file costs its own unit; a unit that crashes runs once more.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import Future
+import time
 from dataclasses import dataclass, field
 
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import REFERENCE
-from tokenmill.encode.exactness import Exam, audit
-from tokenmill.errors import DamagedInputError, TokenmillError
-from tokenmill.run.commit.receipts import Receipt, write_receipt
-from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.local.messages import Done
+from tokenmill.encode.exactness import CalibrationVetoError, audit
+from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.executor import (
+    Advanced,
+    Calibrated,
+    Crashed,
+    Encoded,
+    Event,
+    Executor,
+    Failed,
+    Finished,
+    Gone,
+    Loaded,
+    Phase,
+    Replaced,
+)
 from tokenmill.run.progress import ProgressBoard
-from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.assignment import NO_LIMIT, Assignment, Limit, Outcome
 from tokenmill.run.work import Work, WorkQueue
+
+MAX_CRASHES = 1
+POLL_SECONDS = 0.1
 
 
 @dataclass(slots=True)
 class Session:
-    """One phase of a build: these tasks, this engine."""
+    """One phase of a build: one engine, and the units of a queue."""
 
-    workspace: Workspace
-    setup: Setup
-    reference: Reference
-    exam: Future[Exam]
+    executor: Executor
+    phase: Phase
+    queue: WorkQueue
+    ledger: Ledger
     board: ProgressBoard
-    receipts: dict[str, Receipt]
-    calibrated: Callable[[], None]
-    """Called before the first receipt."""
-    on_receipt: Callable[[WorkQueue], None] = lambda queue: None
-    watched: bool = False
-    """Whether the tokenizer has unknown steps. Its engine never encodes documents in this process;
-    only calibration texts and audit samples do, after the trial."""
-    excluded: list[int] = field(default_factory=list)
-    limit: Limit = field(default_factory=Limit)
+    limit: Limit = NO_LIMIT
+    """For each unit."""
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
-    recycled_workers: int = 0
-    """Worker processes that were replaced because their memory had grown."""
+    """What is wrong with sources, by index; their units have no receipt."""
+    _started: dict[str, Work] = field(default_factory=dict)
+    _encoding: set[str] = field(default_factory=set)
+    _calibrated: set[int] = field(default_factory=set)
+    _held: dict[int, list[Outcome]] = field(default_factory=dict)
+    """By worker: finished before its engine was calibrated."""
+    _exam_deaths: int = 0
+    _idle_since: float = 0.0
+    """When there was nothing left to do but to wait for the disk."""
 
-    def finish(self, done: Done, task: Work, queue: WorkQueue) -> None:
-        """Audit a finished unit and write its receipt.
+    def run(self) -> None:
+        """Run everything that the queue hands out.
+
+        Raises:
+            CalibrationVetoError: the engine differs from the reference; nothing was committed.
+            TokenmillError: a unit failed in a way that the others cannot outlive.
+        """
+        self.queue.notify = self.executor.wake
+        try:
+            self.executor.begin(self.phase, self._hear)
+            while self._started or not self.queue.exhausted:
+                self._start_units()
+                self.executor.wait(POLL_SECONDS)
+                self.board.refresh()
+            self._collect_feed_failures()
+        finally:
+            self.executor.end()
+            self.queue.close()
+
+    def _start_units(self) -> None:
+        while self.executor.room() > 0 and (work := self.queue.take()):
+            key = work.unit.key
+            self._started[key] = work
+            self._encoding.add(key)
+            self._end_idleness()
+            self.board.start(work.unit)
+            assignment = Assignment(
+                unit=work.unit,
+                spool=work.spool,
+                excluded=sorted(self.ledger.state.quarantined),
+                limit=self.limit,
+                careful=work.crashes > 0,
+            )
+            self.executor.start(assignment, self.queue.upcoming())
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case Calibrated(worker):
+                self._calibrated.add(worker)
+                for outcome in self._held.pop(worker, []):
+                    self._commit(outcome)
+            case Finished():
+                self._finished(event)
+            case Failed():
+                self._failed(event)
+            case Crashed():
+                self._crashed(event)
+            case Gone():
+                self._gone(event)
+            case _:
+                self._book(event)
+
+    def _book(self, event: Loaded | Advanced | Encoded | Replaced) -> None:
+        match event:
+            case Loaded(seconds):
+                self.board.engine_loaded(seconds)
+            case Advanced(key, tally):
+                self.board.advance(key, tally)
+            case Encoded(key):
+                self._encoded(key)
+            case Replaced():
+                self.ledger.count_recycled()
+
+    def _finished(self, event: Finished) -> None:
+        """A result counts only from an engine that has passed the exam; until then it is held."""
+        if event.worker in self._calibrated:
+            self._commit(event.outcome)
+            return
+        self._encoded(event.outcome.receipt.key)
+        self._held.setdefault(event.worker, []).append(event.outcome)
+
+    def _commit(self, outcome: Outcome) -> None:
+        """Audit a finished unit and write its receipt; stop when a limit is reached.
 
         Raises:
             EngineError: the reference disagrees on a document.
         """
-        if done.audit_texts:
-            name = self.reference.name if self.setup.engine == REFERENCE else self.setup.engine
-            reference = Encoder(self.reference, self.setup.largest_id)
-            audit(name, done.audit_texts, done.audit_ids, reference)
-        self.calibrated()
-        write_receipt(self.workspace.receipts, done.receipt)
-        self.receipts[done.receipt.key] = done.receipt
-        self.board.finish(task.unit, done.receipt, done.seconds)
-        queue.release(task)
-        self.on_receipt(queue)
+        setup, reference = self.phase.setup, self.phase.reference
+        work = self._take_back(outcome.receipt.key)
+        if outcome.audit_texts:
+            name = reference.name if setup.engine == REFERENCE else setup.engine
+            encoder = Encoder(reference, setup.largest_id)
+            audit(name, outcome.audit_texts, outcome.audit_ids, encoder)
+        self.ledger.record(outcome.receipt, setup.engine)
+        self.board.finish(work.unit, outcome.receipt, outcome.seconds)
+        self.queue.release(work)
+        if self.ledger.crossing() is not None:
+            self.queue.stop()
 
-    def fail(self, error: TokenmillError, task: Work, source: int | None, queue: WorkQueue) -> None:
-        """A damaged file ends its own unit; any other error ends the run."""
-        if not isinstance(error, DamagedInputError) or source is None:
+    def _failed(self, event: Failed) -> None:
+        """A damaged file ends its own unit; any other error ends the phase."""
+        error = event.error
+        if not event.key and isinstance(error, EngineError):
+            raise error if event.worker in self._calibrated else CalibrationVetoError.of(error)
+        if not isinstance(error, DamagedInputError) or event.source is None:
             raise error
-        self.damaged[source] = error
-        self.board.drop(task.unit)
+        self.damaged[event.source] = error
+        self.board.drop(event.key)
         with contextlib.suppress(FileNotFoundError):
-            queue.release(task)
+            self.queue.release(self._take_back(event.key))
 
-    def collect_feed_failures(self, queue: WorkQueue) -> None:
+    def _crashed(self, event: Crashed) -> None:
+        """A unit runs again elsewhere, once, document by document."""
+        work = self._take_back(event.key)
+        work.crashes += 1
+        tally = self.board.drop(event.key)
+        if work.crashes > MAX_CRASHES:
+            name = self.phase.setup.sources[tally.source].name
+            raise EngineError(
+                f"{event.what} twice on unit {event.key}",
+                where=event.where or f"{name}, after position {tally.position}",
+                why=f"the last one {event.why}",
+                hint=event.hint,
+            )
+        self.queue.put_back(work)
+
+    def _gone(self, event: Gone) -> None:
+        """What a worker leaves behind runs again; two deaths over the exam veto the engine."""
+        if event.exam:
+            self._exam_deaths += 1
+        if self._exam_deaths > MAX_CRASHES:
+            engine = self.phase.setup.engine
+            kind = EngineError if self._calibrated else CalibrationVetoError
+            raise kind(f"{engine} failed twice on the calibration texts", why=event.exam)
+        self._calibrated.discard(event.worker)
+        held = [outcome.receipt.key for outcome in self._held.pop(event.worker, [])]
+        for key in (*event.keys, *held):
+            self.board.drop(key)
+            self.queue.put_back(self._take_back(key))
+
+    def _take_back(self, key: str) -> Work:
+        self._encoded(key)
+        work = self._started.pop(key)
+        if not self._started:
+            self._end_idleness()
+        return work
+
+    def _encoded(self, key: str) -> None:
+        self._encoding.discard(key)
+        if not self._encoding and not self._idle_since:
+            self._idle_since = time.monotonic()
+
+    def _end_idleness(self) -> None:
+        if self._idle_since:
+            self.board.spend("flush_wait", time.monotonic() - self._idle_since)
+            self._idle_since = 0.0
+
+    def _collect_feed_failures(self) -> None:
         """Failures of streams: as those of units."""
-        while queue.failures:
-            source, error = queue.failures.pop()
+        while self.queue.failures:
+            source, error = self.queue.failures.pop()
             if not isinstance(error, DamagedInputError):
                 raise error
             self.damaged[source] = error

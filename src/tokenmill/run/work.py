@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -106,10 +107,11 @@ class WorkQueue:
         with self._lock:
             return not (self._ready or self._again or self._feeding)
 
-    def upcoming(self, count: int) -> list[Unit]:
-        """The next units that are not fed, for reading ahead."""
+    def upcoming(self) -> list[Unit]:
+        """The next `prefetch` units that are not fed, for reading ahead."""
         with self._lock:
-            return [work.unit for work in list(self._ready)[:count] if not work.spool]
+            ready = itertools.islice(self._ready, self.prefetch)
+            return [work.unit for work in ready if not work.spool]
 
     def close(self) -> None:
         """Stop, and wait for the feeders."""

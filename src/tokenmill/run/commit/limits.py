@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.run.units.assignment import Limit
 
 UNKNOWN_PARTS = 999_999
@@ -33,13 +32,13 @@ def receipts_in_order(
     return found
 
 
-def crossing(read: ReadOptions, receipts: Iterable[Receipt]) -> tuple[str, Limit] | None:
-    """The unit in which a limit is reached, and what it may still write."""
+def crossing(whole: Limit, receipts: Iterable[Receipt]) -> tuple[str, Limit] | None:
+    """The unit in which the limit of a build is reached, and what it may still write."""
     documents = tokens = 0
     for receipt in receipts:
         limit = Limit(
-            documents=None if read.max_documents is None else read.max_documents - documents,
-            tokens=None if read.max_tokens is None else read.max_tokens - tokens,
+            documents=None if whole.documents is None else whole.documents - documents,
+            tokens=None if whole.tokens is None else whole.tokens - tokens,
         )
         documents, tokens = documents + receipt.documents, tokens + receipt.tokens
         over_documents = limit.documents is not None and receipt.documents >= limit.documents

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,9 +21,9 @@ from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.receipts import Receipt, judge_rejected
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.start.preparation import Preparation
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.files import fsync_path, storage_errors, write_atomically
+from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import (
     Counts,
     FileEntry,
@@ -32,6 +33,7 @@ from tokenmill.store.manifest import (
     TokenizerEntry,
     dataset_id,
 )
+from tokenmill.store.policies import Policies
 
 PUBLISH_NAME = "publish.json"
 PART_FOLDERS = {
@@ -62,57 +64,46 @@ def store_tokenizer(folder: Path, file: TokenizerFile) -> list[FileEntry]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a manifest says beside its shards."""
+
+    sources: list[SourceEntry]
+    tokenizer: TokenizerEntry
+    policies: Policies
+
+
 def number_and_describe(
-    workspace: Workspace,
-    prepared: Preparation,
-    receipts: Sequence[Receipt],
-    quarantined: Mapping[int, str],
-    fingerprint: str,
+    workspace: Workspace, description: Description, receipts: Sequence[Receipt], max_bad: float
 ) -> Manifest:
     """Judge what the units did, give their files their final names, and describe the dataset.
 
     Raises:
         DataError: too many records were rejected, or there is no document.
     """
-    sources = _describe_sources(prepared.sources, receipts, quarantined)
+    tokenizer = description.tokenizer
     totals = Counts()
-    for source in sources:
+    for source in description.sources:
         totals.add(source.counts)
     rejected_files = [
         workspace.shards / f"{receipt.key}.jsonl"
         for receipt in receipts
         if any(file.name == "jsonl" for file in receipt.files)
     ]
-    judge_rejected(totals, prepared.recipe.limits.max_bad, rejected_files)
+    judge_rejected(totals, max_bad, rejected_files)
     if not totals.documents:
         raise DataError("nothing to write", why="no input holds a document with text")
-    tokenizer = _describe_tokenizer(prepared, fingerprint, workspace.out / "tokenizer")
     shards, rejected = _number_shards(workspace, receipts)
-    policies = msgspec.to_builtins(prepared.recipe.policies)
+    policies = msgspec.to_builtins(description.policies)
     return Manifest(
         dataset_id=dataset_id(shards, tokenizer, policies),
-        token_dtype=prepared.dtype_name,
+        token_dtype=token_dtype(tokenizer.largest_id).name,
         tokenizer=tokenizer,
         policies=policies,
         totals=totals,
-        sources=sources,
+        sources=description.sources,
         shards=shards,
         rejected=rejected,
-    )
-
-
-def _describe_tokenizer(prepared: Preparation, fingerprint: str, folder: Path) -> TokenizerEntry:
-    return TokenizerEntry(
-        kind=prepared.file.kind,
-        encoding=prepared.file.encoding,
-        sha256=prepared.file.sha256,
-        fingerprint=fingerprint,
-        reference=prepared.reference.name,
-        largest_id=prepared.reference.largest_id,
-        prefix_ids=list(prepared.boundary.prefix),
-        eos_id=prepared.boundary.eos_id,
-        pad_id=prepared.boundary.pad_id,
-        files=store_tokenizer(folder, prepared.file),
     )
 
 
@@ -175,7 +166,7 @@ def _move(old: Path, new: Path, entry: FileEntry) -> None:
         old.replace(new)
 
 
-def _describe_sources(
+def describe_sources(
     sources: Sequence[Source], receipts: Sequence[Receipt], quarantined: Mapping[int, str]
 ) -> list[SourceEntry]:
     """Books and digest of every source, over all units that read a part of it."""

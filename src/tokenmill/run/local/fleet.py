@@ -11,11 +11,10 @@ import time
 from dataclasses import dataclass, field
 
 from tokenmill.run.local import messages
-from tokenmill.run.local.messages import Done
 from tokenmill.run.local.worker import WORKER_ENVIRONMENT
 from tokenmill.run.machine.resources import Resources
+from tokenmill.run.units.assignment import Assignment
 from tokenmill.run.units.careful import Encoding
-from tokenmill.run.work import Work
 
 
 @dataclass(slots=True)
@@ -23,16 +22,15 @@ class Process:
     """A worker process, as the main process sees it."""
 
     popen: subprocess.Popen[bytes]
-    running: Work | None = None
-    committing: dict[str, Work] = field(default_factory=dict)
+    running: Assignment | None = None
+    uncommitted: dict[str, Assignment] = field(default_factory=dict)
+    """By key: what is running, and what is being flushed."""
+    used: bool = False
+    """Whether it has been given a unit."""
     examined: bool = False
     calibrated: bool = False
-    held: list[Done] = field(default_factory=list)
-    """Finished before the engine was calibrated."""
     full: bool = False
     """Its memory has grown beyond its share: it is given no more units."""
-    rerun: Work | None = None
-    """The unit that it has stopped for its memory, for the process that takes its place."""
     heard: float = 0.0
     """When it was last told or said something, as `time.monotonic` counts."""
     encoding: Encoding | None = None
@@ -43,11 +41,6 @@ class Process:
     """What it has done, if the main process has ended it."""
 
     @property
-    def busy(self) -> bool:
-        """Whether it has a unit that has no receipt."""
-        return self.running is not None or bool(self.committing) or bool(self.held)
-
-    @property
     def examining(self) -> bool:
         """Whether it encodes the calibration texts."""
         return self.examined and not self.calibrated
@@ -55,7 +48,7 @@ class Process:
     @property
     def reads_carefully(self) -> bool:
         """Whether it announces each document and has announced none: then it reads or writes."""
-        careful = self.running is not None and self.running.crashes > 0
+        careful = self.running is not None and self.running.careful
         return careful and self.ready_bytes > 0 and self.encoding is None
 
     def send(self, command: object) -> None:
@@ -77,13 +70,13 @@ class Fleet:
         self._processes: list[Process] = []
         self._waiting: list[Process] = []
 
-    def __enter__(self) -> Fleet:
+    def prepare(self) -> None:
+        """Start workers, if there is to be more than one: they import while others resolve."""
         if self.resources.num_workers > 1:
             self._waiting = [self._spawn() for _ in range(self.resources.num_workers)]
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """End all workers at once: what they have not committed is run again by a resume."""
+    def dismiss_all(self) -> None:
+        """End all workers, and those that wait."""
         for process in self._processes:
             self.dismiss(process)
 

@@ -9,23 +9,9 @@ import msgspec
 
 from tokenmill import errors
 from tokenmill.errors import EngineError, InternalError, TokenmillError
-from tokenmill.read.documents import SpooledPart
-from tokenmill.read.units import Unit
-from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.units.assignment import Limit, Tally
+from tokenmill.run.units.assignment import Assignment, Outcome, Tally
 from tokenmill.run.units.careful import Encoding
 from tokenmill.store.files import storage_error
-
-
-class RunUnit(msgspec.Struct, tag="run", kw_only=True):
-    """To a worker: run a unit."""
-
-    unit: Unit
-    spool: SpooledPart | None
-    excluded: list[int]
-    limit: Limit
-    careful: bool = False
-    """It has failed before: encode each document alone, and announce it."""
 
 
 class Calibrate(msgspec.Struct, tag="calibrate", kw_only=True):
@@ -69,15 +55,6 @@ class Exceeded(msgspec.Struct, tag="exceeded", kw_only=True):
     """Of the last record that was done."""
 
 
-class Done(msgspec.Struct, tag="done", kw_only=True):
-    """From a worker: a unit's files have their names; the receipt may be written."""
-
-    receipt: Receipt
-    audit_texts: list[str]
-    audit_ids: list[list[int]]
-    seconds: dict[str, float]
-
-
 class Failed(msgspec.Struct, tag="failed", kw_only=True):
     """From a worker: an error, and the unit that it ended; no unit for an error of the engine."""
 
@@ -95,8 +72,8 @@ class Failed(msgspec.Struct, tag="failed", kw_only=True):
         return kind(self.what, where=self.where, why=self.why, hint=self.hint)
 
 
-Command = RunUnit | Calibrate
-Message = Started | Calibrated | Encoding | Progress | Encoded | Exceeded | Done | Failed
+Command = Assignment | Calibrate
+Message = Started | Calibrated | Encoding | Progress | Encoded | Exceeded | Outcome | Failed
 
 
 def failure(key: str, error: BaseException, source: int | None) -> Failed:

@@ -18,14 +18,12 @@ from tokenmill.run.local import messages
 from tokenmill.run.local.messages import (
     Calibrate,
     Calibrated,
-    Done,
     Encoded,
     Exceeded,
     Progress,
-    RunUnit,
     Started,
 )
-from tokenmill.run.units.assignment import Setup, Tally
+from tokenmill.run.units.assignment import Assignment, Setup, Tally
 from tokenmill.run.units.growth import GrownTooFar, Growth
 from tokenmill.run.units.unit import FinishedUnit, UnitRunner
 from tokenmill.streams import lasting_streams
@@ -92,7 +90,7 @@ class Worker:
         else:
             self._send(Calibrated())
 
-    def _run_unit(self, runner: UnitRunner, command: RunUnit, growth: Growth) -> None:
+    def _run_unit(self, runner: UnitRunner, command: Assignment, growth: Growth) -> None:
         def report(tally: Tally) -> None:
             self._tally = tally
             growth.check(tally.bytes)
@@ -101,15 +99,7 @@ class Worker:
             self._report(tally)
 
         try:
-            finished = runner.run(
-                command.unit,
-                command.spool,
-                command.excluded,
-                command.limit,
-                report,
-                self._send,
-                command.careful,
-            )
+            finished = runner.run(command, report, self._send)
         except GrownTooFar as error:
             self._send(
                 Exceeded(
@@ -135,18 +125,11 @@ class Worker:
     def _commit_all(self) -> None:
         while (finished := self._finished.get()) is not None:
             try:
-                finished.commit()
+                outcome = finished.commit()
             except BaseException as error:
-                self._send(messages.failure(finished.receipt.key, error, None))
+                self._send(messages.failure(finished.outcome.receipt.key, error, None))
                 continue
-            self._send(
-                Done(
-                    receipt=finished.receipt,
-                    audit_texts=finished.audit_texts,
-                    audit_ids=finished.audit_ids,
-                    seconds=finished.seconds,
-                )
-            )
+            self._send(outcome)
 
     def _send(self, message: messages.Message) -> None:
         with self._lock:

@@ -10,10 +10,10 @@ import msgspec
 from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.receipts import read_receipts
+from tokenmill.run.commit.state import BuildState, store_state
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.start.contents import LIMITED, Contents
 from tokenmill.run.start.identity import (
-    BuildState,
     Identity,
     deciding_libraries,
     identity_differences,
@@ -22,7 +22,6 @@ from tokenmill.run.start.identity import (
 )
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.files import write_atomically
 from tokenmill.store.manifest import RUN_NAME, Run
 
 
@@ -39,11 +38,6 @@ class Start:
     def deciding(self, engine: str) -> frozenset[str]:
         """The libraries that decide the bytes, if `engine` encodes."""
         return deciding_libraries(self.tokenizer_kind, engine, self.contents.sources)
-
-
-def store_state(workspace: Workspace, state: BuildState) -> None:
-    """Store what the build agrees on from now on."""
-    write_atomically(workspace.state, msgspec.json.encode(state))
 
 
 def agree_on_start(workspace: Workspace, start: Start) -> BuildState:

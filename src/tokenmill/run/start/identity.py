@@ -19,7 +19,6 @@ from tokenmill.encode.engine_ranking import MEMO
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
-from tokenmill.store.manifest import Attempt
 from tokenmill.store.policies import Policies
 
 MAX_SHOWN = 12
@@ -57,16 +56,6 @@ class Identity(msgspec.Struct, kw_only=True):
     engine: str
     """As the recipe names it."""
     versions: dict[str, str]
-
-
-class BuildState(Identity, kw_only=True):
-    """`build.json`: what a build was started with, and what its attempts have found out."""
-
-    quarantined: dict[int, str] = {}
-    """Why damaged sources were left out, by index."""
-    calibrated_engine: str = ""
-    """The engine of all receipts; "" before the first."""
-    attempts: list[Attempt] = []
 
 
 class StoredIdentity(msgspec.Struct, kw_only=True):

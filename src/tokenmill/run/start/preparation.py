@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +31,13 @@ from tokenmill.read.units import (
     cut_units,
     decompressed_bytes,
 )
-from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.start.agreement import Start
+from tokenmill.run.start.contents import Contents
 from tokenmill.run.start.identity import Identity, InputIdentity, versions
 from tokenmill.store.layout import token_dtype
+from tokenmill.store.policies import Policies
 
 MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000
@@ -46,7 +49,13 @@ MAX_WHOLE_BYTES = 4 << 20
 class Resolution:
     """A recipe, resolved as far as it can be before anything is downloaded."""
 
-    recipe: Recipe
+    inputs: list[str]
+    """As the user named them."""
+    out: Path
+    fields: Fields
+    policies: Policies
+    engine: str
+    """As the user named it."""
     sources: list[Source]
     file: TokenizerFile
     reference: Reference
@@ -99,32 +108,49 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     sources = list_sources(recipe.inputs, recipe.read.format, access)
     _refuse_output_inside(sources, Path(recipe.out))
-    return Resolution(recipe, sources, file, reference, boundary)
+    return Resolution(
+        inputs=recipe.inputs,
+        out=Path(recipe.out),
+        fields=recipe.read.fields,
+        policies=recipe.policies,
+        engine=recipe.encode.engine,
+        sources=sources,
+        file=file,
+        reference=reference,
+        boundary=boundary,
+    )
 
 
-def prepare(resolution: Resolution, access: Access) -> Preparation:
+def prepare(
+    resolution: Resolution, access: Access, resources: Resources, *, in_process: bool = False
+) -> Preparation:
     """Download what is to be downloaded, and read the first records of the inputs.
+
+    `in_process`: all units will run in this process.
 
     Raises:
         UserError: something in the recipe cannot be carried out.
         TokenmillError: a file cannot be fetched.
     """
-    recipe, file = resolution.recipe, resolution.file
-    fields = recipe.read.fields
-    control = recipe.encode.special_tokens == "control"
-    candidates = rank_engines(file, control, recipe.encode.engine)
-    check_before_fetch(resolution.sources, recipe.read.text_field, recipe.read.format, access)
-    sources = fetch_sources(resolution.sources, recipe.read.format, access)
-    _refuse_output_inside(sources, Path(recipe.out))
+    file, fields, policies = resolution.file, resolution.fields, resolution.policies
+    control = policies.encode.special_tokens == "control"
+    candidates = rank_engines(file, control, resolution.engine)
+    file_format = policies.read.format
+    check_before_fetch(resolution.sources, fields.text, file_format, access)
+    sources = fetch_sources(resolution.sources, file_format, access)
+    _refuse_output_inside(sources, resolution.out)
     check_fields(sources, fields)
-    resources = choose_resources(recipe.resources)
     sample = sample_texts(sources, fields)
     if why := probe(file, sample):
         hint = "remove the document, or use another tokenizer"
         raise EngineError("the tokenizer fails on a document", why=why, hint=hint)
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[file.kind].is_slow)
     preparation = Preparation(
-        recipe=recipe,
+        inputs=resolution.inputs,
+        out=resolution.out,
+        fields=fields,
+        policies=policies,
+        engine=resolution.engine,
         sources=sources,
         file=file,
         reference=resolution.reference,
@@ -133,16 +159,16 @@ def prepare(resolution: Resolution, access: Access) -> Preparation:
         resources=resources,
         items=list(cut_units(sources, fields, unit_bytes)),
         sample=sample,
-        tokenizer_source=_source_for_workers(file, resources.num_workers),
+        tokenizer_source="" if in_process else _source_for_workers(file),
     )
-    if resources.num_workers > 1:
+    if not in_process:
         end_idle_parsers()  # each worker has its own
     return preparation
 
 
-def _source_for_workers(file: TokenizerFile, num_workers: int) -> str:
-    if not KINDS[file.kind].is_described or num_workers == 1:
-        return ""  # made of the dataset's own files, or there is one in this process
+def _source_for_workers(file: TokenizerFile) -> str:
+    if not KINDS[file.kind].is_described:
+        return ""  # made of the dataset's own files
     from tokenmill.encode.references.python_source import pickled_source
 
     return file.source or pickled_source(file.tokenizer)
@@ -198,10 +224,18 @@ def identity_of(resolution: Resolution) -> Identity:
         eos_id=resolution.boundary.eos_id,
         pad_id=resolution.boundary.pad_id,
         prefix_ids=list(resolution.boundary.prefix),
-        policies=resolution.recipe.policies,
-        engine=resolution.recipe.encode.engine,
+        policies=resolution.policies,
+        engine=resolution.engine,
         versions=versions(),
     )
+
+
+def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start:
+    """What a build starts with, to be held against what is in the output folder."""
+    kind = resolution.file.kind
+    unit_bytes = choose_unit_bytes(resolution.sources, slow=KINDS[kind].is_slow)
+    contents = Contents(resolution.sources, resolution.fields, unit_bytes, on_compare)
+    return Start(identity_of(resolution), resolution.inputs, kind, contents)
 
 
 def _input_identity(source: Source) -> InputIdentity:

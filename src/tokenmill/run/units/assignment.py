@@ -1,21 +1,28 @@
-"""What a worker is told, how much it may write, and what it has done so far."""
+"""What a worker is told, how much it may write, and what comes of a unit."""
 
 from __future__ import annotations
 
 import msgspec
 
+from tokenmill.read.documents import SpooledPart
+from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.run.recipe.options import Recipe
+from tokenmill.read.units import Unit
+from tokenmill.run.commit.receipts import Receipt
+from tokenmill.store.policies import EncodePolicies
 
 LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What every worker of a build is told once."""
+    """What every worker of a phase is told once."""
 
-    recipe: Recipe
     sources: list[Source]
+    fields: Fields
+    policies: EncodePolicies
+    validation: float
+    """The share of documents in the validation subset."""
     tokenizer_dir: str
     tokenizer_kind: str
     tokenizer_source: str
@@ -27,6 +34,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     eos_id: int
     unk_id: int | None
     special_tokens: list[str]
+    is_watched: bool
+    """Whether the tokenizer has unknown steps: documents are then encoded in processes that can be
+    ended, never in the one that builds."""
     batch_bytes: int
     cache_bytes: int
     growth_bytes: int
@@ -34,12 +44,32 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     attempts_dir: str
     shards_dir: str
 
+    @property
+    def control_tokens(self) -> bool:
+        """Whether special tokens inside text are control tokens."""
+        return self.policies.special_tokens == "control"
+
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a unit may still write."""
+    """How much a unit, or a build, may still write."""
 
     documents: int | None = None
     tokens: int | None = None
+
+
+NO_LIMIT = Limit()
+
+
+class Assignment(msgspec.Struct, tag="run", frozen=True, kw_only=True):
+    """One unit for a worker."""
+
+    unit: Unit
+    spool: SpooledPart | None
+    excluded: list[int]
+    """Damaged sources, which are left out."""
+    limit: Limit
+    careful: bool = False
+    """It has crashed before: encode each document alone, and announce it."""
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -51,3 +81,13 @@ class Tally(msgspec.Struct, kw_only=True):
     documents: int = 0
     tokens: int = 0
     rejected: int = 0
+
+
+class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):
+    """What came of a unit whose files have their names."""
+
+    receipt: Receipt
+    audit_texts: list[str]
+    audit_ids: list[list[int]]
+    seconds: dict[str, float]
+    """By stage: read, encode, write, fsync."""

@@ -25,11 +25,17 @@ from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
-from tokenmill.read.documents import Reader, SpooledPart, grouped
-from tokenmill.read.units import Unit
+from tokenmill.read.documents import Reader, grouped
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.units.assignment import LONG_BATCH, Limit, Setup, Tally
+from tokenmill.run.units.assignment import (
+    LONG_BATCH,
+    NO_LIMIT,
+    Assignment,
+    Outcome,
+    Setup,
+    Tally,
+)
 from tokenmill.run.units.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.units.sampling import UInt64Array, chosen, document_hashes
 from tokenmill.store.documents_table import DocumentRows
@@ -45,19 +51,18 @@ _Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
 class FinishedUnit:
     """A shard that is written but not yet on the disk for good."""
 
-    receipt: Receipt
-    audit_texts: list[str]
-    audit_ids: list[list[int]]
-    seconds: dict[str, float]
+    outcome: Outcome
     _writer: ShardWriter
     _shards_dir: Path
 
-    def commit(self) -> None:
+    def commit(self) -> Outcome:
         """Flush the files and give them their names; the receipt may follow."""
         started = time.perf_counter()
-        self._writer.flush(self.receipt.files)
-        self._writer.rename(self.receipt.files, self._shards_dir, self.receipt.key)
-        self.seconds["fsync"] = time.perf_counter() - started
+        receipt = self.outcome.receipt
+        self._writer.flush(receipt.files)
+        self._writer.rename(receipt.files, self._shards_dir, receipt.key)
+        self.outcome.seconds["fsync"] = time.perf_counter() - started
+        return self.outcome
 
 
 class UnitRunner:
@@ -67,21 +72,20 @@ class UnitRunner:
         """`engine` is given where this process has it already: a Python tokenizer of its own."""
         started = time.perf_counter()
         self.setup = setup
-        recipe = setup.recipe
-        control = recipe.encode.special_tokens == "control"
+        control = setup.control_tokens
         engine = engine or load_engine(
             setup.engine, _tokenizer_file(setup), control, setup.cache_bytes
         )
         self.encoder = Encoder(engine, setup.largest_id)
-        self.careful = CarefulEncoder(self.encoder, setup.sources, self._load_steps)
+        self.careful_encoder = CarefulEncoder(self.encoder, setup.sources, self._load_steps)
         self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(setup), control))
-        self.reader = Reader(setup.sources, recipe.read.fields, setup.batch_bytes)
+        self.reader = Reader(setup.sources, setup.fields, setup.batch_bytes)
         self.special_strings = SpecialStrings(setup.special_tokens)
         self.layout = ShardLayout(
             token_dtype(setup.largest_id),
             tuple(source.name for source in setup.sources),
-            recipe.read.fields.keep,
-            recipe.read.no_loss is not None,
+            setup.fields.keep,
+            setup.fields.no_loss is not None,
         )
         self.current_source: int | None = None
         """The source that is being read, for the blame when it turns out to be damaged."""
@@ -93,29 +97,26 @@ class UnitRunner:
 
     def run(
         self,
-        unit: Unit,
-        spool: SpooledPart | None,
-        excluded: Sequence[int],
-        limit: Limit,
+        assignment: Assignment,
         report: Callable[[Tally], None],
         announce: Announce = lambda encoding: None,
-        careful: bool = False,
     ) -> FinishedUnit:
         """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest.
 
-        `careful` encodes each document alone. `announce` is told of each then, else of long ones.
+        A careful assignment encodes each document alone. `announce` is told of each then, else of
+        long ones.
         """
-        attempt = _Attempt(self, unit, limit, announce, careful)
+        attempt = _Attempt(self, assignment, announce)
         try:
-            batches = attempt.timed("read", self._batches(unit, spool, excluded))
+            batches = attempt.timed("read", self._batches(assignment))
             # Nothing behind a limit is read: a source's digest covers all that was read of it.
-            group_bytes = self.setup.batch_bytes if limit == Limit() else 0
+            group_bytes = self.setup.batch_bytes if assignment.limit == NO_LIMIT else 0
             for group in grouped(batches, group_bytes):
                 attempt.add(group)
                 report(attempt.tally)
                 if attempt.limited:
                     break
-            return attempt.finish(excluded)
+            return attempt.finish()
         except MemoryError as error:
             attempt.writer.discard()
             raise self._out_of_memory() from error
@@ -138,13 +139,11 @@ class UnitRunner:
             hint="give the process more memory, lower --workers, or split the document",
         )
 
-    def _batches(
-        self, unit: Unit, spool: SpooledPart | None, excluded: Sequence[int]
-    ) -> Iterator[DocumentBatch]:
-        for extent in unit.extents:
-            if extent.source not in excluded:
+    def _batches(self, assignment: Assignment) -> Iterator[DocumentBatch]:
+        for extent in assignment.unit.extents:
+            if extent.source not in assignment.excluded:
                 self.current_source = extent.source
-                yield from self.reader.read(extent, spool)
+                yield from self.reader.read(extent, assignment.spool)
 
 
 def _tokenizer_file(setup: Setup) -> TokenizerFile:
@@ -164,10 +163,8 @@ class _Attempt:
     """One try at one unit."""
 
     runner: UnitRunner
-    unit: Unit
-    limit: Limit
+    assignment: Assignment
     announce: Announce
-    careful: bool
     writer: ShardWriter = field(init=False)
     limited: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -178,7 +175,7 @@ class _Attempt:
 
     def __post_init__(self) -> None:
         setup = self.runner.setup
-        stem = f"{self.unit.key}.{os.getpid()}"
+        stem = f"{self.assignment.unit.key}.{os.getpid()}"
         self.writer = ShardWriter(Path(setup.attempts_dir), stem, self.runner.layout)
         self.runner.reader.observe = self._digest
 
@@ -197,7 +194,7 @@ class _Attempt:
     def _encode(self, group: Sequence[DocumentBatch]) -> TokenBatch:
         num_bytes = sum(int(batch.record_bytes.sum()) for batch in group)
         try:
-            if self.careful:
+            if self.assignment.careful:
                 return self._encode_carefully(group)
             if num_bytes > LONG_BATCH * self.runner.setup.batch_bytes:
                 first = next(batch for batch in group if len(batch.texts))
@@ -215,25 +212,29 @@ class _Attempt:
                 hint=error.hint,
             ) from error
         except EngineError:
-            if not self.careful:
+            if not self.assignment.careful:
                 self._encode_carefully(group)  # the error names the document
             raise
 
     def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
         """Encode each document alone, after announcing it."""
-        return join_batches([self.runner.careful.encode(each, self.announce) for each in group])
+        return join_batches(
+            [self.runner.careful_encoder.encode(each, self.announce) for each in group]
+        )
 
-    def finish(self, excluded: Sequence[int]) -> FinishedUnit:
+    def finish(self) -> FinishedUnit:
         """Close the shard and draw up its receipt."""
         with self._timing("write"):
             files = self.writer.close()
         counts = {str(source): counts for source, counts in sorted(self.counts.items())}
         digests = {str(source): d.hexdigest() for source, d in sorted(self.digests.items())}
+        unit = self.assignment.unit
+        excluded = set(self.assignment.excluded) & {extent.source for extent in unit.extents}
         receipt = Receipt(
-            key=self.unit.key,
+            key=unit.key,
             extents=[
                 ExtentEntry(source=extent.source, start=extent.start, stop=extent.stop)
-                for extent in self.unit.extents
+                for extent in unit.extents
             ],
             files=files,
             documents=sum(entry.documents for entry in self.counts.values()),
@@ -241,14 +242,18 @@ class _Attempt:
             counts=counts,
             read_digests=digests,
             audited=len(self.audited.texts),
-            excluded=sorted(set(excluded) & {extent.source for extent in self.unit.extents}),
+            excluded=sorted(excluded),
             limited=self.limited,
             seconds=round(sum(self.seconds.values()), 3),
         )
         shards = Path(self.runner.setup.shards_dir)
-        return FinishedUnit(
-            receipt, self.audited.texts, self.audited.ids, self.seconds, self.writer, shards
+        outcome = Outcome(
+            receipt=receipt,
+            audit_texts=self.audited.texts,
+            audit_ids=self.audited.ids,
+            seconds=self.seconds,
         )
+        return FinishedUnit(outcome, self.writer, shards)
 
     def timed(self, stage: str, batches: Iterator[DocumentBatch]) -> Iterator[DocumentBatch]:
         """The same batches, the time to get each booked on a stage."""
@@ -283,15 +288,16 @@ class _Attempt:
         self, batch: DocumentBatch, tokens: TokenBatch
     ) -> tuple[DocumentBatch, TokenBatch]:
         """Documents are taken in order until the next one would exceed a limit."""
-        if self.limit.documents is None and self.limit.tokens is None:
+        limit = self.assignment.limit
+        if limit == NO_LIMIT:
             return batch, tokens
         written = tokens.lengths > 0
         enclosed = (tokens.lengths + len(self.runner.setup.prefix) + 1) * written
         within = np.ones(len(written), dtype=bool)
-        if self.limit.documents is not None:
-            within &= np.cumsum(written) <= self.limit.documents - self.tally.documents
-        if self.limit.tokens is not None:
-            within &= np.cumsum(enclosed) <= self.limit.tokens - self.tally.tokens
+        if limit.documents is not None:
+            within &= np.cumsum(written) <= limit.documents - self.tally.documents
+        if limit.tokens is not None:
+            within &= np.cumsum(enclosed) <= limit.tokens - self.tally.tokens
         if within.all():
             return batch, tokens
         self.limited = True
@@ -301,7 +307,7 @@ class _Attempt:
     def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         """Count everything, and refuse what a policy forbids."""
         setup = self.runner.setup
-        policy = setup.recipe.encode
+        policy = setup.policies
         special = self.runner.special_strings.counts(batch.texts)
         if special and policy.special_tokens == "error":
             index = next(iter(special))
@@ -382,6 +388,6 @@ class _Attempt:
         tokens = join_batches(parts)
         ids, lengths = enclose_documents(tokens, setup.prefix, setup.eos_id, runner.layout.dtype)
         if len(lengths):
-            in_validation = chosen(np.concatenate(hashes), setup.recipe.read.validation)
+            in_validation = chosen(np.concatenate(hashes), setup.validation)
             rows = DocumentRows.of(batches, in_validation, no_loss)
             self.writer.append(rows, ids, lengths)
