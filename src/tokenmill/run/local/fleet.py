@@ -10,9 +10,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from tokenmill.run.local import messages
 from tokenmill.run.local.worker import WORKER_ENVIRONMENT
 from tokenmill.run.machine.resources import Resources
+from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment
 from tokenmill.run.units.careful import Encoding
 
@@ -56,7 +56,7 @@ class Process:
         assert self.popen.stdin is not None
         self.heard = time.monotonic()
         try:
-            self.popen.stdin.write(messages.encode(command))
+            self.popen.stdin.write(wire.encode(command))
             self.popen.stdin.flush()
         except BrokenPipeError:
             pass  # its end arrives as an event

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import msgspec
 
 from tokenmill import errors
 from tokenmill.errors import EngineError, InternalError, TokenmillError
+from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Outcome, Tally
 from tokenmill.run.units.careful import Encoding
 from tokenmill.store.files import storage_error
@@ -110,26 +108,4 @@ def decode(line: bytes) -> Message:
     return message
 
 
-def encode(message: object) -> bytes:
-    """A message as a line."""
-    return msgspec.json.encode(message, enc_hook=_encode_path) + b"\n"
-
-
-def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder for lines of one direction."""
-    return msgspec.json.Decoder(kind, dec_hook=_decode_path)
-
-
-def _encode_path(value: object) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"no JSON for {type(value)}")
-
-
-def _decode_path(kind: type, value: object) -> object:
-    if kind is Path:
-        return Path(str(value))
-    raise NotImplementedError(f"no {kind} from JSON")
-
-
-_DECODER = decoder(Message)
+_DECODER = wire.decoder(Message)

@@ -23,6 +23,7 @@ from tokenmill.run.local.messages import (
     Progress,
     Started,
 )
+from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Setup, Tally
 from tokenmill.run.units.growth import GrownTooFar, Growth
 from tokenmill.run.units.unit import FinishedUnit, UnitRunner
@@ -55,13 +56,13 @@ class Worker:
         self._reported = 0.0
         self._tally = Tally()
         self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
-        self._decode = messages.decoder(messages.Command).decode
+        self._decode = wire.decoder(messages.Command).decode
 
     def run(self) -> None:
         """Work until the commands end."""
         if not (line := self._commands.readline()):
             return  # never needed
-        setup = messages.decoder(Setup).decode(line)
+        setup = wire.decoder(Setup).decode(line)
         committer = threading.Thread(target=self._commit_all, daemon=True)
         committer.start()
         try:
@@ -134,7 +135,7 @@ class Worker:
     def _send(self, message: messages.Message) -> None:
         with self._lock:
             try:
-                self._out.write(messages.encode(message))
+                self._out.write(wire.encode(message))
                 self._out.flush()
             except BrokenPipeError:
                 os._exit(1)  # the main process is gone: leave everything as it is

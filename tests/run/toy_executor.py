@@ -1,0 +1,109 @@
+"""An executor as another package would write it: last first, and it dies when told to."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tokenmill.encode.exactness import Exam
+from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.read.units import Unit
+from tokenmill.run.executor import (
+    Calibrated,
+    Crashed,
+    Failed,
+    Finished,
+    Gone,
+    Loaded,
+    Phase,
+    Tell,
+)
+from tokenmill.run.units import wire
+from tokenmill.run.units.assignment import Assignment, Setup
+from tokenmill.run.units.unit import UnitRunner
+
+ROOM = 5
+
+
+class LastFirst:
+    """One worker behind a queue of JSON. It takes the exam only when it has nothing else to do."""
+
+    def __init__(self, deaths: Mapping[str, int] | None = None, refused: str = "") -> None:
+        """It dies over a unit so many times; the exam fails for the engine `refused`."""
+        self.deaths = Counter(deaths or {})
+        self.refused = refused
+        self.finished: list[str] = []
+        self.careful: list[str] = []
+        self._queue: list[bytes] = []
+        self._woken = threading.Event()
+        self._worker = 0
+        self._calibrated = False
+
+    def begin(self, phase: Phase, tell: Tell) -> None:
+        self._tell = tell
+        setup = wire.decoder(Setup).decode(wire.encode(phase.setup))
+        self._runner = UnitRunner(setup)
+        self._exam: Exam = phase.exam.result()
+        tell(Loaded(self._runner.startup_seconds))
+
+    def room(self) -> int:
+        return ROOM - len(self._queue)
+
+    def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
+        self._queue.append(wire.encode(assignment))
+
+    def wait(self, seconds: float) -> None:
+        if self._queue:
+            self._run(self._assignment(self._queue.pop()))
+        elif not self._calibrated:
+            self._take_exam()
+        else:
+            self._woken.wait(seconds)
+            self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def end(self) -> None:
+        self._queue.clear()
+        self._worker, self._calibrated = self._worker + 1, False
+
+    def pids(self) -> set[int]:
+        return set()
+
+    @staticmethod
+    def _assignment(line: bytes) -> Assignment:
+        found: Assignment = wire.decoder(Assignment).decode(line)
+        return found
+
+    def _run(self, assignment: Assignment) -> None:
+        key = assignment.unit.key
+        self.careful += [key] if assignment.careful else []
+        if self.deaths[key] > 0:
+            self.deaths[key] -= 1
+            return self._die(key)
+        try:
+            outcome = self._runner.run(assignment, lambda tally: None).commit()
+        except TokenmillError as error:
+            self._tell(Failed(self._worker, key, error, self._runner.current_source))
+        else:
+            self.finished.append(key)
+            self._tell(Finished(self._worker, outcome))
+
+    def _die(self, key: str) -> None:
+        others = tuple(self._assignment(line).unit.key for line in self._queue)
+        dead = self._worker
+        self.end()
+        self._tell(Crashed(key, "a toy died", why="was told to"))
+        self._tell(Gone(dead, others))
+
+    def _take_exam(self) -> None:
+        try:
+            if self._runner.setup.engine == self.refused:
+                raise EngineError("the toy refuses")
+            self._runner.calibrate(self._exam)
+        except EngineError as error:
+            self._tell(Failed(self._worker, "", error))
+        self._calibrated = True
+        self._tell(Calibrated(self._worker))
