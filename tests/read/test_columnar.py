@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent
+from tokenmill.read.units import Extent, Unit, cut_units
 
 FORMATS = ("parquet", "arrow-file", "arrow-stream")
 each_format = pytest.mark.parametrize("file_format", FORMATS)
@@ -203,6 +205,23 @@ def test_an_extent_of_row_groups_gives_their_rows_with_their_places(
     parts = [read(source, Fields(), Extent(0, a, b)) for a, b in ((0, 1), (1, 3), (3, 4))]
     assert [part["rows"] for part in parts] == [[0, 1, 2], [3, 4, 5, 6, 7, 8], [9]]
     assert [text for part in parts for text in part["texts"]] == texts
+
+
+def test_a_unit_of_an_arrow_file_reads_nothing_of_the_batches_before_it(tmp_path: Path) -> None:
+    """Its first row is known from the cut, so it need not count the rows before it."""
+    path = tmp_path / "file"
+    source = write(path, "arrow-file", pa.table({"text": ["first " * 100, "last"]}), rows=1)
+    *_, last = cut_units([source], Fields(), 500)
+    assert isinstance(last, Unit)
+    offsets = struct.pack("<ii", 0, 600)
+    data = path.read_bytes()
+    assert data.count(offsets) == 1
+    path.write_bytes(data.replace(offsets, struct.pack("<ii", 0, 1 << 30)))
+    os.utime(path, ns=(source.mtime_ns, source.mtime_ns))
+    found = read(source, Fields(), last.extents[0])
+    assert (found["rows"], found["texts"]) == ([1], ["last"])
+    with pytest.raises(DamagedInputError):
+        read(source, Fields(), Extent(0, 1, 2))
 
 
 def test_the_same_documents_give_the_same_batches_in_every_format(tmp_path: Path) -> None:

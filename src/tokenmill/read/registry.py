@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from tokenmill.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint  # costs each process 20 ms: imported when needed
 
 T = TypeVar("T")
 
@@ -25,7 +28,7 @@ class Registry(Generic[T]):
         self.built_in = tuple(built_in)
         self._group = group
         self._kind = kind
-        self._own = {name: EntryPoint(name, value, group) for name, value in built_in.items()}
+        self._own = built_in
         self._loaded: dict[str, T] = {}
 
     @functools.cached_property
@@ -35,6 +38,8 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def _entries(self) -> tuple[EntryPoint, ...]:
+        from importlib.metadata import entry_points
+
         return tuple(entry_points(group=self._group))
 
     def __contains__(self, name: str) -> bool:
@@ -47,10 +52,15 @@ class Registry(Generic[T]):
             UserError: there is none, two packages register it, or its package cannot be loaded.
         """
         if name not in self._loaded:
-            self._loaded[name] = self._load(self._own.get(name) or self._registered_entry(name))
+            own = self._own.get(name)
+            self._loaded[name] = self._load_own(own) if own else self._load_registered(name)
         return self._loaded[name]
 
-    def _registered_entry(self, name: str) -> EntryPoint:
+    def _load_own(self, value: str) -> T:
+        module, _, kind = value.partition(":")
+        return cast(T, getattr(import_module(module), kind)())
+
+    def _load_registered(self, name: str) -> T:
         found = {entry.value: entry for entry in self._entries if entry.name == name}
         if not found:
             names = ", ".join((*self.built_in, *self.registered))
@@ -60,17 +70,13 @@ class Registry(Generic[T]):
             why = f"they are {' and '.join(sorted(found))}"
             hint = "uninstall one of them"
             raise UserError(f"two packages register the {self._kind} {name!r}", why=why, hint=hint)
-        return next(iter(found.values()))
-
-    def _load(self, entry: EntryPoint) -> T:
+        value, entry = next(iter(found.items()))
         try:
             return cast(T, entry.load()())
         except Exception as error:
-            if entry.name in self._own:
-                raise
             raise UserError(
-                f"cannot load the {self._kind} {entry.name!r}",
-                where=entry.value,
+                f"cannot load the {self._kind} {name!r}",
+                where=value,
                 why=f"{type(error).__name__}: {error}",
                 hint="reinstall the package that registers it, or uninstall it",
             ) from error
