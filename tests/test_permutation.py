@@ -201,9 +201,9 @@ def test_any_places_of_the_order_by_blocks_can_be_asked_for(
 
 @pytest.mark.parametrize("places", [[-1], [10], [0, 11]])
 def test_places_that_do_not_exist_are_refused(places: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"numbers are to be in \[0, 10\)"):
+    with pytest.raises(ValueError, match=r"numbers must be in \[0, 10\)"):
         BlockPermutation(10, 3, 2, seed=0)(places)
-    with pytest.raises(ValueError, match=r"numbers are to be in \[0, 10\)"):
+    with pytest.raises(ValueError, match=r"numbers must be in \[0, 10\)"):
         Permutation(10, seed=0)(places)
 
 

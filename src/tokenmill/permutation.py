@@ -40,7 +40,7 @@ class Permutation:
     def _walked(self, numbers: npt.ArrayLike, *, forward: bool) -> Int64Array:
         array = np.asarray(numbers, np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.n):
-            raise ValueError(f"numbers are to be in [0, {self.n})")
+            raise ValueError(f"numbers must be in [0, {self.n})")
         return _walk(array, self.n, self._half, self._keys, forward)
 
 
@@ -107,7 +107,7 @@ class BlockPermutation:
         """What stands at `places`, shape (m,), each in [0, n)."""
         array = np.asarray(places, np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.n):
-            raise ValueError(f"numbers are to be in [0, {self.n})")
+            raise ValueError(f"numbers must be in [0, {self.n})")
         result = np.empty(len(array), np.int64)
         stretches = self._slots(array) // self._at_once
         for stretch in np.unique(stretches).tolist():

@@ -109,7 +109,7 @@ def test_arrangements_are_measured_and_give_the_same_ids(
         "left out: batches of 32, 64, 100, 256, 1000, 2000, 5000, 6000, more than the documents",
     ]
     slow, *rows, failed = report["rows"]
-    assert slow["remark"] == "none: the tokenizer is no Python object"
+    assert slow["remark"] == "none: the tokenizer is not a Python object"
     assert "failed with exit code 1: " in failed["remark"]
     for row in rows:
         assert (row["remark"], row["num_different"], row["num_passes"]) == ("", 0, 3)

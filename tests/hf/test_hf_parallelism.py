@@ -98,7 +98,7 @@ def test_the_warning_names_a_fast_tokenizer_where_there_is_one(
         return text
 
     slow = transformers.ByT5Tokenizer()
-    assert "no fast one is known" in warning(slow)
+    assert "no fast tokenizer is known" in warning(slow)
     known = transformers.PreTrainedTokenizerFast
     # By its name: TRL puts another module in the place of `transformers`.
     monkeypatch.setattr("transformers.ByT5TokenizerFast", known, raising=False)
@@ -223,7 +223,7 @@ def test_a_pool_that_cannot_be_resized_is_told_of(caplog: pytest.LogCaptureFixtu
         with thread_environment(Parallelism(num_proc, is_slow=False)):
             pass
     assert caplog.messages == [
-        "4 threads are asked for; where tokenizers has already encoded in this process, its "
+        "4 threads are requested; if tokenizers has already encoded in this process, its "
         "thread pool exists and cannot be resized",
         "the thread pool of tokenizers already exists and cannot be resized: it was made for 4 "
         "threads, and 1 are wanted now",

@@ -510,8 +510,8 @@ def test_where_each_pass_is_the_same_no_state_is_taken(alone: Path) -> None:
     dataset = tokenmill.open(alone)
     batches = dataset.batches("packed", global_batch_size=24, restart=True)
     error = refused(lambda: batches.load_state_dict(batches.state_dict(step=1)))
-    assert error.what == "this loader does not go on anywhere"
-    assert error.why == "each pass begins again with the first step: restart=True"
+    assert error.what == "this loader has no place to resume from"
+    assert error.why == "each pass starts at the first step, because restart=True"
     whole = all_bytes(batches)
     assert len(whole) == len(batches)
     next(iter(batches))

@@ -321,7 +321,7 @@ def test_where_each_pass_is_the_same_it_may_be_made_by_workers_or_without(
 
 def test_where_each_pass_is_the_same_no_state_is_taken(anew: Open, run: Run) -> None:
     loader = Loader(*anew(restart=True))
-    with pytest.raises(UserError, match="this loader does not go on anywhere"):
+    with pytest.raises(UserError, match="this loader has no place to resume from"):
         loader.load_state_dict(run.states[3])
     assert all_bytes(loader) == all_bytes(run.batches)
 

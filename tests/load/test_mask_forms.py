@@ -347,7 +347,7 @@ def test_more_segments_than_room_for_them_are_refused() -> None:
 
 
 def test_padding_between_segments_needs_all_queries() -> None:
-    with pytest.raises(UserError, match="only where all tokens are queries"):
+    with pytest.raises(UserError, match="only if all tokens are queries"):
         varlen.megatron_packed_seq_params(
             Causal(), grid_of([[2]], 3, num_queries=1), padding_between=True
         )

@@ -447,9 +447,9 @@ def test_a_plan_of_another_dataset_conflicts_and_is_not_opened(
     second = build_lengths(tmp_path / "b", tokenizer_path, [3, 6])
     plan = pack(first, options_of(8), tmp_path / "plan").plan
     plan.check_dataset(first)
-    with pytest.raises(UserError, match="the plan is of another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to another dataset"):
         plan.check_dataset(second)
-    with pytest.raises(UserError, match="the plan is of another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to another dataset"):
         open_plan(second, tmp_path / "plan")
     with pytest.raises(OutputConflictError, match="holds another plan") as caught:
         pack(second, options_of(8), tmp_path / "plan")

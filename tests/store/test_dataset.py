@@ -113,7 +113,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(name: str, folder: Pat
     (folder / "tokens/link.bin").symlink_to(outside)
     entry = FileEntry(name=name, bytes=6, xxh3_128="")
     rewrite(folder, rejected=[entry])
-    with pytest.raises(VerificationError, match="leads out of the dataset"):
+    with pytest.raises(VerificationError, match="points outside the dataset"):
         Dataset(folder)
 
 
@@ -121,7 +121,7 @@ def test_an_index_of_another_shard_is_refused(folder: Path) -> None:
     """The first and the last shard have as many documents, but not as many tokens."""
     data = (folder / "tokens/00002.idx").read_bytes()
     (folder / "tokens/00000.idx").write_bytes(data)
-    with pytest.raises(VerificationError, match="a token index is of another shard"):
+    with pytest.raises(VerificationError, match="a token index belongs to another shard"):
         _ = Dataset(folder).shards[0].lengths
 
 

@@ -32,7 +32,7 @@ def test_names_that_lead_out_of_a_folder_are_refused(name: str, tmp_path: Path) 
     folder = tmp_path / "dataset"
     folder.mkdir()
     (folder / "out").symlink_to(tmp_path)
-    with pytest.raises(VerificationError, match="leads out of the dataset"):
+    with pytest.raises(VerificationError, match="points outside the dataset"):
         path_inside(folder, name)
 
 

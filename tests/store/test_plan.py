@@ -259,13 +259,13 @@ def test_an_array_of_another_dtype_or_shape_is_refused(
     with pytest.raises(VerificationError, match="a plan is damaged") as caught:
         Plan(tmp_path / "plan")
     assert caught.value.where == str(path)
-    assert caught.value.why == "it is no array of 4 numbers of type <u4"
+    assert caught.value.why == "it is not an array of 4 numbers of type <u4"
 
 
 def test_offsets_are_signed_and_64_bits_wide(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     np.save(tmp_path / "plan" / "offsets.npy", np.array([0, 1, 3, 4], "<u8"))
-    with pytest.raises(VerificationError, match="it is no array of 4 numbers of type <i8"):
+    with pytest.raises(VerificationError, match="it is not an array of 4 numbers of type <i8"):
         Plan(tmp_path / "plan")
 
 

@@ -129,7 +129,7 @@ def export(
     """Write the rows of a plan into the folder `out`, which must not exist.
 
     Raises:
-        UserError: the plan is of another dataset, or the format needs what is not installed.
+        UserError: the plan belongs to another dataset, or the format needs what is not installed.
         OutputConflictError: something stands at `out`.
         VerificationError: the plan does not fit the dataset.
     """

@@ -169,7 +169,7 @@ def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:
 def warn_of_slow_tokenizer(file: TokenizerFile) -> None:
     """Log that a tokenizer is Python code, and what could be used instead."""
     faster = _faster_tokenizer(file.tokenizer)
-    known = f"{faster} is a fast one" if faster else "no fast one is known"
+    known = f"{faster} is a fast one" if faster else "no fast tokenizer is known"
     logger.warning(
         "Using slow tokenizer %s, which is Python code: %s",
         type(file.tokenizer).__name__,

@@ -55,9 +55,7 @@ class ExactEncoder:
             self._first = background.submit(self._load, self._names[0])
             self.reference, has_no_option = load_any_reference(file)
         if has_no_option:
-            logger.warning(
-                "special tokens that stand in a text are matched: encode has no option for it"
-            )
+            logger.warning("special tokens inside a text are matched: encode has no option for it")
         self._encoder: Encoder | None = None
         self._audit: Audit | None = None
 

@@ -82,7 +82,7 @@ def _tell_of_pool(threads: int) -> None:
     if _threads_of_pool is None:
         _threads_of_pool = threads
         logger.debug(
-            "%d threads are asked for; where tokenizers has already encoded in this process, its "
+            "%d threads are requested; if tokenizers has already encoded in this process, its "
             "thread pool exists and cannot be resized",
             threads,
         )

@@ -96,7 +96,7 @@ class CausalLMTokenizer:
         given = self.config.tokenizer_name if tokenizer is None else tokenizer
         if given is None:
             hint = "set tokenizer_name, or pass a tokenizer"
-            raise UserError("there is no tokenizer", hint=hint)
+            raise UserError("no tokenizer given", hint=hint)
         self._has_warned = False
         self._workers = Workers()
         with logging_at(self.config.verbose_level):

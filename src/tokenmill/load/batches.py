@@ -199,8 +199,8 @@ class Batches:
             UserError: it is of other data, another order or another global batch.
         """
         if self.share.restart:
-            why = "each pass begins again with the first step: restart=True"
-            raise UserError("this loader does not go on anywhere", why=why)
+            why = "each pass starts at the first step, because restart=True"
+            raise UserError("this loader has no place to resume from", why=why)
         found = check_state(state, self._state(self.step))
         self.schedule.resume(found.step, found.progress)
         self.step = found.step

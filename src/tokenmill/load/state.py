@@ -67,7 +67,7 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
         raise UserError(
             "the state belongs to another loader",
             why="\n       ".join(differences),
-            hint="open the dataset and the plan that it was taken with, in the same order and with "
+            hint="open the dataset and the plan that it was saved with, in the same order and with "
             "the same global_batch_size; ranks and workers may differ",
         )
     return found

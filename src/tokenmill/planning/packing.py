@@ -163,7 +163,7 @@ def packed_windows(
         if not ledger.totals.documents:
             reasons = ledger.left_out.lost_documents.items()
             why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
-            why += f"; the subset asked for is {options.subset!r}" if options.subset else ""
+            why += f"; the requested subset is {options.subset!r}" if options.subset else ""
         raise UserError("nothing to pack", where=str(dataset.folder), why=why)
 
 

@@ -26,7 +26,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         VerificationError: something differs.
     """
     if plan.manifest.dataset_id != dataset.manifest.dataset_id:
-        raise plan.damaged("it is of another dataset")
+        raise plan.damaged("it belongs to another dataset")
     for name in plan.iter_damage():
         raise plan.damaged(f"the digest of {name} differs")
     options = options_of_plan(plan.manifest.options, str(plan.folder))

@@ -56,7 +56,9 @@ class Shard:
         right = dtype == self._dtype and len(lengths) == self.entry.documents
         if not right or int(lengths.sum()) != self.entry.tokens:
             why = "its documents, tokens or dtype are not those of the manifest"
-            raise VerificationError("a token index is of another shard", where=str(path), why=why)
+            raise VerificationError(
+                "a token index belongs to another shard", where=str(path), why=why
+            )
         if (lengths < 1).any():
             why = "a document has no tokens, and such documents are never written"
             raise VerificationError("a token index is damaged", where=str(path), why=why)
@@ -74,7 +76,9 @@ class Shard:
         path = self.path("idx")
         if read_index_header(path) != (self._dtype, self.entry.documents):
             why = "its documents or its dtype are not those of the manifest"
-            raise VerificationError("a token index is of another shard", where=str(path), why=why)
+            raise VerificationError(
+                "a token index belongs to another shard", where=str(path), why=why
+            )
 
     def place(self, index: int) -> tuple[int, int]:
         """The first token of a document and the number of its tokens, from the mapped index."""

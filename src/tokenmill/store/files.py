@@ -237,7 +237,7 @@ class SizesInside:
 
 def _leads_out(folder: Path, name: str) -> VerificationError:
     return VerificationError(
-        f"the file name {name!r} leads out of the dataset",
+        f"the file name {name!r} points outside the dataset",
         where=str(folder),
         why="a dataset may only name files below its own folder",
         hint="do not open this dataset; get it again from where it came from",

@@ -238,10 +238,10 @@ class Plan:
             raise self.damaged("its offsets are out of order")
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Raise a UserError where the plan is of another dataset."""
+        """Raise a UserError where the plan belongs to another dataset."""
         if self.manifest.dataset_id != dataset.manifest.dataset_id:
             raise UserError(
-                "the plan is of another dataset",
+                "the plan belongs to another dataset",
                 where=str(self.folder),
                 why=f"it was made for {self.manifest.dataset_id}, "
                 f"and this is {dataset.manifest.dataset_id}",
@@ -284,7 +284,7 @@ class Plan:
             array = open_array(path, kinds, length)
             if array is not None:
                 return array
-            problem = f"it is no array of {length} numbers of type {kinds[0]}"
+            problem = f"it is not an array of {length} numbers of type {kinds[0]}"
         else:
             problem = "it is missing, or has another size than plan.json says"
         raise self.damaged(problem, path)
@@ -294,7 +294,7 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     """A plan of a dataset, by its name in `plans/` or by its folder.
 
     Raises:
-        UserError: there is none, or it is of another dataset.
+        UserError: there is none, or it belongs to another dataset.
     """
     own, path = dataset.folder / "plans", local_path(name, "a plan")
     inside = path.name == str(name) and (own / path / PLAN_NAME).is_file()

@@ -125,7 +125,7 @@ def megatron_packed_seq_params(
         edges = {"cu_seqlens_q": q, "cu_seqlens_q_padded": q}
         edges |= {"cu_seqlens_kv": k, "cu_seqlens_kv_padded": k}
     elif grid.first_query:
-        raise UserError("padding lies between segments only where all tokens are queries")
+        raise UserError("padding may lie between segments only if all tokens are queries")
     else:
         tokens, places = _joined_padding(grid.segmentation)
         edges = {"cu_seqlens_q": tokens, "cu_seqlens_q_padded": places}

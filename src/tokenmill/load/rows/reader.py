@@ -131,7 +131,7 @@ class RowReader:
     or, where a `dtype` is given, both are arrays of it, with IGNORE_INDEX where there is no label.
 
     Raises:
-        UserError: the plan is of another dataset.
+        UserError: the plan belongs to another dataset.
     """
 
     def __init__(

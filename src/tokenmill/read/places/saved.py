@@ -83,7 +83,7 @@ def saved_files(folder: Path) -> list[Path]:
 def _member(folder: Path, name: str, named_in: str) -> Path:
     if "/" in name or not is_safe_path(name):
         why = f"{named_in} names {name!r}"
-        raise DataError("a saved data set leads out of its folder", where=str(folder), why=why)
+        raise DataError("a saved data set points outside its folder", where=str(folder), why=why)
     return folder / name
 
 

@@ -254,8 +254,8 @@ def _first_byte(answers: Sequence[Any], file: HubFile, start: int) -> int:
             where=file.origin,
             why=f"commit, digest and size are {*commits, *etags, total}, not "
             f"{file.commit, file.etag, file.num_bytes}",
-            hint="run the same command again: the files are listed anew; if it stays so, a proxy "
-            "or mirror gives another file",
+            hint="run the same command again: it lists the files again; if the error persists, a "
+            "proxy or mirror serves another file",
         )
     return start if response.status_code == 206 else 0
 

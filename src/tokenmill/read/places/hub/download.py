@@ -149,7 +149,7 @@ def _complete(client: HubClient, file: HubFile, stream: BinaryIO) -> Iterator[in
             "a file of the Hub is damaged",
             where=file.origin,
             why=f"its digest is {digest.hexdigest()}, not {file.etag}",
-            hint="run the same command again: the file is fetched anew",
+            hint="run the same command again: it downloads the file again",
         )
     stream.flush()
     os.fsync(stream.fileno())

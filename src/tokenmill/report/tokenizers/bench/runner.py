@@ -208,7 +208,9 @@ def _absent(file: TokenizerFile) -> Row:
     if KINDS[file.kind].is_slow:
         remark = "none: the tokenizer is a Python object, which takes one text a call"
         return Row(Arrangement(encoder="fast", batch_size=1), remark)
-    return Row(Arrangement(encoder="slow", batch_size=1), "none: the tokenizer is no Python object")
+    return Row(
+        Arrangement(encoder="slow", batch_size=1), "none: the tokenizer is not a Python object"
+    )
 
 
 def _notes(documents: Documents) -> list[str]:
