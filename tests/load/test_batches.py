@@ -632,12 +632,12 @@ def test_a_state_of_another_mixture_is_refused_with_the_differences(
         (
             {"version": 2},
             "the state was saved by another version of tokenmill",
-            "its version is 2, and 1 is read here",
+            "its version is 2; this version reads 1",
         ),
         (
             {"version": 2, "more": 1},
             "the state was saved by another version of tokenmill",
-            "its version is 2, and 1 is read here",
+            "its version is 2; this version reads 1",
         ),
         (
             {"seed": None},
