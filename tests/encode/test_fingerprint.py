@@ -416,5 +416,5 @@ def different(ours: dict[str, str], theirs: dict[str, str]) -> set[str]:
     ],
 )
 def test_what_is_no_tokenizer_is_refused(data: bytes) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot read the tokenizer"):
         fingerprint_of(TokenizerFile("huggingface", data))
