@@ -16,7 +16,7 @@ from tokenmill.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, text_size
+from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, totals
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent, Stream
 
@@ -99,7 +99,7 @@ def check(name: str, data: bytes, folder: Path) -> str:
         return "not a table"
     steps: list[Callable[[], object]] = [
         lambda: check_schema(source, FIELDS),
-        lambda: text_size(source, FIELDS),
+        lambda: totals(source, FIELDS),
         lambda: check_texts(name, data, read(source)),
         lambda: list(feed_stream(Stream(0, 256), source, FIELDS, folder, bool)),
     ]

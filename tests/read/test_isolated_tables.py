@@ -20,7 +20,7 @@ import tokenmill
 from tokenmill.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, text_size
+from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals
 from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent
@@ -82,12 +82,11 @@ def test_nothing_that_looks_at_a_file_before_a_build_takes_memory_for_text(
     check_schema(source, Fields())
     assert sample_texts([source], Fields()) == []
     with pytest.raises(DamagedInputError, match="lies"):
-        text_size(source, Fields())
-    with pytest.raises(DamagedInputError, match="lies"):
         list(iter_pieces(source, Fields(), Extent(0), 1 << 20))
     if file_format == "arrow-file":
-        with pytest.raises(DamagedInputError, match="lies"):
-            group_sizes(source)
+        for look in (lambda: totals(source, Fields()), lambda: group_sizes(source)):
+            with pytest.raises(DamagedInputError, match="lies"):
+                look()
 
 
 def test_an_estimate_passes_over_a_file_that_lies(tmp_path: Path, tokenizer_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_a_file_that_crashes_arrow_is_damage_and_the_next_file_is_read(tmp_path:
     pq.write_table(pa.table({"text": GOOD}), tmp_path / "good.parquet")
     (good,) = find_sources([str(tmp_path / "good.parquet")])
     bad = put(tmp_path / "bad.parquet", CRASHES_ARROW)
-    for look in (lambda: text_size(bad, Fields()), lambda: texts(bad)):
+    for look in (lambda: totals(bad, Fields()), lambda: texts(bad)):
         with pytest.raises(DamagedInputError, match=r"bad\.parquet"):
             look()
         assert texts(good) == GOOD

@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     facts = {
         "inputs": f"{counted(found.files, 'file')}, {size_text(found.input_bytes)}, "
         f"about {size_text(found.decompressed_bytes)} decompressed",
-        "documents": f"about {found.documents:,}",
-        "tokens": f"about {found.tokens:,}",
+        "documents": interval_text(found.documents, found.documents_interval),
+        "tokens": interval_text(found.tokens, found.tokens_interval),
         "on disk": f"about {size_text(found.disk_bytes)} in {counted(found.shards, 'shard')}",
         "time": f"about {duration_text(found.seconds)} with {counted(found.num_workers, 'worker')} "
         f"({found.engine})",
@@ -47,3 +47,14 @@ def run(options: argparse.Namespace) -> int:
     }
     print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()))
     return 0
+
+
+def interval_text(value: int, interval: tuple[int, int]) -> str:
+    """A number with the interval in which it is: 409 M (396 to 421 M)."""
+    units = ((1_000_000_000, " G"), (1_000_000, " M"), (1000, " k"), (1, ""))
+    size, unit = next((entry for entry in units if value >= 10 * entry[0]), units[-1])
+    digits = 1 if size > 1 and value < 100 * size else 0
+    texts = [f"{number / size:,.{digits}f}" for number in (value, *interval)]
+    if interval == (value, value):
+        return f"{value:,}"
+    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]}{unit})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -119,10 +118,8 @@ class ArrowStreamTable:
         return []
 
     def text_bytes(self, column: str) -> int:
-        """Bytes of a column, by its first record batches."""
-        batches = islice(self._reader, MAX_SAMPLED_BATCHES)
-        size = sum(_text_bytes(batch, column) for batch in batches)
-        return round(size * self._num_bytes / max(self._raw.tell(), 1))
+        """0: a stream is read from its start."""
+        return 0
 
     def batches(
         self, command: ReadRows, announce: Announce

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
-from tokenmill.errors import DataError
 from tokenmill.read.blocks import iter_blocks, overlaps_itself
-from tokenmill.read.compression import DECOMPRESSED_PER_BYTE, decompressed, read_exactly
+from tokenmill.read.compression import decompressed
 from tokenmill.read.registry import Registry
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from tokenmill.read.units import Extent
     from tokenmill.records import DocumentBatch
 
-SAMPLE_BYTES = 1 << 20
-"""What is decompressed of a distant file to learn its ratio; four times that of one at hand."""
 WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 
 
@@ -110,8 +107,10 @@ class Format(Protocol):
     def reads_whole(self, fields: Fields) -> bool:
         """Whether a file is one document."""
 
-    def text_bytes(self, source: Source, fields: Fields) -> int:
-        """About how many bytes of text or records a source holds, from a look at little of it."""
+    def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
+        """About how many bytes of text a source holds, and how many records; None if that is not
+        known without reading them.
+        """
 
     def num_starts(self, source: Source, fields: Fields) -> int:
         """At how many places an extent may start: bytes, row groups; 1 if at its beginning only."""
@@ -199,21 +198,9 @@ class ByteFormat:
         """False: a file holds many documents."""
         return False
 
-    def text_bytes(self, source: Source, fields: Fields) -> int:
-        """The size of a plain file; of a compressed one, by how its start decompresses."""
-        if source.compression == "none":
-            return source.num_bytes
-        num_bytes = SAMPLE_BYTES if source.is_distant else 4 * SAMPLE_BYTES
-        try:
-            with (
-                source.open() as raw,
-                decompressed(raw, source.where, source.compression) as stream,
-            ):
-                size = len(read_exactly(stream, num_bytes))
-                consumed = min(raw.tell(), source.num_bytes)
-        except DataError:
-            return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
-        return round(source.num_bytes * size / max(consumed, 1))
+    def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
+        """None: only who has read all records knows how many there are."""
+        return None
 
     def num_starts(self, source: Source, fields: Fields) -> int:
         """Every byte, if records are found from any place."""

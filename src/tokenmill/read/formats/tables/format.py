@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from tokenmill.errors import DataError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse, Part, SpoolWriter
 from tokenmill.read.formats.tables import isolated
@@ -42,7 +41,7 @@ class Table(Protocol):
         """Bytes and rows of each of them, all columns together."""
 
     def text_bytes(self, column: str) -> int:
-        """About how many bytes a column of texts holds."""
+        """About how many bytes a column of texts holds; 0 if there are no groups."""
 
     def batches(
         self, command: ReadRows, announce: Announce
@@ -82,12 +81,9 @@ class TableFormat:
         """False: a file holds many documents."""
         return False
 
-    def text_bytes(self, source: Source, fields: Fields) -> int:
-        """What the text of a file becomes, whatever else is in it."""
-        try:
-            return isolated.text_size(source, fields)
-        except DataError:
-            return source.num_bytes
+    def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
+        """What the text of a file becomes, whatever else is in it, and the number of rows."""
+        return isolated.totals(source, fields) if self.has_groups else None
 
     def num_starts(self, source: Source, fields: Fields) -> int:
         """The number of its groups."""

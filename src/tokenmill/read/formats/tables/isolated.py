@@ -25,7 +25,7 @@ from tokenmill.read.formats.tables.messages import (
     ReadRows,
     Rows,
     TableFile,
-    TextSize,
+    Totals,
     Value,
 )
 from tokenmill.read.formats.tables.pool import borrowed_parser
@@ -66,9 +66,10 @@ def num_groups(source: Source) -> int:
     return _ask(source, CountGroups(file=_file(source)))[0]
 
 
-def text_size(source: Source, fields: Fields) -> int:
-    """About how many bytes of text a file holds."""
-    return _ask(source, TextSize(file=_file(source), column=fields.text))[0]
+def totals(source: Source, fields: Fields) -> tuple[int, int]:
+    """About how many bytes of text a file holds, and how many rows."""
+    num_bytes, num_rows = _ask(source, Totals(file=_file(source), column=fields.text))
+    return num_bytes, num_rows
 
 
 def iter_pieces(

@@ -47,8 +47,8 @@ class CountGroups(msgspec.Struct, tag="count", kw_only=True):
     file: TableFile
 
 
-class TextSize(msgspec.Struct, tag="text", kw_only=True):
-    """To the parser: answer with the bytes of text, about."""
+class Totals(msgspec.Struct, tag="totals", kw_only=True):
+    """To the parser: answer with the bytes of text, about, and the number of rows."""
 
     file: TableFile
     column: str
@@ -129,7 +129,7 @@ class Refused(msgspec.Struct, tag="refused"):
     text: str
 
 
-Command = CheckColumns | GroupSizes | CountGroups | TextSize | ReadRows | More | Enough | Bytes
+Command = CheckColumns | GroupSizes | CountGroups | Totals | ReadRows | More | Enough | Bytes
 Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
 
 

@@ -33,7 +33,7 @@ from tokenmill.read.formats.tables.messages import (
     Refused,
     Rows,
     TableFile,
-    TextSize,
+    Totals,
     Value,
     Wanted,
 )
@@ -106,10 +106,12 @@ class Parser:
                 with self._open(file) as raw:
                     number = _table(raw, file).num_groups
                 self._channel.send(Value([number]))
-            case TextSize(file=file, column=column):
+            case Totals(file=file, column=column):
                 with self._open(file) as raw:
-                    size = _table(raw, file).text_bytes(column)
-                self._channel.send(Value([size]))
+                    table = _table(raw, file)
+                    size = table.text_bytes(column)
+                    num_rows = sum(rows for _, rows in table.groups())
+                self._channel.send(Value([size, num_rows]))
             case ReadRows():
                 self._read(command)
 
