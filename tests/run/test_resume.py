@@ -13,6 +13,10 @@ import psutil
 import pytest
 from corpora import command, contents, tokenmill, wait_for, write_corpus
 
+from tokenmill.cli import main
+from tokenmill.errors import Interrupted
+from tokenmill.run import build as build_module
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -94,15 +98,29 @@ def test_a_signal_stops_cleanly_and_prints_the_command_that_resumes(
     assert contents(out) == contents(clean)
 
 
-def test_a_signal_before_the_first_unit_speaks_of_no_finished_units(
-    corpus: Path, tokenizer_path: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("finished", "kept"),
+    [(0, ""), (1, "; 1 finished unit is kept"), (3, "; 3 finished units are kept")],
+)
+def test_an_interrupted_build_says_how_many_units_are_kept(
+    finished: int,
+    kept: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    process = start(corpus, tokenizer_path, tmp_path / "out", "--workers", 2)
-    wait_for(lambda: psutil.Process(process.pid).children())
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=10)
-    assert "resume with the same command" in errors
-    assert "finished unit" not in errors
+    def interrupted(*_: object, **__: object) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    receipts = tmp_path / "work" / "receipts"
+    receipts.mkdir(parents=True)
+    for part in range(finished):
+        (receipts / f"00000000-{part:06}.json").touch()
+    monkeypatch.setattr(build_module, "build", interrupted)
+    code = main(["build", "corpus", "--tokenizer", "tokenizer.json", "--out", str(tmp_path)])
+    assert code == 143
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"tokenmill: stopped by signal 15{kept}"
 
 
 def test_a_killed_worker_costs_its_unit_one_more_try(
