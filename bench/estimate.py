@@ -31,7 +31,7 @@ def main() -> None:
         parser.error("--work or --truth is needed")
     if not options.truth:
         tokenmill.build(options.inputs, options.tokenizer, truth)
-    totals = tokenmill.open_dataset(truth).manifest.totals
+    totals = tokenmill.Dataset(truth).manifest.totals
     wanted = recipe(options.inputs, options.tokenizer, "(not written)")
     found, seconds = [], []
     for seed in range(options.seeds):
