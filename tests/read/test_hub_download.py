@@ -245,7 +245,11 @@ def test_a_part_of_a_killed_process_is_taken_over(hub: FakeHub, tmp_path: Path) 
     assert not list(tmp_path.glob("*/parts/*"))
 
 
-@pytest.mark.parametrize("owner", [f".{cache._HOST}.{os.getpid()}.01234567", ".other.1.01234567"])
+@pytest.mark.parametrize(
+    "owner",
+    [f".{cache._HOST}.{os.getpid()}.01234567", ".other.1.01234567"],
+    ids=["on this machine", "on another"],
+)
 def test_a_part_that_another_download_writes_to_is_left_alone(
     hub: FakeHub, tmp_path: Path, owner: str
 ) -> None:
