@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import tokenmill
 from tokenmill.errors import DataError, InputChangedError, OutputConflictError
 from tokenmill.read.sources import find_sources
-from tokenmill.run.start import preparation
-from tokenmill.run.start.identity import (
+from tokenmill.run.commit.identity import (
     Identity,
     InputIdentity,
     deciding_libraries,
@@ -29,6 +28,7 @@ from tokenmill.run.start.identity import (
     shown,
     versions,
 )
+from tokenmill.run.start import preparation
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"

@@ -46,6 +46,8 @@ class TokenizerKind:
 
     name: str
     """As datasets store it."""
+    library: str
+    """What defines its ids, as named among the versions of a build."""
     file_name: str
     """In the `tokenizer/` folder of a dataset, and in folders that users name."""
     is_file: Callable[[Path, bytes], bool]

@@ -16,20 +16,19 @@ DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
 """No `attention_mask`: beside one, models of transformers do not look at `position_ids`."""
 Columns = dict[str, npt.NDArray[Any]]
 
-_INT32 = {
+_DTYPES = {
     "input_ids": "int32",
     "labels": "int32",
     "position_ids": "int32",
     "attention_mask": "int8",
 }
-DTYPES: dict[str, dict[str, str]] = {
-    "npy": _INT32,
-    # torch's cross-entropy takes int64 targets only.
-    "pt": {**_INT32, "labels": "int64"},
-    # `datasets` makes int64 tensors of all integers when it is asked for tensors.
-    "parquet": _INT32,
-    "datasets": _INT32,
-}
+
+
+def dtype_of(column: str, file_format: str) -> str:
+    """The dtype of a column in files of a format."""
+    if (column, file_format) == ("labels", "pt"):
+        return "int64"  # torch's cross-entropy takes no other targets
+    return _DTYPES[column]
 
 
 def columns_of(rows: Rows, dtypes: dict[str, str]) -> Columns:

@@ -23,10 +23,10 @@ from msgspec import Meta
 from tokenmill.errors import OutputConflictError
 from tokenmill.export.columns import (
     DEFAULT_COLUMNS,
-    DTYPES,
     Column,
     Format,
     columns_of,
+    dtype_of,
     token_bytes,
 )
 from tokenmill.export.partitions import RowPartitions
@@ -85,7 +85,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of each column."""
-        return {name: DTYPES[self.format][name] for name in self.columns}
+        return {name: dtype_of(name, self.format) for name in self.columns}
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):

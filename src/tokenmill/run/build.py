@@ -22,6 +22,7 @@ from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.places.access import FetchListener
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
+from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import (
     Description,
@@ -39,7 +40,6 @@ from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.recipe.options import LimitOptions, Recipe
 from tokenmill.run.session import Session
 from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start
-from tokenmill.run.start.identity import versions
 from tokenmill.run.start.preparation import (
     Preparation,
     Resolution,

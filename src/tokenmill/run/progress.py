@@ -12,8 +12,7 @@ import psutil
 
 from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.units import Unit
-from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.units.assignment import Tally
+from tokenmill.run.units.assignment import Receipt, Tally
 
 REFRESH_SECONDS = 0.25
 MEMORY_SECONDS = 1.0

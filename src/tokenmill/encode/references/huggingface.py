@@ -138,6 +138,7 @@ def _is_tokenizer_json(path: Path, data: bytes) -> bool:  # noqa: ARG001
 
 KIND = TokenizerKind(
     name="huggingface",
+    library="tokenizers",
     file_name="tokenizer.json",
     is_file=_is_tokenizer_json,
     check=check_tokenizer_json,

@@ -147,6 +147,7 @@ def _components(file: TokenizerFile) -> dict[str, Any]:
 
 KIND = TokenizerKind(
     name="python",
+    library="python",
     file_name="tokenizer-python.json",
     is_file=lambda path, data: path.name == "tokenizer-python.json" and data[:1] == b"{",
     reference=PythonReference,

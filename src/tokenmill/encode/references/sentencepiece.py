@@ -110,6 +110,7 @@ def _components(file: TokenizerFile) -> dict[str, Any]:
 
 KIND = TokenizerKind(
     name="sentencepiece",
+    library="sentencepiece",
     file_name="tokenizer.model",
     is_file=_is_model,
     reference=SentencePieceReference,

@@ -130,6 +130,7 @@ def _json_of(file: TokenizerFile, control_tokens: bool) -> bytes | None:
 
 KIND = TokenizerKind(
     name="tiktoken",
+    library="tiktoken",
     file_name="tokenizer.tiktoken",
     is_file=_is_rank_file,
     encoding_of=_known_encoding,

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokenmill.read.compression import damaged
-from tokenmill.read.formats.tables.format import Announce, TableFormat
+from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import ReadRows, TableFile
+from tokenmill.read.formats.tables.table import Announce
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.units.assignment import Limit
+from tokenmill.run.units.assignment import Limit, Receipt
 
 UNKNOWN_PARTS = 999_999
 """Of a stream whose end has not been seen: more than there can be."""

@@ -19,8 +19,9 @@ from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
 from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
-from tokenmill.run.commit.receipts import Receipt, judge_rejected
+from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.units.assignment import Receipt
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.files import fsync_path, storage_errors, write_atomically
 from tokenmill.store.layout import token_dtype

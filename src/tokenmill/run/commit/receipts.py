@@ -8,31 +8,9 @@ from pathlib import Path
 import msgspec
 
 from tokenmill.errors import DataError
+from tokenmill.run.units.assignment import Receipt
 from tokenmill.store.canonical import read_sealed, write_sealed
-from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished unit: what was read, what was written, and their digests."""
-
-    key: str
-    extents: list[ExtentEntry]
-    files: list[FileEntry]
-    """Named by their part: bin, idx, xxh3, parquet, jsonl."""
-    documents: int
-    tokens: int
-    counts: dict[str, Counts]
-    """By index of the source."""
-    read_digests: dict[str, str]
-    """By index of the source: xxh3-128 of the decompressed bytes that were read."""
-    audited: int
-    excluded: list[int]
-    """Damaged sources that were left out."""
-    limited: bool = False
-    """Whether the unit stopped at --max-documents or --max-tokens."""
-    seconds: float | msgspec.UnsetType = msgspec.UNSET
-    """What the unit took its worker; older receipts do not say."""
-    digest: str = ""
+from tokenmill.store.manifest import Counts
 
 
 class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):

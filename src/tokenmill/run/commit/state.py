@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenmill.run.commit.identity import Identity
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.start.identity import Identity
 from tokenmill.store.files import write_atomically
 from tokenmill.store.manifest import Attempt
 

@@ -9,17 +9,17 @@ import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.read.sources import pinned_names
-from tokenmill.run.commit.receipts import read_receipts
-from tokenmill.run.commit.state import BuildState, store_state
-from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.start.contents import LIMITED, Contents
-from tokenmill.run.start.identity import (
+from tokenmill.run.commit.identity import (
     Identity,
     deciding_libraries,
     identity_differences,
     shown,
     version_differences,
 )
+from tokenmill.run.commit.receipts import read_receipts
+from tokenmill.run.commit.state import BuildState, store_state
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.start.contents import LIMITED, Contents
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run

@@ -15,7 +15,7 @@ from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Stream, cut_units
-from tokenmill.run.commit.receipts import Receipt
+from tokenmill.run.units.assignment import Receipt
 from tokenmill.store.manifest import SourceEntry
 
 BATCH_BYTES = 1 << 20

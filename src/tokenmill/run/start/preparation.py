@@ -31,11 +31,11 @@ from tokenmill.read.units import (
     cut_units,
     decompressed_bytes,
 )
+from tokenmill.run.commit.identity import Identity, InputIdentity, versions
 from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
 from tokenmill.run.start.contents import Contents
-from tokenmill.run.start.identity import Identity, InputIdentity, versions
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.policies import Policies
 

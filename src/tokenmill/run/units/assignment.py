@@ -8,7 +8,7 @@ from tokenmill.read.documents import SpooledPart
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
-from tokenmill.run.commit.receipts import Receipt
+from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 from tokenmill.store.policies import EncodePolicies
 
 LONG_BATCH = 2
@@ -81,6 +81,29 @@ class Tally(msgspec.Struct, kw_only=True):
     documents: int = 0
     tokens: int = 0
     rejected: int = 0
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished unit: what was read, what was written, and their digests."""
+
+    key: str
+    extents: list[ExtentEntry]
+    files: list[FileEntry]
+    """Named by their part: bin, idx, xxh3, parquet, jsonl."""
+    documents: int
+    tokens: int
+    counts: dict[str, Counts]
+    """By index of the source."""
+    read_digests: dict[str, str]
+    """By index of the source: xxh3-128 of the decompressed bytes that were read."""
+    audited: int
+    excluded: list[int]
+    """Damaged sources that were left out."""
+    limited: bool = False
+    """Whether the unit stopped at --max-documents or --max-tokens."""
+    seconds: float | msgspec.UnsetType = msgspec.UNSET
+    """What the unit took its worker; older receipts do not say."""
+    digest: str = ""
 
 
 class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):

@@ -27,8 +27,15 @@ from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.records import DocumentBatch, TokenBatch
-from tokenmill.run.commit.receipts import Receipt
-from tokenmill.run.units.assignment import LONG_BATCH, NO_LIMIT, Assignment, Outcome, Setup, Tally
+from tokenmill.run.units.assignment import (
+    LONG_BATCH,
+    NO_LIMIT,
+    Assignment,
+    Outcome,
+    Receipt,
+    Setup,
+    Tally,
+)
 from tokenmill.run.units.careful import Announce, CarefulEncoder, Encoding
 from tokenmill.run.units.sampling import UInt64Array, chosen, document_hashes
 from tokenmill.store.documents_table import DocumentRows

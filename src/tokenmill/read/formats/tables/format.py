@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse, Part, SpoolWriter
 from tokenmill.read.formats.tables import isolated
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tokenmill.read.documents import SpooledPart
-    from tokenmill.read.formats.tables.messages import ReadRows, TableFile
+    from tokenmill.read.formats.tables.messages import TableFile
+    from tokenmill.read.formats.tables.table import Table
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
     from tokenmill.records import DocumentBatch
-
-Announce = Callable[[list[list[tuple[int, int]]]], None]
-"""Says which ranges [start, stop) of each column will be read, in order."""
-
-
-class Table(Protocol):
-    """An open file, in the process that parses it. Nothing that Arrow finds in it is trusted.
-
-    What a method raises makes the file a damaged one; a UserError stays one.
-    """
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Names and types of all columns."""
-
-    @property
-    def num_groups(self) -> int:
-        """The number of parts that can be read by themselves."""
-
-    def groups(self) -> list[tuple[int, int]]:
-        """Bytes and rows of each of them, all columns together."""
-
-    def text_bytes(self, column: str) -> int:
-        """About how many bytes a column of texts holds; 0 if there are no groups."""
-
-    def batches(
-        self, command: ReadRows, announce: Announce
-    ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The first row of the wanted groups, and their record batches, not yet validated."""
 
 
 class TableFormat:

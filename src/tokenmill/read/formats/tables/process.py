@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tokenmill.errors import TokenmillError, UserError
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.formats.tables.format import Table, TableFormat
+from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import (
     Announced,
     Bytes,
@@ -38,6 +38,7 @@ from tokenmill.read.formats.tables.messages import (
     Wanted,
 )
 from tokenmill.read.formats.tables.record_batches import check_columns, iter_rows
+from tokenmill.read.formats.tables.table import Table
 from tokenmill.read.places.range_file import RangeFile
 
 DAMAGE = (

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from tokenmill.errors import UserError
 from tokenmill.read.fields import OPTIONAL_HINT
-from tokenmill.read.formats.tables.format import Announce, Table
 from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
+from tokenmill.read.formats.tables.table import Announce, Table
 
 
 def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[str]:

@@ -7,16 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from tokenmill.encode.engine_ranking import REFERENCE, rank_engines
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 
 BATCH_SIZES = (32, 64, 100, 256, 1000, 2000, 5000, 6000)
-LIBRARIES = {
-    "huggingface": "tokenizers",
-    "tiktoken": "tiktoken",
-    "sentencepiece": "sentencepiece",
-    "python": "slow",
-}
-"""What encodes where no engine of tokenmill does, by the kind of the tokenizer."""
 
 
 class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +31,10 @@ def arrangements_for(
     file: TokenizerFile, num_documents: int, num_cores: int
 ) -> Iterator[Arrangement]:
     """What is measured, in the order of the table: single calls of the library come first."""
-    library = LIBRARIES[file.kind]
+    kind = KINDS[file.kind]
+    library = "slow" if kind.is_slow else kind.library
     yield Arrangement(encoder=library, batch_size=1)
-    if library != "slow":  # such an object has no call for a batch, and no threads of its own
+    if not kind.is_slow:  # such an object has no call for a batch, and no threads of its own
         for size in BATCH_SIZES:
             if size <= num_documents:
                 yield Arrangement(encoder=library, batch_size=size, threads=num_cores)

@@ -16,19 +16,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tokenmill.encode.engine_ranking import MEMO
+from tokenmill.encode.kinds import KINDS
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
 from tokenmill.store.policies import Policies
 
 MAX_SHOWN = 12
-LIBRARIES = {
-    "huggingface": "tokenizers",
-    "tiktoken": "tiktoken",
-    "sentencepiece": "sentencepiece",
-    "python": "python",
-}
-"""What defines the ids, by the kind of the tokenizer."""
 
 
 class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +76,7 @@ def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> fro
 
     `kind` is that of the tokenizer, `engine` the one that encodes.
     """
-    names = {"tokenmill", "pyarrow", LIBRARIES[kind]}
+    names = {"tokenmill", "pyarrow", KINDS[kind].library}
     formats = {source.format for source in sources} - {AUTO}
     names.update(*(FORMATS[name].libraries for name in formats))
     if engine == MEMO:
