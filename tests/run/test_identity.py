@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpora import random_texts
 from hypothesis import given, settings
@@ -29,6 +31,8 @@ from tokenmill.run.commit.identity import (
     versions,
 )
 from tokenmill.run.start import preparation
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.manifest import Run
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
@@ -180,6 +184,102 @@ def test_an_input_that_changes_before_a_resume_is_named(build: Build, inputs: li
     with pytest.raises(InputChangedError) as caught:
         build()
     assert caught.value.why.startswith("a.jsonl: its content changed; it has the same size")
+
+
+Rows = list[tuple[str | None, str]]
+ROWS: Rows = [("the cat", "a"), ("and dog", "b"), ("", "c"), (None, "d")]
+OTHER_ROWS: dict[str, Rows] = {
+    "another value is kept": [("the cat", "a"), ("and dog", "x"), ("", "c"), (None, "d")],
+    "a text ends earlier": [("the ca", "a"), ("tand dog", "b"), ("", "c"), (None, "d")],
+    "texts change rows": [("the cat", "a"), ("", "b"), ("and dog", "c"), (None, "d")],
+}
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"rows.{request.param}"
+    write_table(path, ROWS)
+    return path
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    """A table of the same size, whatever is in equally many rows."""
+    size = path.stat().st_size if path.exists() else 0
+    columns = {name: [row[number] for row in rows] for number, name in enumerate(("text", "lang"))}
+    content = pa.table(columns, schema=pa.schema({"text": pa.string(), "lang": pa.string()}))
+    if path.suffix == ".parquet":
+        options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+        pq.write_table(content, path, **options)
+    else:
+        with pa.ipc.new_file(path, content.schema) as file:
+            file.write_table(content)
+    assert size in (0, path.stat().st_size)
+    touch(path)
+
+
+def build_table(path: Path, tokenizer: Path, max_bad: float = 0.5) -> tokenmill.BuildReport:
+    out = path.parent / "out"
+    return tokenmill.build(path, tokenizer, out, keep=["lang"], workers=1, max_bad=max_bad)
+
+
+def test_a_touched_table_leaves_a_finished_dataset_complete(
+    table: Path, tokenizer_path: Path
+) -> None:
+    build_table(table, tokenizer_path)
+    touch(table)
+    assert build_table(table, tokenizer_path).snapshot is None
+
+
+@pytest.mark.parametrize("rows", OTHER_ROWS.values(), ids=OTHER_ROWS)
+def test_a_table_whose_texts_together_are_the_same_has_changed_if_its_rows_have(
+    rows: Rows, table: Path, tokenizer_path: Path
+) -> None:
+    build_table(table, tokenizer_path)
+    write_table(table, rows)
+    with pytest.raises(OutputConflictError) as caught:
+        build_table(table, tokenizer_path)
+    assert caught.value.why.startswith(f"{table.name}: its content changed; it has the same size")
+
+
+def test_finished_units_of_a_table_are_compared_row_by_row(
+    table: Path, tokenizer_path: Path
+) -> None:
+    with pytest.raises(DataError, match="records are bad"):
+        build_table(table, tokenizer_path, max_bad=0.0)
+    write_table(table, OTHER_ROWS["another value is kept"])
+    with pytest.raises(InputChangedError, match="started with something else") as caught:
+        build_table(table, tokenizer_path)
+    assert caught.value.why.startswith(f"{table.name}: its content changed; it has the same size")
+    write_table(table, ROWS)
+    assert build_table(table, tokenizer_path).reused is not None
+
+
+def test_a_table_of_which_only_the_texts_were_digested_is_not_compared(
+    table: Path, tokenizer_path: Path
+) -> None:
+    """As datasets are that an older version has built."""
+    build_table(table, tokenizer_path)
+    run_path = table.parent / "out" / "run.json"
+    run = read_sealed(run_path, Run)
+    write_sealed(run_path, msgspec.structs.replace(run, row_digests=msgspec.UNSET))
+    touch(table)
+    with pytest.raises(OutputConflictError, match="holds another dataset") as caught:
+        build_table(table, tokenizer_path)
+    assert "because an older version recorded only its texts" in caught.value.why
+
+
+def test_a_file_that_was_left_out_as_damaged_is_not_compared(
+    build: Build, inputs: list[Path]
+) -> None:
+    """It may have been restored: then it would be left out for no reason."""
+    whole = inputs[1].read_bytes()
+    inputs[1].write_bytes(whole[:-20] + bytes(20))
+    build(on_bad_file="quarantine")
+    inputs[1].write_bytes(whole)
+    touch(inputs[1])
+    with pytest.raises(OutputConflictError, match="holds another dataset") as caught:
+        build(on_bad_file="quarantine")
+    assert "cannot be compared, because it was left out as damaged" in caught.value.why
 
 
 def test_an_input_that_has_grown_is_named_with_its_sizes(build: Build, inputs: list[Path]) -> None:

@@ -207,15 +207,17 @@ def test_a_vanished_input_is_a_storage_error_and_the_build_resumes_when_it_is_ba
 
 
 @pytest.fixture
-def stopped(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
-    """A build that was stopped half-way: (data, tokenizer, out), all of which may be changed."""
+def stopped(tokenizer_path: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A build that ended before it published, all its units finished: one record is bad.
+
+    It is (data, tokenizer, out), all of which may be changed.
+    """
     data, tokenizer, out = tmp_path / "data", tmp_path / "tokenizer.json", tmp_path / "out"
-    write_corpus(data, num_files=2, per_file=4000)
+    paths = write_corpus(data, num_files=2, per_file=100)
+    paths[1].write_bytes(b"bad\n" + paths[1].read_bytes())
     tokenizer.write_bytes(tokenizer_path.read_bytes())
-    process = start(data, tokenizer, out, "--workers", 2)
-    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
-    process.kill()
-    process.communicate()
+    arguments = ["build", data, "--tokenizer", tokenizer, "--out", out, "--workers", 2]
+    assert tokenmill(*arguments).returncode == 3
     return data, tokenizer, out
 
 
@@ -231,7 +233,7 @@ def test_a_changed_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path
 def test_a_touched_input_resumes(stopped: tuple[Path, Path, Path]) -> None:
     data, tokenizer, out = stopped
     os.utime(data / "part-0.jsonl", (1, 1))
-    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out)
+    result = tokenmill("build", data, "--tokenizer", tokenizer, "--out", out, "--max-bad", "1%")
     assert result.returncode == 0, result.stderr
     assert "comparing  part-0.jsonl: modified since the last build" in result.stderr
     assert "finished unit" in result.stdout

@@ -26,6 +26,7 @@ from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import (
     Description,
+    describe_rows,
     describe_sources,
     number_and_describe,
     recall_shards,
@@ -330,6 +331,7 @@ class _Build:
 
     def _describe_run(self, recipe: dict[str, Any], engine: str, num_calibrated: int) -> Run:
         seconds = {**self.board.seconds, "wall": time.monotonic() - self.started}
+        receipts = self.ledger.final_receipts()
         return Run(
             recipe=recipe,
             identity=msgspec.to_builtins(identity_of(self.prepared)),
@@ -337,12 +339,13 @@ class _Build:
             host=socket.gethostname(),
             versions=versions(),
             engine=engine,
-            audited_documents=sum(r.audited for r in self.ledger.final_receipts()),
+            audited_documents=sum(receipt.audited for receipt in receipts),
             calibrated_texts=num_calibrated,
             attempts=self.ledger.state.attempts,
             seconds={name: round(spent, 3) for name, spent in seconds.items()},
             peak_bytes=self.board.peak_bytes,
             tokenizer_commit=self.prepared.file.commit or msgspec.UNSET,
+            row_digests=describe_rows(receipts),
         )
 
 

@@ -176,6 +176,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     peak_bytes: int
     tokenizer_commit: str | msgspec.UnsetType = msgspec.UNSET
     """Of a tokenizer that was named on the Hub: the commit that its files are of."""
+    row_digests: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """By index of the source: of tables, what the bytes of their texts leave out."""
     digest: str = ""
 
 

@@ -91,6 +91,9 @@ class Format(Protocol):
     libraries: tuple[str, ...]
     """Packages other than this one whose versions decide what is read."""
 
+    digests_texts_only: bool
+    """Whether `digested` gives the texts without their ends, and no other field."""
+
     def sniff(self, head: bytes, name: Path) -> bool:
         """Whether a file is of this format.
 
@@ -173,6 +176,7 @@ class ByteFormat:
     compressible = True
     range_suffixes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    digests_texts_only = False
 
     def delimiter(self, fields: Fields) -> bytes:
         """What ends every record; b"" if nothing does."""

@@ -195,6 +195,23 @@ def describe_sources(
     ]
 
 
+def describe_rows(receipts: Sequence[Receipt]) -> dict[str, str] | msgspec.UnsetType:
+    """The digest of the rows of each table of which all units have one."""
+    digests: dict[str, bytes] = {}
+    lacking: set[str] = set()
+    for receipt in receipts:
+        rows = receipt.row_digests or {}
+        lacking |= receipt.read_digests.keys() - rows.keys()
+        for index, digest in rows.items():
+            digests[index] = digests.get(index, b"") + bytes.fromhex(digest)
+    found = {
+        index: xxhash.xxh3_128_hexdigest(data)
+        for index, data in digests.items()
+        if index not in lacking
+    }
+    return found or msgspec.UNSET
+
+
 def sweep(workspace: Workspace) -> None:
     """Remove the work folder of a complete dataset, all but the lock that is still held.
 

@@ -37,14 +37,10 @@ def _folders(controller: str, mount: str) -> Iterator[Path]:
     Inside a container the path may be the host's, of which only the end, or nothing, is mounted.
     """
     root = ROOT / mount
-    try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
     own = Path()
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
+    for line in _lines(ROOT / "proc/self/cgroup"):
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if path and controller in controllers.split(","):
             own = Path(path.lstrip("/"))
     for part in (own, *own.parents):
         if ".." not in part.parts and (root / part).is_dir():
@@ -54,13 +50,20 @@ def _folders(controller: str, mount: str) -> Iterator[Path]:
 def _memory_left(folder: Path, limit: str, used: str, prefix: str) -> int | None:
     try:
         left = int((folder / limit).read_text()) - int((folder / used).read_text())
-        lines = (folder / "memory.stat").read_text().splitlines()
     except (OSError, ValueError):  # no limit: no file, or "max"
         return None
     # Pages of files count as used, and are given up before anything is killed.
     cache = {f"{prefix}inactive_file", f"{prefix}active_file"}
-    pairs = (line.partition(" ") for line in lines)
-    return max(left + sum(int(value) for name, _, value in pairs if name in cache), 0)
+    pairs = (line.partition(" ") for line in _lines(folder / "memory.stat"))
+    return max(left + sum(int(n) for name, _, n in pairs if name in cache and n.isdecimal()), 0)
+
+
+def _lines(path: Path) -> list[str]:
+    """None if a file is absent; groups may have names that are not UTF-8."""
+    try:
+        return path.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
 
 
 def _quota(folder: Path) -> float | None:

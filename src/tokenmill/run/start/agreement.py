@@ -19,7 +19,7 @@ from tokenmill.run.commit.identity import (
 from tokenmill.run.commit.receipts import read_receipts
 from tokenmill.run.commit.state import BuildState, store_state
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.start.contents import LIMITED, Contents
+from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run
@@ -57,7 +57,11 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
     lines = identity_differences(
         msgspec.json.decode(data),
         identity,
-        lambda index: start.contents.change_since_receipts(index, receipts),
+        lambda index: (
+            LEFT_OUT
+            if index in state.quarantined
+            else start.contents.change_since_receipts(index, receipts)
+        ),
     )
     if engine := state.calibrated_engine:  # before the first receipt, no library has decided
         changed = version_differences(state.versions, identity.versions, start.deciding(engine))
@@ -92,9 +96,12 @@ def agree_on_dataset(workspace: Workspace, start: Start) -> tuple[Run, list[str]
     limited = read.max_documents is not None or read.max_tokens is not None
 
     def change_of(index: int) -> str:
+        if entries[index].quarantined:
+            return LEFT_OUT
         if limited:
             return LIMITED
-        return start.contents.change_since_manifest(index, entries[index])
+        rows = (run.row_digests or {}).get(str(index), "")
+        return start.contents.change_since_build(index, entries[index].xxh3_128, rows)
 
     if lines := identity_differences(run.identity, start.identity, change_of):
         raise OutputConflictError(

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
 from tokenmill.errors import DataError
+from tokenmill.read.digests import ReadDigests
 from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Stream, cut_units
 from tokenmill.run.units.assignment import Receipt
-from tokenmill.store.manifest import SourceEntry
 
 BATCH_BYTES = 1 << 20
 CHANGED = "its content changed"
 LIMITED = "its content cannot be compared, because the build stopped at a limit"
+LEFT_OUT = "its content cannot be compared, because it was left out as damaged"
+UNDIGESTED = "its content cannot be compared, because an older version recorded only its texts"
+
+Part = tuple[int, int | None]
+"""[start, stop) of an extent."""
+Digests = tuple[str, str]
+"""Of the bytes and of the rows that were read of a part, "" if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +43,51 @@ class Contents:
 
     def change_since_receipts(self, index: int, receipts: Mapping[str, Receipt]) -> str:
         """How a source differs from what finished units have read of it, "" if it does not."""
-        stored = {
-            (extent.start, extent.stop): "" if receipt.limited else digest
-            for receipt in receipts.values()
-            for extent in receipt.extents
-            if extent.source == index and (digest := receipt.read_digests.get(str(index)))
-        }
+        stored: dict[Part, Digests] = {}
+        for receipt in receipts.values():
+            for extent in receipt.extents:
+                if extent.source == index:
+                    read = receipt.read_digests.get(str(index), "")
+                    rows = (receipt.row_digests or {}).get(str(index), "")
+                    stored[extent.start, extent.stop] = read, rows
+                    if receipt.limited:
+                        return LIMITED
+                    if self._is_undecided(index, read, rows):
+                        return UNDIGESTED
         if not stored:
             return ""
-        if "" in stored.values():
-            return LIMITED
+        return self._change(
+            index, lambda found: {part: found.get(part) for part in stored} == stored
+        )
+
+    def change_since_build(self, index: int, read: str, rows: str) -> str:
+        """How a source differs from what a dataset was built from, "" if it does not.
+
+        `read` is the digest of the digests of all its parts, `rows` of those of their rows.
+        """
+        if self._is_undecided(index, read, rows):
+            return UNDIGESTED
+
+        def is_same(found: Mapping[Part, Digests]) -> bool:
+            of_bytes, of_rows = (_joined(part[kind] for part in found.values()) for kind in (0, 1))
+            return of_bytes == read and of_rows == (rows or _joined([]))
+
+        return self._change(index, is_same)
+
+    def _is_undecided(self, index: int, read: str, rows: str) -> bool:
+        """Whether texts were read of rows that nobody has digested."""
+        has_rows = FORMATS[self.sources[index].format].digests_texts_only
+        return has_rows and read not in ("", _joined([])) and not rows
+
+    def _change(self, index: int, is_same: Callable[[Mapping[Part, Digests]], bool]) -> str:
         try:
-            found = {(extent.start, extent.stop): d for extent, d in self._digests(index)}
+            found = {(extent.start, extent.stop): each for extent, each in self._digests(index)}
         except DataError as error:
             return f"its content changed ({error.why})"
-        same = stored == {place: found.get(place) for place in stored}
-        return "" if same else CHANGED
+        return "" if is_same(found) else CHANGED
 
-    def change_since_manifest(self, index: int, entry: SourceEntry) -> str:
-        """How a source differs from what a dataset was built from, "" if it does not."""
-        try:
-            digests = b"".join(bytes.fromhex(digest) for _, digest in self._digests(index))
-        except DataError as error:
-            return f"its content changed ({error.why})"
-        return "" if xxhash.xxh3_128_hexdigest(digests) == entry.xxh3_128 else CHANGED
-
-    def _digests(self, index: int) -> Iterator[tuple[Extent, str]]:
-        """Yield every part of a source and the digest of what is read of it, "" of nothing."""
+    def _digests(self, index: int) -> Iterator[tuple[Extent, Digests]]:
+        """Yield every part of a source and its digests."""
         source = self.sources[index]
         self.announce(source)
         for item in cut_units([source], self.fields, self.unit_bytes):
@@ -75,16 +101,16 @@ class Contents:
                     if part:
                         part.path.unlink()
 
-    def _digest(self, extent: Extent, part: SpooledPart | None = None) -> str:
-        hashers: list[xxhash.xxh3_128] = []
-
-        def observe(_: int, data: bytes | memoryview) -> None:
-            if not hashers:
-                hashers.append(xxhash.xxh3_128())
-            hashers[0].update(data)
-
+    def _digest(self, extent: Extent, part: SpooledPart | None = None) -> Digests:
+        digests = ReadDigests(self.sources)
         reader = Reader(self.sources, self.fields, BATCH_BYTES)
-        reader.observe = observe
-        for _ in reader.read(extent, part):
-            pass
-        return hashers[0].hexdigest() if hashers else ""
+        reader.observe = digests.observe
+        for batch in reader.read(extent, part):
+            digests.add_rows(batch)
+        index = str(extent.source)
+        return digests.of_bytes().get(index, ""), digests.of_rows().get(index, "")
+
+
+def _joined(digests: Iterable[str]) -> str:
+    """The digest of digests."""
+    return xxhash.xxh3_128_hexdigest(b"".join(map(bytes.fromhex, digests)))

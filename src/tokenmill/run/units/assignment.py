@@ -96,6 +96,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """By index of the source."""
     read_digests: dict[str, str]
     """By index of the source: xxh3-128 of the decompressed bytes that were read."""
+    row_digests: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """By index of the source: of tables, what the bytes of their texts leave out; older receipts
+    do not say.
+    """
     audited: int
     excluded: list[int]
     """Damaged sources that were left out."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import numpy as np
-import xxhash
 
 from tokenmill.boundaries import enclose_documents, join_batches
 from tokenmill.encode.encoder import Encoder
@@ -25,6 +25,7 @@ from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import DataError, EngineError
+from tokenmill.read.digests import ReadDigests
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import (
@@ -169,7 +170,7 @@ class _Attempt:
     limited: bool = False
     tally: Tally = field(default_factory=Tally)
     counts: dict[int, Counts] = field(default_factory=dict)
-    digests: dict[int, xxhash.xxh3_128] = field(default_factory=dict)
+    digests: ReadDigests = field(init=False)
     audited: AuditSample = field(default_factory=AuditSample)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -177,10 +178,13 @@ class _Attempt:
         setup = self.runner.setup
         stem = f"{self.assignment.unit.key}.{os.getpid()}"
         self.writer = ShardWriter(Path(setup.attempts_dir), stem, self.runner.layout)
-        self.runner.reader.observe = self._digest
+        self.digests = ReadDigests(setup.sources)
+        self.runner.reader.observe = self.digests.observe
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Encode, screen and write some batches of documents."""
+        for batch in group:
+            self.digests.add_rows(batch)
         with self._timing("encode"):
             tokens = self._encode(group)
         screened: list[_Screened] = []
@@ -227,7 +231,6 @@ class _Attempt:
         with self._timing("write"):
             files = self.writer.close()
         counts = {str(source): counts for source, counts in sorted(self.counts.items())}
-        digests = {str(source): d.hexdigest() for source, d in sorted(self.digests.items())}
         unit = self.assignment.unit
         excluded = set(self.assignment.excluded) & {extent.source for extent in unit.extents}
         receipt = Receipt(
@@ -240,7 +243,8 @@ class _Attempt:
             documents=sum(entry.documents for entry in self.counts.values()),
             tokens=sum(entry.tokens for entry in self.counts.values()),
             counts=counts,
-            read_digests=digests,
+            read_digests=self.digests.of_bytes(),
+            row_digests=self.digests.of_rows() or msgspec.UNSET,
             audited=len(self.audited.texts),
             excluded=sorted(excluded),
             limited=self.limited,
@@ -270,9 +274,6 @@ class _Attempt:
         yield
         spent = time.perf_counter() - started
         self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
-
-    def _digest(self, source: int, data: bytes | memoryview) -> None:
-        self.digests.setdefault(source, xxhash.xxh3_128()).update(data)
 
     def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> _Screened:
         """Apply the limit, sample for the audit, and count."""

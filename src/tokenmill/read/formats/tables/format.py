@@ -31,6 +31,7 @@ class TableFormat:
     compressible = False
     range_suffixes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ("pyarrow",)
+    digests_texts_only = True
     has_groups = True
     """Whether parts of a file can be read by themselves."""
 
