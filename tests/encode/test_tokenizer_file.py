@@ -313,6 +313,13 @@ def test_a_name_that_is_not_in_the_cache_is_refused_offline(
     assert refusal("gpt2").why == NOTHING_HERE + why
 
 
+@pytest.mark.parametrize("name", ["x..y", "a--b/c", "gpt2.git", "a" * 100])
+def test_a_name_that_no_model_can_have_is_not_blamed_on_the_network(
+    hub: FakeHub, name: str
+) -> None:
+    assert refusal(name).why.startswith(f"{NOTHING_HERE}it cannot be one (")
+
+
 def test_a_hub_that_cannot_be_reached_is_asked_once(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -558,7 +558,8 @@ def test_a_redirect_to_public_addresses_is_followed(
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "localhost.", "127.1", "2130706433", "0x7f000001", "0", "::", "::1"]
+    "host",
+    ["localhost", "localhost.", "127.1", "2130706433", "0x7f000001", "0", "::", "::1", "fec0::1"],
 )
 def test_every_name_of_this_machine_is_private(host: str) -> None:
     assert not is_public(host)

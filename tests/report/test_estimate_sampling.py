@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tokenmill.api.building import recipe
 from tokenmill.cli.estimate import interval_text
+from tokenmill.errors import DataError
 from tokenmill.read.sources import Source
 from tokenmill.report import estimate as estimating
 from tokenmill.report import sampling
@@ -107,3 +109,16 @@ def test_an_interval_has_the_unit_of_its_value(
     value: int, interval: tuple[int, int], text: str
 ) -> None:
     assert interval_text(value, interval) == text
+
+
+def test_damaged_files_are_counted_and_if_nothing_else_is_there_named(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    write_lines(tmp_path / "whole", ["one", "two"])
+    torn = tmp_path / "torn.jsonl.gz"
+    torn.write_bytes(gzip.compress(b'{"text": "three"}\n')[:-9])
+    both = estimating.estimate(recipe([str(tmp_path)], str(tokenizer_path), "(not written)"))
+    assert (both.documents, both.sample_damaged) == (2, 1)
+    with pytest.raises(DataError) as caught:
+        estimating.estimate(recipe([str(torn)], str(tokenizer_path), "(not written)"))
+    assert caught.value.where == str(torn)

@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
         "sample": f"{counted(found.sample_documents, 'document')}, "
         f"{size_text(found.sample_bytes)}, {found.sample_rejected} rejected",
     }
+    if found.sample_damaged:
+        facts["sample"] += f"; {counted(found.sample_damaged, 'file')} damaged, counted as empty"
     print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()))
     return 0
 

@@ -146,6 +146,8 @@ def _reason(error: BaseException, name: str, revision: str) -> tuple[str, str]:
         case errors.RepositoryNotFoundError():
             hint = f"check the spelling; if the model is private, {_LOGIN}"
             return "the Hub has no such model", hint
+        case errors.HFValidationError():
+            return f"it cannot be one ({message.removesuffix('.')})", ""
         case errors.HfHubHTTPError():
             return f"the Hub refuses the request ({message})", ""
     return f"the Hub cannot be reached ({message})", ""

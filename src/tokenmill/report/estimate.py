@@ -53,6 +53,8 @@ class Estimate:
     sample_documents: int
     sample_bytes: int
     sample_rejected: int
+    sample_damaged: int
+    """Files; they count as empty."""
     engine: str
     num_workers: int
     eos_id: int
@@ -66,6 +68,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
 
     Raises:
         UserError: the recipe cannot be carried out, as a build would say.
+        DataError: there is no document, and a file is damaged.
     """
     access = Access("sample", recipe.resources.cache_dir)
     resources = choose_resources(recipe.resources)
@@ -77,6 +80,8 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     drawn = draw(sources, recipe.read.fields, effort, rng)
     read_seconds = time.perf_counter() - started - drawn.parse_seconds
     if not any(block.num_documents for sample in drawn.samples for block in sample.blocks):
+        if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
+            raise damage
         raise UserError("found no document in the sample", hint="check --text-field and --format")
     encoder, engine = _first_encoder(prepared, resources)
     encoder.encode(["a"])
@@ -122,6 +127,7 @@ def _describe(
         sample_documents=sum(block.num_documents for block in blocks),
         sample_bytes=sum(block.num_bytes for block in blocks),
         sample_rejected=sum(block.num_rejected for block in blocks),
+        sample_damaged=sum(sample.damage is not None for sample in drawn.samples),
         engine=engine,
         num_workers=resources.num_workers,
         eos_id=prepared.boundary.eos_id,

@@ -84,6 +84,8 @@ class SourceSample:
     read_bytes: int = 0
     """Decompressed bytes that went by, of which the blocks are a part."""
     parse_seconds: float = 0.0
+    damage: DataError | None = None
+    """Why there are no blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +223,8 @@ class Sampler:
                     self._sample_cells(sample, budget)
                 else:
                     self._sample_what_is_read(sample, budget)
-        except DataError:
-            sample.blocks.clear()
+        except DataError as error:
+            sample = SourceSample(source, damage=error)
         return sample
 
     def _sample_cells(self, sample: SourceSample, budget: Budget) -> None:

@@ -53,4 +53,6 @@ def _is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _is_public(inner)
+        if address.is_site_local:
+            return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
