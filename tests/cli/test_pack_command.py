@@ -400,7 +400,7 @@ def plan_problems(**options: Any) -> list[str]:
     found = [line.strip() for line in caught.value.why.splitlines()]
     count = f"the plan has {len(found)} problem{'s' if len(found) > 1 else ''}"
     assert caught.value.what == count
-    assert caught.value.hint == "tokenmill pack --help lists every option"
+    assert caught.value.hint == "tokenmill pack --help-all lists every option"
     return found
 
 

@@ -326,6 +326,13 @@ def test_where_each_pass_is_the_same_no_state_is_taken(anew: Open, run: Run) -> 
     assert all_bytes(loader) == all_bytes(run.batches)
 
 
+@pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "in_order", "drop_last"])
+def test_what_joins_or_reorders_batches_is_no_option(name: str, anew: Open) -> None:
+    options: dict[str, Any] = {name: None}
+    with pytest.raises(UserError, match=rf"unknown option of dataloader\(\): {name}"):
+        Loader(*anew()).dataloader(2, **options)
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"batch_size": None}, {"batch_size": 4, "drop_last": True}, {"shuffle": True}]

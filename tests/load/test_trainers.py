@@ -244,11 +244,13 @@ if way == "as they are":
 else:
     ours = {
         "prepared": {"rank": rank, "world_size": world_size},
+        "spawned": {"rank": rank, "world_size": world_size},
         "whole": {"world_size": 1},
         "nothing said": {},
     }[way]
     make = text_loader if len(sys.argv) > 4 else loader
-    ways = [accelerator.prepare(make(**ours).dataloader())]
+    workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if way == "spawned" else {}
+    ways = [accelerator.prepare(make(**ours).dataloader(**workers))]
 found = [[batch["input_ids"] for batch in batches] for batches in ways]
 torch.save(found, f"{sys.argv[3]}/{rank}.pt")
 accelerator.end_training()  # else processes that still talk to each other may abort
@@ -296,12 +298,14 @@ def test_under_accelerate_each_of_two_ranks_has_its_rows(folder: Path, tmp_path:
         assert [ids.tolist() for ids in of_data_loader] == expected
 
 
-@pytest.mark.parametrize("of_text", [False, True])
+@pytest.mark.parametrize(
+    ("way", "of_text"), [("prepared", False), ("prepared", True), ("spawned", False)]
+)
 def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_silence(
-    of_text: bool, folder: Path, tmp_path: Path, tokenizer_path: Path
+    way: str, of_text: bool, folder: Path, tmp_path: Path, tokenizer_path: Path
 ) -> None:
     """Accelerate would give both ranks rows of the first one only, and nobody the others."""
-    ended = accelerate_two_ranks("prepared", folder, tmp_path, *[tokenizer_path] * of_text)
+    ended = accelerate_two_ranks(way, folder, tmp_path, *[tokenizer_path] * of_text)
     assert all(code for code, _ in ended)
     message = "Accelerate would divide the batches of one rank among all"
     assert any(f"UserError: {message}" in error for _, error in ended), ended

@@ -30,7 +30,7 @@ class Dataset(_store.Dataset):
         Options are the fields of OrderOptions, BatchOptions and Targets.
 
         Raises:
-            UserError: invalid export option or unknown, or there is no such plan.
+            UserError: an option is invalid or unknown, or there is no such plan.
         """
         from tokenmill.load.opening import open_batches
 

@@ -33,7 +33,7 @@ def mix_batches(
     Options are those of `Dataset.batches` but `epochs`: each source has its own.
 
     Raises:
-        UserError: invalid export option, or the sources do not fit together.
+        UserError: an option is invalid, or the sources do not fit together.
     """
     return opening.mix_batches(sources, when_one_ends=when_one_ends, **options)
 
@@ -65,7 +65,7 @@ def text_loader(
     are the fields of TextStreamOptions (`dropout` for BPE, `alpha` for Unigram) and BatchOptions.
 
     Raises:
-        UserError: invalid export option, or the tokenizer cannot be sampled.
+        UserError: an option is invalid, or the tokenizer cannot be sampled.
     """
     if not isinstance(tokenizer, (str, Path)):
         raise UserError(

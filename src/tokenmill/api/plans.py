@@ -14,6 +14,7 @@ from tokenmill.planning.comparison import Compared, compare
 from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.plan import Plan, open_plan
+from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments
@@ -65,6 +66,14 @@ def export_rows(
     Raises:
         TokenmillError: see `tokenmill.errors`.
     """
+    known = ExportOptions.__struct_fields__
+    for name in sorted(set(options) - set(known)):
+        close = nearest(name, known)
+        raise UserError(
+            f"unknown option of an export: {name}",
+            why=f"the options are {', '.join(known)}",
+            hint=f"did you mean {close}?" if close else "",
+        )
     source = opened(dataset)
     found = plan if isinstance(plan, Plan) else open_plan(source, plan)
     try:

@@ -73,7 +73,17 @@ class TensorSource(ABC):
             num_workers: processes that make batches; the calling one makes them if it is 0.
             stateful: make a `StatefulDataLoader` of torchdata, which keeps its workers' states.
             options: of the DataLoader.
+
+        Raises:
+            UserError: an option is none of these: it could divide, join or reorder batches.
         """
+        known = sorted(DataLoaderOptions.__annotations__)
+        if unknown := sorted(set(options) - set(known)):
+            raise UserError(
+                f"unknown option of dataloader(): {', '.join(unknown)}",
+                why=f"the options are {', '.join(known)}",
+                hint="the loader itself decides the size and the order of batches",
+            )
         kind: Any = DataLoader
         if stateful:
             kind = import_module("torchdata.stateful_dataloader").StatefulDataLoader
@@ -113,9 +123,13 @@ class _Batches(IterableDataset[Batch]):
         return len(self._source)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._source.world_size > 1:
-            _refuse_to_be_dispatched(self)
+        self._refuse_to_be_dispatched()
         return self._source.tensors()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned: what asks for the batches is only known here."""
+        self._refuse_to_be_dispatched()
+        return self.__dict__
 
     def state_dict(self) -> dict[str, Any]:
         return self._source.state_dict()
@@ -123,22 +137,21 @@ class _Batches(IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._source.load_state_dict(state)
 
-
-def _refuse_to_be_dispatched(dataset: object) -> None:
-    """Raise a UserError if Accelerate is dividing what the first rank gives among all ranks."""
-    state = sys.modules.get("accelerate.state")
-    dispatching = sys.modules.get("accelerate.data_loader")
-    if state is None or dispatching is None:
-        return
-    active = state.GradientState().active_dataloader
-    is_dispatcher = isinstance(active, dispatching.DataLoaderDispatcher)
-    if is_dispatcher and getattr(active, "dataset", None) is dataset:
-        raise UserError(
-            "Accelerate would divide the batches of one rank among all",
-            why="the loader was made for its rank, and a prepared DataLoader is divided again: "
-            "rows of the other ranks would be lost",
-            hint="use the DataLoader without accelerator.prepare",
-        )
+    def _refuse_to_be_dispatched(self) -> None:
+        """Raise a UserError if Accelerate is dividing what the first rank gives among all ranks."""
+        state = sys.modules.get("accelerate.state")
+        dispatching = sys.modules.get("accelerate.data_loader")
+        if self._source.world_size == 1 or state is None or dispatching is None:
+            return
+        active = state.GradientState().active_dataloader
+        is_dispatcher = isinstance(active, dispatching.DataLoaderDispatcher)
+        if is_dispatcher and getattr(active, "dataset", None) is self:
+            raise UserError(
+                "Accelerate would divide the batches of one rank among all",
+                why="the loader was made for its rank, and a prepared DataLoader is divided again: "
+                "rows of the other ranks would be lost",
+                hint="use the DataLoader without accelerator.prepare",
+            )
 
 
 class Passes:

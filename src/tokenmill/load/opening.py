@@ -105,7 +105,7 @@ def open_batches(
     """The batches of a plan; options are the fields of OrderOptions, BatchOptions and Targets.
 
     Raises:
-        UserError: invalid export option or unknown, or there is no such plan.
+        UserError: an option is invalid or unknown, or there is no such plan.
     """
     given = sorted(
         {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}.intersection(
@@ -147,7 +147,7 @@ def mix_batches(
     """The batches of a mixture; options are those of `open_batches` but the curriculum.
 
     Raises:
-        UserError: invalid export option or unknown, or the sources do not fit together.
+        UserError: an option is invalid or unknown, or the sources do not fit together.
     """
     if "epochs" in options:
         raise UserError(

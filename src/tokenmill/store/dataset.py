@@ -145,7 +145,8 @@ class Dataset:
     def __repr__(self) -> str:
         counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
         plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
-        return f"<Dataset {str(self.folder)!r}: {counts} in {len(self.shards):,} shards, {plans}>"
+        shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
+        return f"<Dataset {str(self.folder)!r}: {counts} in {shards}, {plans}>"
 
     @property
     def plans(self) -> list[str]:

@@ -16,6 +16,10 @@ class Checkpoints(Generic[T]):
         self._values = {0: before_first}
         self._interval = 1
 
+    def __reduce__(self) -> tuple[type[Checkpoints[T]], tuple[T]]:
+        """Another process has the first one only: it finds others on its own way."""
+        return type(self), (self._values[0],)
+
     def add(self, step: int, value: T) -> None:
         """Keep what is known before a step, unless it lies too close to others."""
         if step % self._interval:

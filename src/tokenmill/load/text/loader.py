@@ -21,7 +21,7 @@ class TextLoader(TensorSource):
     Its DataLoader may have one worker: each would encode the whole stream.
 
     Raises:
-        UserError: invalid export option, or needs a plan: positions that go on in a document, and
+        UserError: an option is invalid, or needs a plan: positions that go on in a document, and
             labels of a masked language model.
     """
 

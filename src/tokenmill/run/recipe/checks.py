@@ -67,7 +67,9 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         recipe = Recipe(**values)
         problems = list(_conflicts(recipe))
     if problems:
-        raise _problems_error("the recipe", problems, "tokenmill build --help lists every option")
+        raise _problems_error(
+            "the recipe", problems, "tokenmill build --help-all lists every option"
+        )
     return recipe
 
 
@@ -88,7 +90,7 @@ def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -
             ["pack.sequence_length: is missing"] if missing else _objections(made, to_compare)
         )
     if problems:
-        raise _problems_error("the plan", problems, "tokenmill pack --help lists every option")
+        raise _problems_error("the plan", problems, "tokenmill pack --help-all lists every option")
     return made
 
 
