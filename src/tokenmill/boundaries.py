@@ -18,6 +18,13 @@ def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
     return offsets
 
 
+def batch_of(documents: Sequence[npt.ArrayLike]) -> TokenBatch:
+    """The ids of several documents, each of shape (num_tokens,), as a batch."""
+    arrays = [np.asarray(ids, np.uint32) for ids in documents]
+    ids = np.concatenate([np.empty(0, np.uint32), *arrays])
+    return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+
 def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
     """Batches one after another, as one."""
     if len(parts) == 1:

@@ -27,12 +27,12 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
-from tokenmill.read.places.access import Access, FetchProgress
 from tokenmill.read.places.hub import cache, client, download, patience
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import parse_hub_name
 from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.redirects import is_public, objection_to_redirect
+from tokenmill.read.places.place import Access, FetchProgress
 from tokenmill.read.sources import find_sources
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.errors import UserError
 from tokenmill.paths import is_safe_path
-from tokenmill.read.places.access import Access
-from tokenmill.read.places.hub.aliases import ALIASES
-from tokenmill.read.places.hub.names import HubName, parse_hub_name
+from tokenmill.read.places.hub.names import ALIASES, HubName, parse_hub_name
 from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.selection import kind_of
+from tokenmill.read.places.place import Access
 
 SHA = "0123456789" * 4
 DOCS = Path(__file__).parents[2] / "docs"

@@ -19,10 +19,10 @@ from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
-from tokenmill.read.places.access import Access
 from tokenmill.read.places.hub import patience, remote_file
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.remote_file import RemoteFile
+from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent, Stream, cut_units
 

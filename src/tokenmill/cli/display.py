@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Union
 
 import msgspec
 import psutil
 
 from tokenmill.cli.quantities import counted, duration_text, size_text
 from tokenmill.cli.summary import plans_as_values, subsets_of, summary_lines
-from tokenmill.read.places.access import FetchProgress
+from tokenmill.read.places.place import FetchProgress
 from tokenmill.read.sources import Source
 from tokenmill.run.build import BuildEvents, BuildReport
 from tokenmill.run.progress import Snapshot
@@ -28,36 +27,14 @@ PLAIN_SECONDS = 10.0
 JSON_SECONDS = 5.0
 
 
-class Display(Protocol):
-    """Shows a build."""
+Display = Union["JsonDisplay", "PlainDisplay"]
 
-    def events(self) -> BuildEvents:
-        """The callbacks that feed this display."""
-        return BuildEvents(self.prepared, self.engine, self.progress, self.download, self.compare)
 
-    @abstractmethod
-    def download(self, progress: FetchProgress) -> None:
-        """Inputs are being downloaded."""
-
-    @abstractmethod
-    def compare(self, source: Source) -> None:
-        """Only the time of an input has changed: its content is being compared."""
-
-    @abstractmethod
-    def prepared(self, prepared: Preparation) -> None:
-        """Everything that was resolved, before work starts."""
-
-    @abstractmethod
-    def engine(self, engine: str, remark: str) -> None:
-        """An engine was chosen, or vetoed."""
-
-    @abstractmethod
-    def progress(self, snapshot: Snapshot) -> None:
-        """Work goes on."""
-
-    @abstractmethod
-    def finish(self, report: BuildReport) -> None:
-        """The dataset exists."""
+def events_for(display: Display) -> BuildEvents:
+    """The callbacks that feed a display."""
+    return BuildEvents(
+        display.prepared, display.engine, display.progress, display.download, display.compare
+    )
 
 
 @contextmanager
@@ -72,7 +49,7 @@ def display_for(*, json: bool) -> Iterator[Display]:
         yield PlainDisplay()
 
 
-class JsonDisplay(Display):
+class JsonDisplay:
     """One JSON object a line on standard output."""
 
     def __init__(self) -> None:
@@ -86,24 +63,19 @@ class JsonDisplay(Display):
             self._emit("download", asdict(progress))
 
     def compare(self, source: Source) -> None:
-        """Event `compare`."""
         self._emit("compare", {"input": source.name, "bytes": source.num_bytes})
 
     def prepared(self, prepared: Preparation) -> None:
-        """Event `prepared`."""
         self._emit("prepared", dict(_facts(prepared)))
 
     def engine(self, engine: str, remark: str) -> None:
-        """Event `engine`."""
         self._emit("engine", {"engine": engine, "remark": remark})
 
     def progress(self, snapshot: Snapshot) -> None:
-        """Event `progress`."""
         values = {name: getattr(snapshot, name) for name in Snapshot.__slots__}
         self._emit("progress", {**values, "eta_seconds": snapshot.eta_seconds})
 
     def finish(self, report: BuildReport) -> None:
-        """Event `finished`."""
         run, manifest = report.run, report.dataset.manifest
         values = {
             "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
@@ -127,7 +99,7 @@ class JsonDisplay(Display):
         print(msgspec.json.encode({"event": event, **values}).decode(), flush=True)
 
 
-class PlainDisplay(Display):
+class PlainDisplay:
     """Lines on standard error, one at most every ten seconds."""
 
     def __init__(self) -> None:
@@ -135,17 +107,14 @@ class PlainDisplay(Display):
         self._shown = time.monotonic()
 
     def say(self, line: str) -> None:
-        """Print one line."""
         print(line, file=sys.stderr, flush=True)
 
     def download(self, progress: FetchProgress) -> None:
-        """One line, now and then."""
         if self._is_due():
             share = progress.done_bytes / max(progress.total_bytes, 1)
             self.say(f"{share:>11.1%}  {_download_line(progress)}")
 
     def compare(self, source: Source) -> None:
-        """One line."""
         size = size_text(source.num_bytes)
         self.say(f"{'comparing':>12}  {source.name}: modified since the last build, {size}")
 
@@ -156,11 +125,9 @@ class PlainDisplay(Display):
             self.say(f"{name:>12}  {value}")
 
     def engine(self, engine: str, remark: str) -> None:
-        """One line."""
         self.say(f"{'engine':>12}  {engine}{' ' + remark if remark else ''}")
 
     def progress(self, snapshot: Snapshot) -> None:
-        """One line, now and then."""
         if self._is_due():
             share = snapshot.done_bytes / max(snapshot.total_bytes, 1)
             self.say(f"{share:>11.1%}  {_progress_line(snapshot)}")
@@ -199,7 +166,6 @@ class LiveDisplay(PlainDisplay):
         super().prepared(prepared)
 
     def progress(self, snapshot: Snapshot) -> None:
-        """The bar moves."""
         self._draw(snapshot.done_bytes, snapshot.total_bytes, _progress_line(snapshot))
 
     def _draw(self, done: int, total: int, line: str) -> None:

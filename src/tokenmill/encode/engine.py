@@ -28,7 +28,6 @@ class Engine(Protocol):
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """The ids of every text, in order."""
-        ...
 
 
 class Reference(Engine, Protocol):
@@ -51,11 +50,9 @@ class Reference(Engine, Protocol):
 
     def token_id(self, token: str) -> int | None:
         """The id of a token's content, if it is in the vocabulary."""
-        ...
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Ids of one text, and the first and one past the last character of each token."""
-        ...
 
     def twin(self) -> Engine | None:
         """A copy that encodes beside this one; None if it can be loaded from the file again."""
@@ -63,4 +60,3 @@ class Reference(Engine, Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens shown."""
-        ...

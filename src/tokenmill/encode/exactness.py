@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import join_batches, offsets_from_lengths
+from tokenmill.boundaries import batch_of, join_batches
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import REPORT, Engine, Reference, TextError
@@ -137,11 +137,7 @@ class AuditSample:
 
 def audit(name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Engine) -> None:
     """Raise an EngineError if the reference gives one of the texts other ids."""
-    found = TokenBatch(
-        np.concatenate([np.empty(0, np.uint32), *(np.array(own, np.uint32) for own in ids)]),
-        offsets_from_lengths([len(own) for own in ids]),
-    )
-    compare_tokens(name, texts, found, reference.encode(texts))
+    compare_tokens(name, texts, batch_of(ids), reference.encode(texts))
 
 
 def compare_tokens(

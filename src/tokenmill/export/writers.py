@@ -44,7 +44,6 @@ class NpyWriter(Writer):
         self._paths: list[Path] = []
 
     def append(self, columns: Columns) -> None:
-        """Add rows to every file."""
         for name, values in columns.items():
             path = self._stem.with_name(f"{self._stem.name}.{name}.npy")
             with open(path, "ab") as file:
@@ -75,7 +74,6 @@ class TorchWriter(Writer):
         self._columns: Columns = {}
 
     def append(self, columns: Columns) -> None:
-        """Add rows to the tensors."""
         count = 0
         for name, values in columns.items():
             count, row_length = values.shape
@@ -85,7 +83,6 @@ class TorchWriter(Writer):
         self._done += count
 
     def finish(self) -> list[Path]:
-        """Save the tensors."""
         tensors = {name: self._torch.from_numpy(each) for name, each in self._columns.items()}
         try:
             self._torch.save(tensors, self._path)
@@ -102,7 +99,6 @@ class ParquetWriter(Writer):
         self._writer: Any = None
 
     def append(self, columns: Columns) -> None:
-        """Add row groups."""
         import pyarrow.parquet as pq
 
         table = _table(columns)
@@ -114,12 +110,10 @@ class ParquetWriter(Writer):
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
     def finish(self) -> list[Path]:
-        """Write the footer."""
         self._writer.close()
         return [self._path]
 
     def discard(self) -> None:
-        """Close the file, if it was opened."""
         if self._writer is not None:
             abandon(self._writer)
 
@@ -132,7 +126,6 @@ class ArrowWriter(Writer):
         self._writer: Any = None
 
     def append(self, columns: Columns) -> None:
-        """Add record batches."""
         import pyarrow as pa
 
         table = _table(columns)
@@ -142,7 +135,6 @@ class ArrowWriter(Writer):
         self._writer.write_table(table, max_chunksize=GROUP_ROWS)
 
     def finish(self) -> list[Path]:
-        """Write the end of the stream."""
         self._writer.close()
         self._sink.close()
         return [self._path]

@@ -11,7 +11,7 @@ from tokenmill.errors import DataError, InputChangedError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, fetch_sources
 
 MAX_PREVIEWED_SOURCES = 64

@@ -12,8 +12,7 @@ from tokenmill.errors import InputChangedError, UserError
 from tokenmill.read.detection import AUTO, detect
 from tokenmill.read.foreign import plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.access import Access
-from tokenmill.read.places.place import LOCAL, PLACES, place_of
+from tokenmill.read.places.place import LOCAL, PLACES, Access, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.encode.engine import Reference
 from tokenmill.errors import VerificationError
 from tokenmill.read.documents import Reader
-from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, find_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch

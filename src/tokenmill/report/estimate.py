@@ -13,7 +13,7 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import EngineError, UserError
-from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit, choose_unit_bytes, cut_units
 from tokenmill.report.sampling import Drawn, Effort, draw
@@ -122,7 +122,7 @@ def _describe(
         tokens_interval=tokens.interval,
         disk_bytes=round(tokens.value * item_bytes + documents.value * per_document),
         shards=_num_shards(prepared, drawn.sizes(prepared.sources)),
-        seconds=START_SECONDS + seconds / resources.num_workers,
+        seconds=float(START_SECONDS + seconds / resources.num_workers),  # NumPy knows no JSON
         memory_bytes=resources.memory_bytes,
         sample_documents=sum(block.num_documents for block in blocks),
         sample_bytes=sum(block.num_bytes for block in blocks),

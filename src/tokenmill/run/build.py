@@ -19,7 +19,7 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.steps import unknown_step
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.read.places.access import FetchListener
+from tokenmill.read.places.place import FetchListener
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.commit.identity import versions

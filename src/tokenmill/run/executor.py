@@ -123,31 +123,24 @@ class Executor(Protocol):
 
     def begin(self, phase: Phase, tell: Tell) -> None:
         """Start workers that load the engine and take the exam."""
-        ...
 
     def room(self) -> int:
         """How many units may be started now."""
-        ...
 
     def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
         """Start a unit; `upcoming` will probably follow, for reading ahead.
 
         If it is `careful`, it has crashed before, and needs a worker that has run nothing yet.
         """
-        ...
 
     def wait(self, seconds: float) -> None:
         """Tell what happens; return at the latest after so many seconds, or after `wake`."""
-        ...
 
     def wake(self) -> None:
         """End a wait: there may be new units. Called from other threads."""
-        ...
 
     def end(self) -> None:
         """Stop all workers of the phase, whatever they are at."""
-        ...
 
     def pids(self) -> set[int]:
         """Processes of workers on this machine, whose time and memory are shown."""
-        ...

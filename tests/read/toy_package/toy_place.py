@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tokenmill.errors import InputChangedError, UserError
-from tokenmill.read.places.access import Access
+from tokenmill.read.places.place import Access
 from tokenmill.read.places.range_file import RangeFile
 from tokenmill.read.sources import Source
 

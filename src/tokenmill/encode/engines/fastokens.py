@@ -26,7 +26,6 @@ class FastokensEngine:
         self._split_special_tokens = not control_tokens
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         ids, offsets = self._tokenizer.encode_batch_flat(
             list(texts), split_special_tokens=self._split_special_tokens
         )

@@ -39,7 +39,6 @@ class GigatokenEngine:
         self._base_bytes = self._process.memory_info().rss
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         if not texts:
             return TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
         layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.gate import split_patterns
 from tokenmill.records import TokenBatch
@@ -57,7 +57,6 @@ class RoutedEngine:
         self._reference: Reference | None = None
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         search = self._routes.search
         routed = [i for i, text in enumerate(texts) if not text.isascii() and search(text)]
         if not routed:
@@ -69,4 +68,4 @@ class RoutedEngine:
         pieces = np.split(plain.ids, plain.offsets[1:-1])
         for place, i in enumerate(routed):
             pieces[i] = exact.ids[exact.offsets[place] : exact.offsets[place + 1]]
-        return TokenBatch(np.concatenate(pieces), offsets_from_lengths([len(p) for p in pieces]))
+        return batch_of(pieces)

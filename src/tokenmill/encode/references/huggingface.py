@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
@@ -76,7 +76,6 @@ class HuggingFaceReference(Reference):
         tokenizer.post_processor = None
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token's content."""
         return self._tokenizer.token_to_id(token)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
@@ -91,17 +90,14 @@ class HuggingFaceReference(Reference):
                 )
                 arrays += [np.array(encoding.ids, np.uint32) for encoding in encodings]
                 start, characters = stop, 0
-        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+        return batch_of(arrays)
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """Ids of one text, and the character range of each token."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         return np.array(encoding.ids, np.uint32), ranges[:, 0], ranges[:, 1]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens shown."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 

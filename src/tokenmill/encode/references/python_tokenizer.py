@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import msgspec
-import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.boundary_policy import known_ends
 from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.references.python_object import TokenizerObject, class_name
@@ -54,7 +53,6 @@ class PythonReference(Reference):
         self.own_end = self._appended_end()
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token's content."""
         return self.special_tokens.get(token, self._object.vocabulary.get(token))
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
@@ -67,8 +65,7 @@ class PythonReference(Reference):
         if self.own_end is not None:
             ends = [len(array) > 0 and array[-1] == self.own_end for array in arrays]
             arrays = [array[: len(array) - end] for array, end in zip(arrays, ends, strict=True)]
-        ids = np.concatenate([np.empty(0, np.uint32), *arrays])
-        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+        return batch_of(arrays)
 
     def twin(self) -> PythonReference:
         """One that asks a copy of the object, so that an audit does not ask the very same.
@@ -92,7 +89,6 @@ class PythonReference(Reference):
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens shown."""
         return self._object.decode(ids)
 
     def _appended_end(self) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
@@ -60,19 +60,14 @@ class SentencePieceReference(Reference):
         self.suffix: tuple[int, ...] = ()
 
     def token_id(self, token: str) -> int | None:
-        """The id of a piece."""
         found = self._processor.PieceToId(token)
         return found if self._processor.IdToPiece(found) == token else None
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         lists = self._processor.Encode(list(texts), out_type=int, num_threads=1)
-        arrays = [np.array(ids, np.uint32) for ids in lists]
-        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+        return batch_of(lists)
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """Ids of one text, and the character range of each token."""
         found = self._processor.Encode(text, return_type="offset_mapping")
         ranges = found["offsets"]
         # A character of several pieces is given to the last of them only; it is the others' too.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.encodings import (
     ENCODINGS,
     nearest_encoding,
@@ -54,24 +54,19 @@ class TiktokenReference(Reference):
         self.suffix: tuple[int, ...] = ()
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token's content."""
         try:
             return self._encoding.encode_single_token(token)
         except KeyError:
             return None
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         if self._control_tokens:
             lists = self._encoding.encode_batch(list(texts), num_threads=1, allowed_special="all")
         else:
             lists = self._encoding.encode_ordinary_batch(list(texts), num_threads=1)
-        arrays = [np.array(ids, np.uint32) for ids in lists]
-        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+        return batch_of(lists)
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """Ids of one text, and the character range of each token, from the bytes of each."""
         ids = self.encode([text]).ids
         pieces = self._encoding.decode_tokens_bytes(ids.tolist())
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
@@ -84,7 +79,6 @@ class TiktokenReference(Reference):
         return ids, character[starts], character[ends - 1] + 1
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens shown."""
         return self._encoding.decode(list(ids))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeSampler
@@ -58,12 +58,8 @@ class SubwordSampler:
         """
         if self._sampler is None:
             return self.reference.encode(texts)
-        arrays = [
-            self._sampler.encode(text, key).astype(np.uint32)
-            for text, key in zip(texts, keys, strict=True)
-        ]
-        ids = np.concatenate(arrays) if arrays else np.empty(0, np.uint32)
-        return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+        pairs = zip(texts, keys, strict=True)
+        return batch_of([self._sampler.encode(text, key) for text, key in pairs])
 
 
 def _sampleable(file: TokenizerFile) -> dict[str, Any]:

@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from tokenmill.errors import UserError
-from tokenmill.load.steps.checkpoints import Checkpoints
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, only_row_length
@@ -36,9 +35,11 @@ from tokenmill.store.plan import Plan, open_plan
 WHOLE = 1 << 20
 """What shares add up to, as integers: the order is the same on any machine."""
 
+MOST_CHECKPOINTS = 256
 MAX_SHARE = 1e9
 ENDLESS = 1 << 62
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+T = TypeVar("T")
 Points = tuple[tuple[int, float], ...]
 
 
@@ -107,6 +108,32 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Tokens that each source is behind its share, times WHOLE."""
 
 
+class _Checkpoints(Generic[T]):
+    """What was known before some steps: evenly apart, and never more than 256 of them."""
+
+    def __init__(self, before_first: T) -> None:
+        self._values = {0: before_first}
+        self._interval = 1
+
+    def __reduce__(self) -> tuple[type[_Checkpoints[T]], tuple[T]]:
+        """Another process has the first one only: it finds others on its own way."""
+        return type(self), (self._values[0],)
+
+    def add(self, step: int, value: T) -> None:
+        """Keep what is known before a step, unless it lies too close to others."""
+        if step % self._interval:
+            return
+        self._values[step] = value
+        if len(self._values) > MOST_CHECKPOINTS:
+            self._interval *= 2
+            kept = (each for each in self._values if each % self._interval == 0)
+            self._values = {step: self._values[step] for step in kept}
+
+    def last_before(self, step: int) -> T:
+        """What was known at a step, or at the last one before it of which something is kept."""
+        return self._values[max(each for each in self._values if each <= step)]
+
+
 @dataclass
 class MixtureSchedule:
     """The steps of a mixture: known only one after another.
@@ -140,12 +167,10 @@ class MixtureSchedule:
 
     @property
     def num_steps(self) -> int | None:
-        """Not known beforehand."""
         return None
 
     @property
     def row_counts(self) -> list[int]:
-        """How many rows a global batch has."""
         return [self._num_rows]
 
     @property
@@ -187,7 +212,6 @@ class MixtureSchedule:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """The settings that the order depends on."""
         return {
             "shuffle": self.shuffle,
             "when_one_ends": self.when_one_ends,
@@ -220,7 +244,7 @@ class MixtureSchedule:
         self._start = self._before_last = self._progress = progress
         self._last: tuple[_Progress, GlobalBatch] | None = None
         """The last batch that was found, and what is known after it."""
-        self._checkpoints = Checkpoints(_at_start(len(self.sources)))
+        self._checkpoints = _Checkpoints(_at_start(len(self.sources)))
 
     def _go_to(self, step: int) -> None:
         """Stand before a step, or behind the last one."""

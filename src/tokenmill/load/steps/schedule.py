@@ -141,23 +141,19 @@ class PlanSchedule:
 
     @property
     def num_steps(self) -> int | None:
-        """Complete steps of all epochs; None where there is no end."""
         return None if self._epochs == EPOCHS_FOR_EVER else self._steps_before(self._epochs)
 
     @property
     def row_counts(self) -> list[int]:
-        """How many rows a global batch has, for each length of rows."""
         return [series.num_rows for series in self._series]
 
     @property
     def rows_left(self) -> int:
-        """Sequences at the end of the last epoch that make no complete step."""
         if self._epochs == EPOCHS_FOR_EVER:
             return 0
         return sum(series.rows_left(self._epochs) for series in self._series)
 
     def batch(self, step: int) -> GlobalBatch | None:
-        """The global batch of a step, or None behind the last one."""
         if step >= self._steps_before(self._epochs):
             return None
         series, number = self._series_of_step(step)
@@ -165,7 +161,6 @@ class PlanSchedule:
         return GlobalBatch(np.zeros_like(sequences), sequences, epochs, series.row_length)
 
     def identity(self) -> dict[str, Any]:
-        """The settings that the order depends on."""
         return {"shuffle": self._shuffle}
 
     def progress(self, step: int) -> dict[str, Any]:
@@ -223,7 +218,6 @@ class CurriculumSchedule:
 
     @property
     def num_steps(self) -> int | None:
-        """Complete steps of the epoch."""
         return self._curriculum.num_steps
 
     @property
@@ -233,11 +227,9 @@ class CurriculumSchedule:
 
     @property
     def rows_left(self) -> int:
-        """Sequences at the end that make no complete step."""
         return self._curriculum.num_sequences % self._curriculum.batch_size
 
     def batch(self, step: int) -> GlobalBatch | None:
-        """The global batch of a step, or None behind the last one."""
         if step >= self._curriculum.num_steps:
             return None
         sequences = self._curriculum.batch(step)

@@ -24,11 +24,9 @@ class ArrowFile(TableFormat):
     name = "arrow-file"
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether a file begins as an Arrow file does."""
         return head.startswith(b"ARROW1\x00\x00")
 
     def open(self, raw: BinaryIO, file: TableFile) -> ArrowFileTable:
-        """The file, in the process that parses it."""
         return ArrowFileTable(raw)
 
 
@@ -39,11 +37,9 @@ class ArrowStream(TableFormat):
     has_groups = False
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether a file begins as an Arrow stream does."""
         return head.startswith(b"\xff\xff\xff\xff") and len(head) >= 8
 
     def open(self, raw: BinaryIO, file: TableFile) -> ArrowStreamTable:
-        """The file, in the process that parses it."""
         return ArrowStreamTable(raw, file.num_bytes)
 
 
@@ -57,17 +53,14 @@ class ArrowFileTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of all columns."""
         return self._reader.schema
 
     @property
     def num_groups(self) -> int:
-        """The number of record batches."""
         count: int = self._reader.num_record_batches
         return count
 
     def groups(self) -> list[tuple[int, int]]:
-        """Bytes and rows of each record batch."""
         batches = map(self._validated, range(self.num_groups))
         return [(batch.nbytes, batch.num_rows) for batch in batches]
 
@@ -81,7 +74,6 @@ class ArrowFileTable:
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The first row of some record batches, and they."""
         start, stop = command.groups or (0, self.num_groups)
         row = command.first_row
         if row is None:
@@ -106,7 +98,6 @@ class ArrowStreamTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of all columns."""
         return self._reader.schema
 
     @property
@@ -115,17 +106,14 @@ class ArrowStreamTable:
         return 1
 
     def groups(self) -> list[tuple[int, int]]:
-        """None: a stream is read from its start."""
         return []
 
     def text_bytes(self, column: str) -> int:
-        """0: a stream is read from its start."""
         return 0
 
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """All record batches."""
         return 0, self._batches()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

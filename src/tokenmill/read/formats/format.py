@@ -195,11 +195,9 @@ class ByteFormat:
         return iter_blocks(stream, start, stop, delimiter, block_bytes)
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """None are known."""
         return set()
 
     def reads_whole(self, fields: Fields) -> bool:
-        """False: a file holds many documents."""
         return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
@@ -230,7 +228,6 @@ class ByteFormat:
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
-        """The records that begin in an extent, in blocks of about `block_bytes`."""
         if source.compression == "none":  # a small file needs no large buffer
             block_bytes = min(block_bytes, source.num_bytes + 1)
         with opened(source, raw) as stream:
@@ -238,17 +235,14 @@ class ByteFormat:
                 yield Block(start, start + len(block), len(block), block)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
-        """All its bytes."""
         return block.content  # type: ignore[no-any-return]
 
     def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
-        """A file of records, one after another."""
         return open(path, "wb", WRITE_BYTES)
 
     def spooled_blocks(
         self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        """The records in a spool file."""
         with open(spool.path, "rb") as stream:
             _expect_sequential(stream)
             for offset, block in self.split(stream, 0, None, fields, block_bytes):

@@ -52,7 +52,6 @@ class JsonLines(ByteFormat):
     libraries = ("msgspec",)
 
     def delimiter(self, fields: Fields) -> bytes:
-        """The end of a line."""
         return b"\n"
 
     def sniff(self, head: bytes, name: Path) -> bool:
@@ -78,7 +77,6 @@ class JsonLines(ByteFormat):
         return found
 
     def parser(self, fields: Fields) -> Parse:
-        """What parses lines."""
         parser = JsonlParser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:

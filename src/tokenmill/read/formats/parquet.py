@@ -25,11 +25,9 @@ class Parquet(TableFormat):
     range_suffixes = (".parquet",)
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether a file begins as Parquet does."""
         return head.startswith(b"PAR1")
 
     def open(self, raw: BinaryIO, file: TableFile) -> ParquetTable:
-        """The file, in the process that parses it."""
         return ParquetTable(raw, file.block_bytes)
 
 
@@ -49,23 +47,19 @@ class ParquetTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of all columns."""
         return self._file.schema_arrow
 
     @property
     def num_groups(self) -> int:
-        """The number of row groups."""
         count: int = self._file.metadata.num_row_groups
         return count
 
     def groups(self) -> list[tuple[int, int]]:
-        """Bytes and rows of each row group."""
         return [
             (group.total_byte_size, group.num_rows) for group in _row_groups(self._file.metadata)
         ]
 
     def text_bytes(self, column: str) -> int:
-        """Bytes of a column, by the footer."""
         groups = _row_groups(self._file.metadata)
         chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
         wanted = [chunk for chunk in chunks if chunk.path_in_schema == column]
@@ -74,7 +68,6 @@ class ParquetTable:
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The first row of some row groups, and the record batches of all their rows."""
         metadata = self._file.metadata
         start, stop = command.groups or (0, metadata.num_row_groups)
         if self._block_bytes:

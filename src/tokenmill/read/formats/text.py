@@ -23,7 +23,6 @@ class Text(ByteFormat):
     holds_records = False
 
     def delimiter(self, fields: Fields) -> bytes:
-        """The separator."""
         return (fields.separator or "").encode()
 
     def sniff(self, head: bytes, name: Path) -> bool:
@@ -31,7 +30,6 @@ class Text(ByteFormat):
         return True
 
     def reads_whole(self, fields: Fields) -> bool:
-        """Whether a file is one document."""
         return not fields.separator
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
@@ -49,7 +47,6 @@ class Text(ByteFormat):
         return super().split(stream, start, stop, fields, block_bytes)
 
     def parser(self, fields: Fields) -> Parse:
-        """What parses documents."""
         separator = self.delimiter(fields) or None
 
         def parse(block: Block, source: Source) -> DocumentBatch:

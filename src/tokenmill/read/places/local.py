@@ -12,8 +12,7 @@ from typing import BinaryIO, NoReturn
 
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, path_error, refuse_non_utf8
-from tokenmill.read.places.access import Access
-from tokenmill.read.places.place import LOCAL
+from tokenmill.read.places.place import LOCAL, Access
 from tokenmill.read.places.saved import is_description, is_saved, saved_files
 from tokenmill.read.sources import Source
 
@@ -35,15 +34,12 @@ class Local:
         return {name: [source(path) for path in found] for name, found in paths.items()}
 
     def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        """The same sources: they are here."""
         return sources
 
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
-        """The bytes of a file."""
         return open(source.location, "rb")
 
     def find_again(self, source: Source, path: Path) -> Source:
-        """The file at `path`."""
         status = path.stat() if path.is_file() else None
         if status is None or status.st_size != source.num_bytes:
             size = "" if status is None else f"{status.st_size} bytes, not {source.num_bytes}"
@@ -60,7 +56,6 @@ class Local:
         return {}
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        """None: there are no commits."""
         return ""
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
 
-from tokenmill.read.places.access import Access
 from tokenmill.read.registry import Registry
 
 if TYPE_CHECKING:
@@ -24,6 +24,36 @@ LOCAL = "local"
 """The place of files on this machine."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+
+
+ReadMode = Literal["download", "stream", "sample"]
+"""Kept on this machine first, if the place does that; read where they are; read where they are
+unless they are kept already.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchProgress:
+    """One moment while files are fetched."""
+
+    done_bytes: int
+    """With what was kept before."""
+    total_bytes: int
+    done_files: int
+    num_files: int
+
+
+FetchListener = Callable[[FetchProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How files that are elsewhere are to be read."""
+
+    mode: ReadMode = "download"
+    cache_dir: str | None = None
+    """Where they are kept; None: the usual folder of the place."""
+    listener: FetchListener = lambda progress: None
 
 
 class Place(Protocol):

@@ -20,6 +20,9 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.store.files import write_atomically
+from tokenmill.store.manifest import Attempt
 from tokenmill.store.policies import Policies
 
 MAX_SHOWN = 12
@@ -52,11 +55,26 @@ class Identity(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
 
 
+class BuildState(Identity, kw_only=True):
+    """What the next attempt must know beside the receipts."""
+
+    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
+    """Why damaged sources were left out, by index."""
+    calibrated_engine: str = ""
+    """The engine of all receipts; "" before the first."""
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+
+
 class StoredIdentity(msgspec.Struct, kw_only=True):
     """The parts of a stored identity that are not compared as they are."""
 
     inputs: list[InputIdentity] = []
     versions: dict[str, str] = {}
+
+
+def store_state(workspace: Workspace, state: BuildState) -> None:
+    """Store what the build agrees on from now on."""
+    write_atomically(workspace.state, msgspec.json.encode(state))
 
 
 def versions() -> dict[str, str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tokenmill.errors import TokenmillError
 from tokenmill.read.units import Stream, Unit, unit_key
+from tokenmill.run.commit.identity import BuildState, store_state
 from tokenmill.run.commit.limits import crossing, receipts_in_order
 from tokenmill.run.commit.receipts import read_receipts, read_stream_ends, write_receipt
-from tokenmill.run.commit.state import BuildState, store_state
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
 from tokenmill.store.manifest import Attempt

@@ -80,16 +80,13 @@ class Crew:
         self._end_overdue()
 
     def wake(self) -> None:
-        """End a wait."""
         self._lines.put(None)
 
     def end(self) -> None:
-        """End all workers."""
         for process in self._processes:
             self._fleet.dismiss(process)
 
     def pids(self) -> set[int]:
-        """The worker processes."""
         return {process.popen.pid for process in self._processes}
 
     def _enlist(self) -> Process:

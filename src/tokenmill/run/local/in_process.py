@@ -47,7 +47,6 @@ class InProcess:
         return 1
 
     def start(self, assignment: Assignment, _: Sequence[Unit]) -> None:
-        """Run a unit."""
         key = assignment.unit.key
         try:
             finished = self._runner.run(assignment, lambda tally: self._tell(Advanced(key, tally)))
@@ -59,17 +58,14 @@ class InProcess:
             self._tell(Finished(self._pid, outcome))
 
     def wait(self, seconds: float) -> None:
-        """Wait for new units."""
         self._woken.wait(seconds)
         self._woken.clear()
 
     def wake(self) -> None:
-        """End a wait."""
         self._woken.set()
 
     def end(self) -> None:
         """Nothing is running."""
 
     def pids(self) -> set[int]:
-        """The process that builds."""
         return {self._pid}

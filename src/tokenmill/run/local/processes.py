@@ -32,7 +32,6 @@ class LocalProcesses:
         self._fleet.dismiss_all()
 
     def begin(self, phase: Phase, tell: Tell) -> None:
-        """Start the workers of a phase."""
         most = phase.max_units or self._fleet.resources.num_workers
         if min(most, self._fleet.resources.num_workers) == 1 and not phase.setup.is_watched:
             self._phase = InProcess(phase, tell)
@@ -40,30 +39,24 @@ class LocalProcesses:
             self._phase = Crew(phase, tell, self._fleet)
 
     def room(self) -> int:
-        """Workers that have no unit."""
         return self._phase.room() if self._phase else 0
 
     def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        """Give a unit to a worker, and ask the kernel for what follows."""
         assert self._phase
         self._phase.start(assignment, upcoming)
 
     def wait(self, seconds: float) -> None:
-        """Listen to the workers."""
         assert self._phase
         self._phase.wait(seconds)
 
     def wake(self) -> None:
-        """End a wait."""
         if self._phase:
             self._phase.wake()
 
     def end(self) -> None:
-        """End the workers of the phase."""
         phase, self._phase = self._phase, None
         if phase:
             phase.end()
 
     def pids(self) -> set[int]:
-        """The worker processes."""
         return self._phase.pids() if self._phase else set()

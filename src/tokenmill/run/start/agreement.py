@@ -10,14 +10,15 @@ import msgspec
 from tokenmill.errors import InputChangedError, OutputConflictError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
+    BuildState,
     Identity,
     deciding_libraries,
     identity_differences,
     shown,
+    store_state,
     version_differences,
 )
 from tokenmill.run.commit.receipts import read_receipts
-from tokenmill.run.commit.state import BuildState, store_state
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
 from tokenmill.store.canonical import read_sealed

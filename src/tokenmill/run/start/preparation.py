@@ -20,7 +20,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.pool import end_idle_parsers
-from tokenmill.read.places.access import Access, FetchListener, ReadMode
+from tokenmill.read.places.place import Access, FetchListener, ReadMode
 from tokenmill.read.preview import check_before_fetch, check_fields
 from tokenmill.read.sources import Source, commits_of, fetch_sources, list_sources
 from tokenmill.read.units import (

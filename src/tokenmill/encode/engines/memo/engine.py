@@ -32,7 +32,6 @@ class MemoEngine:
         self._table = ChunkTable(make_cuts(msgspec.json.decode(tokenizer_json), control_tokens))
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text."""
         if self._table.num_bytes > self._cache_bytes:
             self._table.forget()
         encoded = [text.encode() for text in texts]

@@ -36,7 +36,6 @@ class TableFormat:
     """Whether parts of a file can be read by themselves."""
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether a file is of this format, by its first bytes."""
         raise NotImplementedError
 
     def open(self, raw: BinaryIO, file: TableFile) -> Table:
@@ -49,7 +48,6 @@ class TableFormat:
         return set()
 
     def reads_whole(self, fields: Fields) -> bool:
-        """False: a file holds many documents."""
         return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
@@ -57,7 +55,6 @@ class TableFormat:
         return isolated.totals(source, fields) if self.has_groups else None
 
     def num_starts(self, source: Source, fields: Fields) -> int:
-        """The number of its groups."""
         return isolated.num_groups(source)
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
@@ -85,14 +82,12 @@ class TableFormat:
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
-        """The rows of some groups, in blocks of about `block_bytes`."""
         for first, batch, num_bytes in isolated.iter_pieces(
             source, fields, extent, block_bytes, raw
         ):
             yield Block(first, first + batch.num_rows, num_bytes, batch)
 
     def parser(self, fields: Fields) -> Parse:
-        """What parses record batches."""
         from tokenmill.read.formats.tables.rows import parse_record_batch
 
         def parse(block: Block, source: Source) -> DocumentBatch:
@@ -107,7 +102,6 @@ class TableFormat:
         return text_bytes(block.content, fields)
 
     def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
-        """A file that is an Arrow stream."""
         import pyarrow as pa
 
         writer: SpoolWriter = pa.ipc.new_stream(str(path), block.content.schema)

@@ -21,11 +21,11 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from typing import Any, BinaryIO
 
 from tokenmill.errors import DamagedInputError, StorageError
-from tokenmill.read.places.access import FetchListener, FetchProgress
 from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.cache import HubCache, cache_errors, has_size
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile
+from tokenmill.read.places.place import FetchListener, FetchProgress
 
 NUM_THREADS = 8
 REFRESH_SECONDS = 0.25

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from tokenmill.errors import UserError
 from tokenmill.paths import is_safe_path
-from tokenmill.read.places.hub.aliases import ALIASES
 from tokenmill.suggestions import nearest
 
 PREFIX = "hf://"
@@ -17,6 +17,32 @@ DEFAULT_REVISION = "main"
 _SPECIAL_REVISION = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_PART = re.compile(r"\w(?:[\w.-]*\w)?")
+
+
+class Alias(NamedTuple):
+    """What an alias stands for."""
+
+    repo: str
+    path: str
+    """A folder or glob in the repository."""
+
+
+ALIASES = {
+    "c4-en": Alias("allenai/c4", "en/c4-train.*.json.gz"),
+    "cosmopedia-v2": Alias("HuggingFaceTB/smollm-corpus", "cosmopedia-v2"),
+    "fineweb": Alias("HuggingFaceFW/fineweb", "data"),
+    "fineweb-10bt": Alias("HuggingFaceFW/fineweb", "sample/10BT"),
+    "fineweb-100bt": Alias("HuggingFaceFW/fineweb", "sample/100BT"),
+    "fineweb-350bt": Alias("HuggingFaceFW/fineweb", "sample/350BT"),
+    "fineweb-edu": Alias("HuggingFaceFW/fineweb-edu", "data"),
+    "fineweb-edu-10bt": Alias("HuggingFaceFW/fineweb-edu", "sample/10BT"),
+    "fineweb-edu-100bt": Alias("HuggingFaceFW/fineweb-edu", "sample/100BT"),
+    "fineweb-edu-350bt": Alias("HuggingFaceFW/fineweb-edu", "sample/350BT"),
+    "tinystories": Alias("roneneldan/TinyStories", "data/train-*.parquet"),
+    "wikipedia-en": Alias("wikimedia/wikipedia", "20231101.en"),
+    "wikitext-103": Alias("Salesforce/wikitext", "wikitext-103-raw-v1/train-*.parquet"),
+}
+"""The revision is `main` unless one is named, so an alias pins nothing by itself."""
 
 
 @dataclass(frozen=True, slots=True)

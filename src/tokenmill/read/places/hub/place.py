@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tokenmill.errors import InputChangedError, StorageError
-from tokenmill.read.places.access import Access
 from tokenmill.read.places.hub.cache import HubCache, has_size
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.download import download
@@ -18,6 +17,7 @@ from tokenmill.read.places.hub.patience import Check
 from tokenmill.read.places.hub.refusals import offline, require_library
 from tokenmill.read.places.hub.remote_file import RemoteFile
 from tokenmill.read.places.hub.selection import choose_files
+from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
 
 SCHEME = "hf"
@@ -72,12 +72,10 @@ class Hub:
         return found.kept_at(path) if has_size(path, source.num_bytes) else found
 
     def commits(self, sources: Sequence[Source]) -> dict[str, str]:
-        """The commit of each data set that is read."""
         names = [parse_hub_name(source.location) for source in sources]
         return {name.repo: name.revision for name in names}
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        """The name at its old commit."""
         parsed = parse_hub_name(name)
         return str(replace(parsed, revision=commits[parsed.repo])) if parsed.repo in commits else ""
 
