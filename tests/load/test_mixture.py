@@ -18,7 +18,6 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_token
 from tokenmill import Dataset
 from tokenmill.errors import UserError
 from tokenmill.load.opening import mix_batches
-from tokenmill.load.steps import mixture as mixtures
 from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
@@ -567,7 +566,7 @@ def test_a_jump_back_advances_from_the_nearest_checkpoint(
     advances: list[int], monkeypatch: pytest.MonkeyPatch, source: SourceOf
 ) -> None:
     """Of 100 steps, no more than 8 are kept: every 16th."""
-    monkeypatch.setattr(mixtures, "MOST_CHECKPOINTS", 8)
+    monkeypatch.setattr("tokenmill.load.steps.mixture.MOST_CHECKPOINTS", 8)
     schedule = mixture(*endless(source), rows=2)
     expected = shown(steps_in(schedule, most=100))
     advances.clear()
