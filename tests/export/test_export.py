@@ -652,3 +652,12 @@ def test_no_file_stays_open(
     export(dataset, plan, tmp_path / "rows", ExportOptions(format="npy", sequences_per_file=40))
     assert opened
     assert all(file.closed for file in opened)
+
+
+def test_an_option_that_there_is_not_is_refused_with_the_nearest_one(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options: dict[str, Any] = {"label": "next"}
+    with pytest.raises(UserError, match="unknown option of an export: label") as caught:
+        tokenmill.export_rows(dataset.folder, plan, tmp_path / "rows", **options)
+    assert caught.value.hint == "did you mean labels?"

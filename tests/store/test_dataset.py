@@ -68,6 +68,18 @@ def rewrite(folder: Path, **changes: Any) -> None:
     write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **changes))
 
 
+def test_a_dataset_shows_what_it_holds(tmp_path: Path, folder: Path) -> None:
+    shown = f"<Dataset {str(folder)!r}: 5 documents, 13 tokens in 3 shards, no plans>"
+    assert repr(Dataset(folder)) == shown
+    single = tmp_path / "single"
+    (single / "tokens").mkdir(parents=True)
+    entry = write_shard(single, "00000", SHARDS[0])
+    counts = Counts(documents=entry.documents, tokens=entry.tokens)
+    manifest = read_manifest(folder)
+    write_manifest(single, msgspec.structs.replace(manifest, shards=[entry], totals=counts))
+    assert repr(Dataset(single)).endswith("2 documents, 5 tokens in 1 shard, no plans>")
+
+
 def test_every_document_is_found_by_its_number(folder: Path) -> None:
     dataset = Dataset(folder)
     assert (dataset.num_documents, dataset.num_tokens) == (5, 13)

@@ -29,7 +29,9 @@ def add_arguments(parser: Parser) -> None:
     """The options of this command."""
     parser.usage = "tokenmill bench tokenizers --tokenizer TOKENIZER [options]"
     parser.epilog = EXAMPLES
-    parser.add_argument("subject", choices=["tokenizers"], help="what to measure")
+    parser.add_argument(
+        "subject", choices=["tokenizers"], metavar="SUBJECT", help="what to measure: tokenizers"
+    )
     parser.add_argument(
         "--tokenizer",
         required=True,
