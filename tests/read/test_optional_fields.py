@@ -95,7 +95,7 @@ def test_a_field_that_is_not_optional_is_refused_with_a_hint(
     assert caught.value.hint.endswith("write --keep 'NAME?'")
 
 
-def test_a_field_that_is_also_named_without_a_question_mark_is_not_optional() -> None:
-    recipe = tokenmill.recipe("a", "t", "out", keep=["lang", "lang?", "id?", "x?"], id_field="id")
+def test_an_id_that_is_also_kept_is_not_optional() -> None:
+    recipe = tokenmill.recipe("a", "t", "out", keep=["id?", "x?"], id_field="id")
     assert recipe.read.fields.optional == {"x"}
-    assert recipe.read.fields.keep == ("lang", "lang", "id", "x")
+    assert recipe.read.fields.keep == ("id", "x")

@@ -22,7 +22,7 @@ import tokenmill
 from tokenmill.errors import UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.formats.format import FORMATS, Format
 from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.registry import Registry
 from tokenmill.read.sources import Source
@@ -137,8 +137,30 @@ def test_a_package_that_cannot_be_loaded_is_named(
     registered(tmp_path, "one", "broken = toy_format:Missing")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="cannot load the format 'broken'") as caught:
-        Registry("tokenmill.formats", "format", {})["broken"]
+        Registry("tokenmill.formats", "format", {}, Format)["broken"]
     assert caught.value.where == "toy_format:Missing"
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("None", "TypeError: 'NoneType' has no sniff, check_fields, "),
+        ("ByteFormat()", "TypeError: 'ByteFormat' has no sniff, parser"),
+        ("exit(3)", "SystemExit: 3"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_package_registers_must_be_what_it_says(
+    made: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered(tmp_path, "liar", "odd = liar:make")
+    code = "from sys import exit\nfrom tokenmill.read.formats.format import ByteFormat\n"
+    (tmp_path / "liar.py").write_text(f"{code}def make():\n    return {made}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "liar", raising=False)
+    with pytest.raises(UserError, match="cannot load the format 'odd'") as caught:
+        Registry("tokenmill.formats", "format", {}, Format)["odd"]
+    assert caught.value.why.startswith(why)
 
 
 def test_a_name_that_two_packages_register_is_refused(
@@ -148,7 +170,7 @@ def test_a_name_that_two_packages_register_is_refused(
     registered(tmp_path, "two", "same = b:B")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="two packages register the format 'same'") as caught:
-        Registry("tokenmill.formats", "format", {})["same"]
+        Registry("tokenmill.formats", "format", {}, Format)["same"]
     assert caught.value.why == "they are a:A and b:B"
 
 

@@ -184,6 +184,8 @@ def test_a_value_of_the_wrong_kind_is_shown(options: dict[str, Any], expected: s
         ({"read": {"text_field": "body", "keep": "body"}}, "read"),
         ({"read": {"text_field": ""}}, "read: a field name is empty"),
         ({"read": {"keep": [""]}}, "read: a field name is empty"),
+        ({"read": {"keep": ["url", "url"]}}, "read.keep: 'url' is named twice"),
+        ({"read": {"keep": ["url", "url?"]}}, "read.keep: 'url' is named twice"),
     ],
 )
 def test_options_that_cannot_go_together_are_refused(options: dict[str, Any], start: str) -> None:

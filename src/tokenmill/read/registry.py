@@ -23,12 +23,16 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Objects by their names, each loaded when it is first asked for."""
 
-    def __init__(self, group: str, kind: str, built_in: Mapping[str, str]) -> None:
-        """`built_in` gives "module:class" for each name; `kind` is what messages call a member."""
+    def __init__(self, group: str, kind: str, built_in: Mapping[str, str], protocol: type) -> None:
+        """`built_in` gives "module:class" for each name; `kind` is what messages call a member,
+        `protocol` what each must have.
+        """
         self.built_in = tuple(built_in)
         self._group = group
         self._kind = kind
         self._own = built_in
+        members = (*vars(protocol), *vars(protocol).get("__annotations__", ()))
+        self._members = [name for name in members if not name.startswith("_")]
         self._loaded: dict[str, T] = {}
 
     @functools.cached_property
@@ -49,7 +53,8 @@ class Registry(Generic[T]):
         """The member of that name.
 
         Raises:
-            UserError: there is none, two packages register it, or its package cannot be loaded.
+            UserError: there is none, two packages register it, its package cannot be loaded, or it
+                lacks something.
         """
         if name not in self._loaded:
             own = self._own.get(name)
@@ -72,8 +77,11 @@ class Registry(Generic[T]):
             raise UserError(f"two packages register the {self._kind} {name!r}", why=why, hint=hint)
         value, entry = next(iter(found.items()))
         try:
-            return cast(T, entry.load()())
-        except Exception as error:
+            made = entry.load()()
+            if lacking := [member for member in self._members if not hasattr(made, member)]:
+                raise TypeError(f"{type(made).__name__!r} has no {', '.join(lacking)}")
+            return cast(T, made)
+        except (Exception, SystemExit) as error:
             raise UserError(
                 f"cannot load the {self._kind} {name!r}",
                 where=value,

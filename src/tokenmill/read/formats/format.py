@@ -163,6 +163,7 @@ FORMATS: Registry[Format] = Registry(
         "jsonl": "tokenmill.read.formats.jsonl:JsonLines",
         "text": "tokenmill.read.formats.text:Text",
     },
+    Format,
 )
 
 

@@ -103,6 +103,7 @@ PLACES: Registry[Place] = Registry(
         LOCAL: "tokenmill.read.places.local:Local",
         "hf": "tokenmill.read.places.hub.place:Hub",
     },
+    Place,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -196,6 +197,9 @@ def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
     if read.separator == "":
         yield "read.separator: must not be empty"
     text = read.text_field
+    for name, count in Counter(read.fields.keep).items():
+        if count > 1:
+            yield f"read.keep: {name!r} is named twice, and columns have different names"
     for name in read.fields.extra:
         if f"{text}.".startswith(f"{name}."):
             yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
