@@ -37,7 +37,7 @@ class Placements:
     num_sequences: int
 
 
-Place = Callable[[Int64Array, int, int], Placements]
+Placing = Callable[[Int64Array, int, int], Placements]
 
 
 def best_fit(histogram: Int64Array, length: int, max_segments: int) -> Placements:
@@ -61,7 +61,7 @@ def shortest_pack_first(histogram: Int64Array, length: int, max_segments: int) -
     return _placements(histogram, length, max_segments, most_room=True, distribute=False)
 
 
-def pack_in_bulk(place: Place, pieces: Pieces, options: PackOptions) -> Sequences:
+def pack_in_bulk(place: Placing, pieces: Pieces, options: PackOptions) -> Sequences:
     """Place sizes, then put the first pieces of a size where its first placement is."""
     histogram = count_sizes(pieces.sizes, options.length)
     placements = place(histogram, options.length, options.segment_limit)

@@ -18,7 +18,7 @@ BATCH_BYTES = 1 << 18
 """Text that is read and packed at a time. Places count batches, so it is part of the format."""
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where a batch of documents stands in the sources."""
 
     extent: int
@@ -62,7 +62,7 @@ class TextCorpus:
             "names, sizes and times": digest.hexdigest(),
         }
 
-    def read(self, start: Place) -> Iterator[tuple[Place, DocumentBatch]]:
+    def read(self, start: BatchPlace) -> Iterator[tuple[BatchPlace, DocumentBatch]]:
         """Batches from a place on, to the end of the sources.
 
         Raises:
@@ -74,4 +74,4 @@ class TextCorpus:
             first = start.batch if extent == start.extent else 0
             for number, batch in enumerate(self._reader.read(self._extents[extent])):
                 if number >= first:
-                    yield Place(extent, number), batch
+                    yield BatchPlace(extent, number), batch

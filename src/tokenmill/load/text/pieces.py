@@ -12,7 +12,7 @@ from tokenmill.encode.boundary_policy import BoundaryTokens
 from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.errors import InputChangedError, UserError
-from tokenmill.load.text.corpus import Place, TextCorpus
+from tokenmill.load.text.corpus import BatchPlace, TextCorpus
 from tokenmill.load.text.rows import Piece
 from tokenmill.load.text.state import DocumentOrigin
 from tokenmill.records import Int64Array
@@ -84,9 +84,9 @@ class PieceStore:
         Raises:
             UserError: the pieces are not of these documents.
         """
-        wanted: dict[Place, list[DocumentOrigin]] = {}
+        wanted: dict[BatchPlace, list[DocumentOrigin]] = {}
         for origin in origins:
-            wanted.setdefault(Place(origin.extent, origin.batch), []).append(origin)
+            wanted.setdefault(BatchPlace(origin.extent, origin.batch), []).append(origin)
         of_document: dict[int, list[Key]] = {}
         for key in keys:
             of_document.setdefault(key[0], []).append(key)
@@ -94,7 +94,7 @@ class PieceStore:
             raise UserError("not the state of a text stream", why="its lists contradict each other")
         for extent in sorted({place.extent for place in wanted}):
             last = max(place for place in wanted if place.extent == extent)
-            for place, batch in documents.read(Place(extent, 0)):
+            for place, batch in documents.read(BatchPlace(extent, 0)):
                 if place > last:
                     break
                 for origin in wanted.pop(place, ()):

@@ -29,7 +29,7 @@ from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.text.corpus import Place, TextCorpus
+from tokenmill.load.text.corpus import BatchPlace, TextCorpus
 from tokenmill.load.text.options import TextStreamOptions, checked_options, share_of_batch
 from tokenmill.load.text.pieces import DocumentEncoder, Key, PieceStore
 from tokenmill.load.text.rows import Piece, RowShape
@@ -47,6 +47,9 @@ from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.read.fields import Fields
 from tokenmill.records import DocumentBatch, Segments, Sequences
+
+Portion = tuple[int, BatchPlace, DocumentBatch]
+"""The epoch, the place and the documents of a portion."""
 
 
 class TextStream:
@@ -163,7 +166,9 @@ class TextStream:
         self._pieces = PieceStore()
         self._cursor, self._counts = at.cursor, at.counts
         self._origins = {origin.number: origin for origin in at.origins}
-        self._portions: Iterator[tuple[int, Place, DocumentBatch]] | None = self._read(at.cursor)
+        self._portions: Iterator[tuple[int, BatchPlace, DocumentBatch]] | None = self._read(
+            at.cursor
+        )
         self._rows: list[list[Key]] = []  # of the portion that was packed last
         self._given, self._before = 0, at
         self._settled = (at, 0)
@@ -176,14 +181,14 @@ class TextStream:
             max_segments=options.max_segments,
         )
 
-    def _read(self, start: Cursor) -> Iterator[tuple[int, Place, DocumentBatch]]:
+    def _read(self, start: Cursor) -> Iterator[Portion]:
         """Epoch, place and documents of every portion from a cursor on."""
-        place = Place(start.extent, start.batch)
+        place = BatchPlace(start.extent, start.batch)
         for epoch in range(start.epoch, self._options.epochs):
             for found, batch in self._documents.read(place):
                 yield epoch, found, batch
             self._counts.judge(self._options.max_bad)
-            place = Place(0, 0)
+            place = BatchPlace(0, 0)
 
     def _pack_portion(self) -> bool:
         """Pack the next documents; False where everything has been given out."""
@@ -199,7 +204,7 @@ class TextStream:
         self._before, self._given = before, 0
         return True
 
-    def _pack(self, epoch: int, place: Place, batch: DocumentBatch) -> list[list[Key]]:
+    def _pack(self, epoch: int, place: BatchPlace, batch: DocumentBatch) -> list[list[Key]]:
         """Encode, cut and pack documents; the rows that are complete with them."""
         cursor = self._cursor
         ordinal = cursor.ordinal if epoch == cursor.epoch else 0

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tokenmill.read.units import Extent
 
 
-class Piece(NamedTuple):
+class Slice(NamedTuple):
     """Some rows of a file."""
 
     first: int
@@ -78,7 +78,7 @@ def iter_pieces(
     extent: Extent,
     batch_bytes: int,
     raw: BinaryIO | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[Slice]:
     """Yield the rows of an extent, which counts row groups or record batches, in order.
 
     `raw` is the opened file, for a caller that wants to know how far it was read.
@@ -113,7 +113,7 @@ def iter_pieces(
                 parser.send(More())
             batch = pa.ipc.open_stream(pa.py_buffer(payload)).read_next_batch()
             try:
-                yield Piece(reply.first, batch, reply.num_bytes)
+                yield Slice(reply.first, batch, reply.num_bytes)
             except GeneratorExit:
                 if not ahead:  # else the process is ended: it may take long for what comes next
                     parser.send(Enough())
