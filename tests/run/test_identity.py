@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill
-from tokenmill.errors import DataError, InputChangedError, OutputConflictError
+from tokenmill.errors import DataError, InputChangedError, OutputConflictError, VerificationError
 from tokenmill.read.sources import find_sources
 from tokenmill.run.commit.identity import (
     Identity,
@@ -102,6 +102,19 @@ def set_versions(out: Path, **changes: str) -> None:
     state = json.loads(path.read_bytes())
     state["versions"] |= changes
     path.write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff"])
+def test_an_unfinished_build_whose_state_is_damaged_is_refused(
+    build: Build, tmp_path: Path, data: bytes
+) -> None:
+    leave_unfinished(build)
+    state = tmp_path / "out" / "work" / "build.json"
+    state.write_bytes(data)
+    with pytest.raises(VerificationError, match="the file is damaged") as caught:
+        build()
+    assert caught.value.where == str(state)
+    assert build(overwrite=True).reused is None
 
 
 def test_an_unfinished_build_resumes_where_libraries_have_changed_that_it_does_not_use(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.errors import InputChangedError, OutputConflictError
+from tokenmill.errors import InputChangedError, OutputConflictError, VerificationError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
     BuildState,
@@ -46,6 +46,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
 
     Raises:
         InputChangedError: they differ; the message holds the differences.
+        VerificationError: what was stored is damaged.
     """
     identity = start.identity
     if not workspace.state.is_file():
@@ -53,7 +54,15 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
         store_state(workspace, state)
         return state
     data = workspace.state.read_bytes()
-    state = msgspec.json.decode(data, type=BuildState)
+    try:
+        state = msgspec.json.decode(data, type=BuildState)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise VerificationError(
+            "the file is damaged",
+            where=str(workspace.state),
+            why=str(error),
+            hint="start again with --overwrite, or choose another --out",
+        ) from error
     receipts = read_receipts(workspace.receipts, workspace.shards)
     lines = identity_differences(
         msgspec.json.decode(data),
