@@ -19,7 +19,7 @@ units.MIN_UNIT_BYTES = 16 << 10
 feed.PIECE_BYTES = 2 << 10
 
 OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "planning.packing",
-        "export.rows", "read.columnar")  # fmt: skip
+        "export.rows", "read.formats.tables.rows")  # fmt: skip
 THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
 
 
