@@ -87,7 +87,7 @@ def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Captured) ->
     assert found["sequences"] == "3 of 8 tokens"
     assert found["segments"] == "1.67 a sequence, at most 2"
     assert found["fill"] == "83.3333%  ████████████████▋···  4 tokens of padding"
-    assert found["cut"] == "1 documents in 1 places, 0 of them avoidable"
+    assert found["cut"] == "1 document in 1 place, 0 of them avoidable"
     assert found["bound"] == "3 sequences at least: +0.0000%"
     assert found["locality"] == "costs 0 sequences (0.0000% padding) against one window"
     assert "left out" not in found
@@ -104,9 +104,9 @@ def test_packing_tells_what_is_lost_left_out_repeated_and_set(
     common = (tmp_path / "out", "--sequence-length", 8, "--plan-out")
     capsys.readouterr()
     tokenmill_pack(*common, tmp_path / "a", "--long-documents", "drop")
-    assert facts(capsys.readouterr().out)["lost"] == "20 tokens of 1 documents: dropped"
+    assert facts(capsys.readouterr().out)["lost"] == "20 tokens of 1 document: dropped"
     tokenmill_pack(*common, tmp_path / "b", "--long-documents", "keep-start")
-    assert facts(capsys.readouterr().out)["lost"] == "12 tokens of 1 documents: end removed"
+    assert facts(capsys.readouterr().out)["lost"] == "12 tokens of 1 document: end removed"
     tokenmill_pack(*common, tmp_path / "c", "--long-documents", "sliding-window", "--overlap", 2)
     repeated = facts(capsys.readouterr().out)["repeated"]
     assert repeated == "4 tokens, by the overlap of windows"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from tokenmill.cli.quantities import counted
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
@@ -31,22 +32,24 @@ def plan_lines(report: PlanReport) -> list[str]:
 
 def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
-    yield "documents", f"{figures.documents:,} with {figures.tokens:,} tokens"
+    yield "documents", f"{figures.documents:,} with {counted(figures.tokens, 'token')}"
     for reason, count in figures.left_out_documents.items():
         tokens = figures.left_out_tokens[reason]
-        yield "left out", f"{count:,} documents with {tokens:,} tokens: {safe_text(reason)}"
+        left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
+        yield "left out", f"{left_out}: {safe_text(reason)}"
     yield "sequences", f"{figures.sequences:,} of {options.length} tokens"
     mean = figures.segments / max(figures.sequences, 1)
     yield "segments", f"{mean:.2f} a sequence, at most {figures.most_segments}"
     yield "fill", f"{figures.fill:.4%}  {_bar(figures.fill)}  {figures.padding:,} tokens of padding"
     yield (
         "cut",
-        f"{figures.documents_cut:,} documents in {figures.cuts:,} places, "
+        f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}, "
         f"{_avoidable(figures):,} of them avoidable",
     )
     for reason, tokens in figures.lost_tokens.items():
         documents = figures.lost_documents[reason]
-        yield "lost", f"{tokens:,} tokens of {documents:,} documents: {safe_text(reason)}"
+        lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
+        yield "lost", f"{lost}: {safe_text(reason)}"
     if figures.repeated_tokens:
         yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
     if figures.tokens_set_at_cuts:
@@ -95,7 +98,7 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
 
 def _legend(rows: list[Compared], ranks: int) -> Iterator[str]:
     yield "fill       share of the tokens of all rows that is not padding"
-    yield "cuts       places where a document is broken off and goes on in another segment"
+    yield "cuts       places where a document breaks off and continues in another segment"
     yield "avoidable  cuts beyond those that documents longer than a sequence need"
     yield "lost       tokens that are in no sequence"
     yield "segments   documents, or parts of them, in a sequence on average"
