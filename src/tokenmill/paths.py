@@ -80,7 +80,10 @@ def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             is_regular, size = stat.S_ISREG(status.st_mode), status.st_size
-            data = file.read(max_bytes + 1) if is_regular and size <= max_bytes else b""
+            # `read` takes memory for all that it is asked for, so no more than there should be.
+            data = file.read(size + 1) if is_regular and size <= max_bytes else b""
+            if len(data) > size:  # as files of /proc are
+                data += file.read(max_bytes + 1 - len(data))
     except OSError as error:
         why = error.strerror or str(error)
         raise UserError(f"cannot read {what}", where=str(path), why=why) from error
