@@ -121,14 +121,16 @@ class Crew:
                 process.send(assignment)
 
     def _choose(self, assignment: Assignment) -> Process | None:
-        """A worker for a unit; a careful one gets a process that has run nothing yet."""
+        """A worker for a unit; a careful one gets a process that has run nothing yet, in the place
+        of a full one if there is any, even if that takes a moment.
+        """
         free = self._free()
+        full = [p for p in free if p.full]
         fitting = [p for p in free if not p.full and not (assignment.careful and p.used)]
-        replaceable = [p for p in free if _is_replaceable(p)]
-        full = [p for p in replaceable if p.full]
         if fitting and not (assignment.careful and full):
             return fitting[0]
-        return self._replace((full or replaceable)[0]) if replaceable else None
+        replaceable = [p for p in full or free if _is_replaceable(p)]
+        return self._replace(replaceable[0]) if replaceable else None
 
     def _replace(self, process: Process) -> Process:
         """Put a fresh process in the place of one that has nothing left to commit."""
