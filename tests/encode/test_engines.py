@@ -30,9 +30,9 @@ from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_
 from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS, load_reference
-from tokenmill.encode.patterns import LLAMA3_SPLIT
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.records import TokenBatch
+from tokenmill.words.patterns import LLAMA3_SPLIT
 
 CACHE_BYTES = 1 << 30
 FAST = ("fastokens", "gigatoken")

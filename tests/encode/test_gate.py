@@ -29,7 +29,7 @@ from tokenmill.encode.engines.gate import (
     gigatoken_objection,
     loaded_ids,
 )
-from tokenmill.encode.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
+from tokenmill.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)
 OBJECTIONS: dict[str, Callable[[Json], str]] = {

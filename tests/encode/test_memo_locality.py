@@ -41,7 +41,7 @@ from tokenizer_kit import (
 from tokenmill.encode.engines.memo.chunk_table import _edges
 from tokenmill.encode.engines.memo.cuts import Cuts, make_cuts
 from tokenmill.encode.engines.memo.locality import alternatives, locality_objection
-from tokenmill.encode.patterns import LLAMA3_SPLIT
+from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
 SPACES_MADE = "a normalizer that replaces spaces or makes some"

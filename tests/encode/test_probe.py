@@ -23,11 +23,11 @@ from tokenizer_kit import (
 from trained_kit import JSON_NAMES, trained
 
 from tokenmill.encode import probe
-from tokenmill.encode.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
+from tokenmill.words.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 
 OWN = "a regular expression of its own in "
 LONGER = "steps that make texts longer"

@@ -12,8 +12,8 @@ from tokenizer_kit import sentencepiece_json as llama_json
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.patterns import LLAMA3_SPLIT
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.words.patterns import LLAMA3_SPLIT
 
 SENTENCES = [
     "All human beings are born free and equal in dignity and rights; it's everyone's.",

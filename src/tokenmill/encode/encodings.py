@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tokenmill.encode.patterns import LLAMA3_SPLIT, O200K_SPLIT
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_ids
 from tokenmill.suggestions import nearest
+from tokenmill.words.patterns import LLAMA3_SPLIT, O200K_SPLIT
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _CL100K = (

@@ -18,8 +18,8 @@ from tokenmill.encode.engines.memo.locality import (
     with_library,
 )
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.patterns import KNOWN_PATTERNS
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.words.patterns import KNOWN_PATTERNS
 
 Json = dict[str, Any]
 Step = tuple[str, Callable[[str], object]]

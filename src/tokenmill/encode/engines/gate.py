@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.patterns import (
+from tokenmill.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.engines.memo.charsmap import has_keys
-from tokenmill.encode.patterns import JOINED_SPACES
+from tokenmill.words.patterns import JOINED_SPACES
 
 Json = dict[str, Any]
 
