@@ -1,0 +1,1 @@
+"""`tokenmill tokenizer`: one file per action."""
