@@ -1,0 +1,182 @@
+"""What a decoder-only transformer costs: parameters, FLOPs and memory, from its shape.
+
+A matrix of n weights takes 2 n FLOPs a token forward (a multiplication and an addition), and twice
+that backward, so training takes 6 n (Kaplan et al. 2020, arXiv 2001.08361, 2.1). Attention takes
+4 n_heads d_head FLOPs forward for every key that a query sees, in every layer: queries times keys,
+and weights times values. A token that sees s keys takes 12 n_layers n_heads d_head s in training
+(PaLM, arXiv 2204.02311, appendix B). Norms, biases, softmax and activations are left out, as they
+are there. The lookup of an embedding takes no FLOPs; the output matrix takes them, tied or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenmill.errors import UserError
+from tokenmill.suggestions import nearest
+
+FLOPS_PER_WEIGHT = 6
+"""Of training on one token: 2 forward, 4 backward."""
+ATTENTION_FLOPS = 12
+"""Of training, for a query, a key, and a dimension of a layer's heads."""
+TRAINING_BYTES_PER_PARAMETER = 16
+"""Mixed precision with Adam: weight and gradient in 2 bytes each, and weight, mean and variance in
+4 bytes each (ZeRO, arXiv 1910.02054, 3.1)."""
+LOGIT_BYTES = 4
+"""The loss is computed in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The shape of a decoder-only transformer."""
+
+    name: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    feed_forward_size: int
+    gated: bool
+    """Whether a feed-forward block has three matrices (SwiGLU), not two."""
+    vocabulary_size: int
+    """As published."""
+    tied: bool
+    """Whether input and output share one embedding."""
+    biased: bool = False
+    """Whether matrices and norms have biases (GPT-2)."""
+    num_positions: int = 0
+    """Learned positions; 0 for rotary ones."""
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of the matrices of one layer."""
+        attention = 2 * self.hidden_size * self.head_size * (self.num_heads + self.num_kv_heads)
+        return attention + (2 + self.gated) * self.hidden_size * self.feed_forward_size
+
+    @property
+    def non_vocabulary_parameters(self) -> int:
+        """All parameters but embedding and output matrix."""
+        norm = self.hidden_size * (1 + self.biased)
+        queries_keys_values = self.head_size * (self.num_heads + 2 * self.num_kv_heads)
+        biases = queries_keys_values + 2 * self.hidden_size + self.feed_forward_size
+        layer = self.layer_weights + 2 * norm + self.biased * biases
+        return self.num_layers * layer + norm + self.num_positions * self.hidden_size
+
+    def embedding_parameters(self, vocabulary_size: int) -> int:
+        """Parameters of the embedding, and of the output matrix if it is another."""
+        return embedding_parameters(vocabulary_size, self.hidden_size, tied=self.tied)
+
+    def parameters(self, vocabulary_size: int) -> int:
+        """All parameters."""
+        return self.non_vocabulary_parameters + self.embedding_parameters(vocabulary_size)
+
+    def weights(self, vocabulary_size: int) -> int:
+        """Weights that every token is multiplied with: those of the layers and of the output."""
+        return self.num_layers * self.layer_weights + vocabulary_size * self.hidden_size
+
+    def matrix_flops(self, vocabulary_size: int, num_tokens: int) -> int:
+        """FLOPs of training on some tokens, without attention: 6 N D."""
+        return FLOPS_PER_WEIGHT * self.weights(vocabulary_size) * num_tokens
+
+    def attention_flops(self, squared_lengths: int, *, causal: bool = False) -> int:
+        """FLOPs of attention in training, for the sum of squared segment lengths.
+
+        Like PaLM's, the number counts all keys of a segment for each of its queries. With
+        `causal`, it counts half of them, which is what kernels that leave out the keys after a
+        query take.
+        """
+        sizes = self.num_layers * self.num_heads * self.head_size
+        return ATTENTION_FLOPS * sizes * squared_lengths // (1 + causal)
+
+    def training_flops(self, vocabulary_size: int, num_tokens: int, squared_lengths: int) -> int:
+        """FLOPs of training on segments with that many tokens, attention included."""
+        matrices = self.matrix_flops(vocabulary_size, num_tokens)
+        return matrices + self.attention_flops(squared_lengths)
+
+
+def embedding_parameters(vocabulary_size: int, hidden_size: int, *, tied: bool) -> int:
+    """Parameters of the embedding, and of the output matrix if it is another."""
+    return vocabulary_size * hidden_size * (1 if tied else 2)
+
+
+def training_bytes(num_parameters: int) -> int:
+    """Bytes that parameters take in training with Adam in mixed precision, over all ranks."""
+    return TRAINING_BYTES_PER_PARAMETER * num_parameters
+
+
+def logit_bytes(vocabulary_size: int, num_tokens: int) -> int:
+    """Bytes of the logits of a micro-batch of so many tokens, if they are kept whole."""
+    return LOGIT_BYTES * vocabulary_size * num_tokens
+
+
+def squared_lengths_of_rows(num_tokens: int, sequence_length: int) -> int:
+    """The sum of squared lengths where rows are full and attention sees a whole row."""
+    full, rest = divmod(num_tokens, sequence_length)
+    return full * sequence_length**2 + rest**2
+
+
+def named_shape(name: str) -> ModelShape:
+    """The shape of a published model.
+
+    Raises:
+        UserError: no model of that name is known here.
+    """
+    if name not in SHAPES:
+        guess = nearest(name, SHAPES)
+        raise UserError(
+            f"unknown model shape {name!r}",
+            why="known are: " + ", ".join(SHAPES),
+            hint=f"did you mean {guess!r}?" if guess else "give the sizes of the model instead",
+        )
+    return SHAPES[name]
+
+
+def _gpt(
+    name: str, hidden_size: int, num_layers: int, num_heads: int, positions: int
+) -> ModelShape:
+    return ModelShape(
+        name, hidden_size, num_layers, num_heads, num_heads, hidden_size // num_heads,
+        4 * hidden_size, gated=False, vocabulary_size=50257, tied=True, biased=True,
+        num_positions=positions,
+    )  # fmt: skip
+
+
+def _llama(
+    name: str,
+    hidden_size: int,
+    num_layers: int,
+    heads: tuple[int, int, int],
+    feed_forward_size: int,
+    vocabulary_size: int,
+    tied: bool = False,
+) -> ModelShape:
+    """`heads` are those of queries, those of keys and values, and the size of each."""
+    return ModelShape(
+        name, hidden_size, num_layers, *heads, feed_forward_size,
+        gated=True, vocabulary_size=vocabulary_size, tied=tied,
+    )  # fmt: skip
+
+
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        # GPT-2: config.json of openai-community/gpt2*. GPT-3 XL: arXiv 2005.14165, table 2.1, with
+        # 16 heads of 128; the 24 of the table do not make its 2048 dimensions and 1.3 B parameters.
+        _gpt("gpt2", 768, 12, 12, 1024),
+        _gpt("gpt2-medium", 1024, 24, 16, 1024),
+        _gpt("gpt2-large", 1280, 36, 20, 1024),
+        _gpt("gpt2-xl", 1600, 48, 25, 1024),
+        _gpt("gpt3-xl", 2048, 24, 16, 2048),
+        # The config.json of each model's repository on the Hugging Face Hub.
+        _llama("smollm2-135m", 576, 30, (9, 3, 64), 1536, 49152, tied=True),
+        _llama("tinyllama-1.1b", 2048, 22, (32, 4, 64), 5632, 32000),
+        _llama("llama-3.2-1b", 2048, 16, (32, 8, 64), 8192, 128256, tied=True),
+        _llama("llama-2-7b", 4096, 32, (32, 32, 128), 11008, 32000),
+        _llama("llama-2-13b", 5120, 40, (40, 40, 128), 13824, 32000),
+        _llama("llama-2-70b", 8192, 80, (64, 8, 128), 28672, 32000),
+        _llama("llama-3-8b", 4096, 32, (32, 8, 128), 14336, 128256),
+        _llama("llama-3-70b", 8192, 80, (64, 8, 128), 28672, 128256),
+    )
+}
+"""Published models by name."""

@@ -1,0 +1,86 @@
+"""Parameters and FLOPs of published models, against what was published of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenmill.costs import (
+    SHAPES,
+    ModelShape,
+    logit_bytes,
+    named_shape,
+    squared_lengths_of_rows,
+    training_bytes,
+)
+from tokenmill.errors import UserError
+
+PUBLISHED_PARAMETERS = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "smollm2-135m": 134_515_008,
+    "tinyllama-1.1b": 1_100_048_384,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+}
+"""As the checkpoints hold them, in tensors of their state dicts."""
+
+TINY = ModelShape(
+    "tiny", 4, 2, num_heads=2, num_kv_heads=1, head_size=3, feed_forward_size=10,
+    gated=True, vocabulary_size=100, tied=False,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
+def test_parameters_are_those_of_the_checkpoint(name: str) -> None:
+    shape = named_shape(name)
+    assert shape.parameters(shape.vocabulary_size) == PUBLISHED_PARAMETERS[name]
+
+
+def test_gpt3_xl_has_about_as_many_as_its_name_says() -> None:
+    shape = SHAPES["gpt3-xl"]
+    assert 1.30e9 < shape.parameters(shape.vocabulary_size) < 1.33e9
+
+
+def test_parameters_of_a_tiny_model_by_hand() -> None:
+    queries_and_output, keys_and_values = 2 * 4 * 6, 2 * 4 * 3
+    layer = queries_and_output + keys_and_values + 3 * 4 * 10
+    assert TINY.layer_weights == layer
+    assert TINY.non_vocabulary_parameters == 2 * (layer + 2 * 4) + 4
+    assert TINY.embedding_parameters(100) == 2 * 100 * 4
+    assert TINY.weights(100) == 2 * layer + 100 * 4
+
+
+def test_flops_of_a_tiny_model_by_hand() -> None:
+    assert TINY.matrix_flops(100, 7) == 6 * TINY.weights(100) * 7
+    segments = [3, 4]
+    squares = sum(length**2 for length in segments)
+    heads = 2 * 3
+    assert TINY.attention_flops(squares) == 12 * 2 * heads * squares
+    assert TINY.attention_flops(squares, causal=True) == 6 * 2 * heads * squares
+    assert TINY.training_flops(100, 7, squares) == 6 * TINY.weights(100) * 7 + 12 * 12 * squares
+
+
+def test_attention_of_palm_540b_is_the_share_that_its_appendix_gives() -> None:
+    """118 layers, 48 heads of 256, 2048 tokens: 12 l h q s FLOPs a token, beside 6 x 540e9."""
+    palm = ModelShape("palm", 18432, 118, 48, 1, 256, 4 * 18432, False, 256000, True)
+    assert palm.attention_flops(2048**2) == 12 * 118 * 48 * 256 * 2048 * 2048
+
+
+def test_full_rows_see_their_whole_length_and_the_last_one_its_own() -> None:
+    assert squared_lengths_of_rows(2 * 5 + 3, 5) == 5**2 + 5**2 + 3**2
+
+
+def test_memory_of_parameters_and_of_logits() -> None:
+    assert training_bytes(10) == 160
+    assert logit_bytes(vocabulary_size=50257, num_tokens=2) == 4 * 2 * 50257
+
+
+def test_an_unknown_shape_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"(?s)unknown model shape 'lama-3-8b'.*llama-3-8b"):
+        named_shape("lama-3-8b")
