@@ -1,0 +1,347 @@
+"""A folder of word counts: `counts.json`, and three arrays for each group.
+
+counts.json             what was counted, how, and the digests of all files; written last
+00000.words.npy         uint8: the words of the first group, one after another
+00000.offsets.npy       int64: where each begins, and the end of the last
+00000.counts.npy        int64: occurrences
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.paths import local_path
+from tokenmill.store.arrays import ArrayFile, open_array
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.counts.merging import LeftOut, Merge, merged
+from tokenmill.store.counts.soundness import check_words
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import path_inside, storage_errors
+from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import Split
+
+COUNTS_NAME = "counts.json"
+COUNTS_FORMAT = "tokenmill-counts"
+COUNTS_VERSION = 1
+_ARRAYS = {"words": "|u1", "offsets": "<i8", "counts": "<i8"}
+
+
+class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """How texts were cut into words."""
+
+    name: str
+    normalizer: dict[str, Any] | None
+    pre_tokenizer: dict[str, Any] | None
+    byte_level: bool
+
+
+class LeftOutEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Rare words that were left out."""
+
+    words: Count = 0
+    occurrences: Count = 0
+    bytes: Count = 0
+
+
+class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: a source, a language, or "" for all that was counted."""
+
+    name: str
+    words: Count
+    occurrences: Count
+    bytes: Count
+    """Of all occurrences."""
+    left_out: LeftOutEntry
+    files: list[FileEntry]
+
+
+class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a folder of counts says of itself."""
+
+    format: str = COUNTS_FORMAT
+    format_version: int = COUNTS_VERSION
+    counts_id: str
+    """Digest of the split and of the groups, in 32 hexadecimal digits; sources are no part of it.
+    """
+    split: SplitEntry
+    by: str
+    """What the groups are: "", "source", or the column whose values they are."""
+    min_count: Count
+    """Words that occurred less often were left out."""
+    policies: dict[str, Any]
+    """How the sources were read."""
+    totals: Counts
+    sources: list[SourceEntry]
+    groups: list[GroupEntry]
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What was counted, beside the words."""
+
+    split: Split
+    by: str = ""
+    min_count: int = 1
+    policies: dict[str, Any] = field(default_factory=dict)
+    totals: Counts = field(default_factory=Counts)
+    sources: list[SourceEntry] = field(default_factory=list)
+
+
+def write_counts(
+    folder: Path,
+    description: Description,
+    groups: Mapping[str, Sequence[WordCounts]],
+    left_out: Mapping[str, LeftOut] | None = None,
+) -> CountsManifest:
+    """Merge the runs of each group into a folder, in memory that does not depend on their length.
+
+    `left_out` are rare words that the runs do not have any more.
+
+    Raises:
+        StorageError: the file system refused it.
+    """
+    with storage_errors("write the counts", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    entries = [
+        _write_group(
+            folder / f"{number:05d}",
+            name,
+            Merge(groups[name], min_count=description.min_count),
+            (left_out or {}).get(name, LeftOut()),
+        )
+        for number, name in enumerate(sorted(groups))
+    ]
+    split = _entry(description.split)
+    identity = [_behaviour(split), description.min_count]
+    identity += [[group.name, [file.xxh3_128 for file in group.files]] for group in entries]
+    manifest = CountsManifest(
+        counts_id=xxhash.xxh3_128_hexdigest(canonical_json(identity)),
+        split=split,
+        by=description.by,
+        min_count=description.min_count,
+        policies=description.policies,
+        totals=description.totals,
+        sources=description.sources,
+        groups=entries,
+    )
+    return write_sealed(folder / COUNTS_NAME, manifest)
+
+
+def _write_group(stem: Path, name: str, merge: Merge, left_out: LeftOut) -> GroupEntry:
+    """Write `stem`.words.npy and the like."""
+    paths = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in _ARRAYS}
+    num_bytes = occurrences = 0
+    with storage_errors("write the counts", stem.parent):
+        files = {part: ArrayFile(path, _ARRAYS[part]) for part, path in paths.items()}
+        try:
+            files["offsets"].append(np.zeros(1, np.int64))
+            for part in merge.parts():
+                files["offsets"].append(part.offsets[1:] + files["words"].length)
+                files["words"].append(part.data)
+                files["counts"].append(part.counts)
+                num_bytes += part.num_bytes
+                occurrences += part.num_occurrences
+            for file in files.values():
+                file.finish()
+        finally:
+            for file in files.values():
+                file.close()
+        written = [
+            FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
+            for path in paths.values()
+        ]
+    return GroupEntry(
+        name=name,
+        words=files["counts"].length,
+        occurrences=occurrences,
+        bytes=num_bytes,
+        left_out=LeftOutEntry(**_added([merge.left_out, left_out])._asdict()),
+        files=written,
+    )
+
+
+class CountsFolder:
+    """A folder of counts, opened: the words of its groups are memory maps.
+
+    Opening reads all of it once: digests, and whatever compiled code relies on.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raise a UserError if there are no counts, a VerificationError if they are damaged."""
+        self.folder = local_path(folder, "word counts")
+        path = self.folder / COUNTS_NAME
+        if not path.is_file():
+            hint = "tokenmill tokenizer count makes them"
+            raise UserError(
+                "there are no word counts", where=str(folder), why=f"no {COUNTS_NAME}", hint=hint
+            )
+        self.manifest = read_sealed(path, CountsManifest, (COUNTS_FORMAT, COUNTS_VERSION))
+        if self.manifest.format != COUNTS_FORMAT or self.manifest.format_version < 1:
+            raise VerificationError("these are no word counts of tokenmill", where=str(path))
+        entry = self.manifest.split
+        self.split = Split(entry.name, entry.normalizer, entry.pre_tokenizer, entry.byte_level)
+        self.groups = {group.name: self._open(group, i) for i, group in enumerate(self._entries())}
+        """The words of each group, by its name."""
+
+    @property
+    def counts_id(self) -> str:
+        """A digest of everything but the sources."""
+        return self.manifest.counts_id
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Rare words that were left out, over all groups."""
+        return _added([group.left_out for group in self.manifest.groups])
+
+    def total(self, weights: Mapping[str, int] | None = None) -> WordCounts:
+        """All groups together, each multiplied by its weight; a group of weight 0 is left out.
+
+        Raises:
+            UserError: a weight is for no group, or below 0.
+        """
+        weights = dict.fromkeys(self.groups, 1) if weights is None else dict(weights)
+        if problem := _weights_problem(weights, self.groups):
+            raise UserError(problem, where=str(self.folder))
+        used = [(words, weights.get(name, 1)) for name, words in self.groups.items()]
+        used = [(words, weight) for words, weight in used if weight]
+        if [weight for _, weight in used] == [1]:
+            return used[0][0]
+        return merged([words for words, _ in used], [weight for _, weight in used])
+
+    def _entries(self) -> Iterable[GroupEntry]:
+        names = [group.name for group in self.manifest.groups]
+        if names != sorted(set(names)):
+            raise self._damaged(self.folder / COUNTS_NAME, "its groups are not in order")
+        return self.manifest.groups
+
+    def _open(self, group: GroupEntry, number: int) -> WordCounts:
+        lengths = {
+            "words": max((file.bytes for file in group.files[:1]), default=0) - 128,
+            "offsets": group.words + 1,
+            "counts": group.words,
+        }
+        arrays = {}
+        entries = {file.name: file for file in group.files}
+        for part, dtype in _ARRAYS.items():
+            name = f"{number:05d}.{part}.npy"
+            path = path_inside(self.folder, name)
+            entry = entries.get(name)
+            array = None
+            if entry and path.is_file() and path.stat().st_size == entry.bytes:
+                array = open_array(path, (dtype,), lengths[part]) if lengths[part] >= 0 else None
+            if array is None or entry is None:
+                raise self._damaged(path, f"it is not what {COUNTS_NAME} says")
+            if file_digest(path) != entry.xxh3_128:
+                raise self._damaged(path, "its digest differs")
+            arrays[part] = array
+        words = WordCounts(arrays["words"], arrays["offsets"], arrays["counts"])
+        if problem := check_words(words):
+            raise self._damaged(self.folder / f"{number:05d}.words.npy", problem)
+        return words
+
+    def _damaged(self, path: Path, why: str) -> VerificationError:
+        hint = "count again: tokenmill tokenizer count --overwrite"
+        return VerificationError("word counts are damaged", where=str(path), why=why, hint=hint)
+
+
+def open_counts(folder: str | Path) -> CountsFolder:
+    """Open a folder of counts.
+
+    Raises:
+        UserError: there are none.
+        VerificationError: they are not what was written.
+    """
+    return CountsFolder(folder)
+
+
+def is_counts_folder(path: str | Path) -> bool:
+    """Whether a folder holds finished counts."""
+    return (Path(path) / COUNTS_NAME).is_file()
+
+
+def merge_counts(folders: Sequence[CountsFolder], folder: Path) -> CountsManifest:
+    """Add counts of several corpora up, group by group.
+
+    Raises:
+        UserError: they were cut into words in different ways, or grouped by different things.
+        OutputConflictError: there are counts already.
+    """
+    first, *others = folders
+    for other in others:
+        _require_alike(first, other)
+    if is_counts_folder(folder):
+        raise OutputConflictError("there are word counts already", where=str(folder))
+    groups: dict[str, list[WordCounts]] = {}
+    left_out: dict[str, LeftOut] = {}
+    totals = Counts()
+    for counts in folders:
+        totals.add(counts.manifest.totals)
+        for group in counts.manifest.groups:
+            groups.setdefault(group.name, []).append(counts.groups[group.name])
+            earlier = left_out.get(group.name, LeftOut())
+            left_out[group.name] = _added([earlier, group.left_out])
+    description = Description(
+        split=first.split,
+        by=first.manifest.by,
+        min_count=max(counts.manifest.min_count for counts in folders),
+        policies=first.manifest.policies,
+        totals=totals,
+        sources=[source for counts in folders for source in counts.manifest.sources],
+    )
+    return write_counts(folder, description, groups, left_out)
+
+
+def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
+    ours, theirs = first.manifest, other.manifest
+    if _behaviour(ours.split) != _behaviour(theirs.split):
+        why = f"{ours.split.name or 'one split'} is not {theirs.split.name or 'another'}"
+        what = "counts of different splits cannot be added up"
+    elif ours.by != theirs.by:
+        why = f"one is by {ours.by or 'nothing'}, the other by {theirs.by or 'nothing'}"
+        what = "counts of different groups cannot be added up"
+    else:
+        return
+    where = f"{first.folder} and {other.folder}"
+    raise UserError(what, where=where, why=why, hint="count one of them again")
+
+
+def _added(parts: Iterable[LeftOut | LeftOutEntry]) -> LeftOut:
+    parts = list(parts)
+    return LeftOut(
+        sum(part.words for part in parts),
+        sum(part.occurrences for part in parts),
+        sum(part.bytes for part in parts),
+    )
+
+
+def _entry(split: Split) -> SplitEntry:
+    return SplitEntry(
+        name=split.name,
+        normalizer=split.normalizer,
+        pre_tokenizer=split.pre_tokenizer,
+        byte_level=split.byte_level,
+    )
+
+
+def _behaviour(split: SplitEntry) -> list[Any]:
+    """What decides the words; the name does not."""
+    return [split.normalizer, split.pre_tokenizer, split.byte_level]
+
+
+def _weights_problem(weights: Mapping[str, int], groups: Mapping[str, WordCounts]) -> str:
+    for name, weight in weights.items():
+        if name not in groups:
+            return f"there is no group {name!r}; the groups are {', '.join(map(repr, groups))}"
+        if weight < 0:
+            return f"the weight of {name!r} is below 0"
+    return ""

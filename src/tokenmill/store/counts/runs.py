@@ -1,0 +1,87 @@
+"""A run: the words of a part of a corpus by group, each group sorted by bytes, in one file.
+
+    8 bytes    magic
+    8 bytes    length of the list that follows, little-endian
+    a list     JSON: [name, num_words, num_bytes] of every group, padded with spaces
+    by group   offsets (int64), counts (int64), words (padded to 8 bytes)
+
+Runs live in the working folder of a job, until they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import VerificationError
+from tokenmill.store.counts.soundness import check_words
+from tokenmill.words.counts import WordCounts
+
+_MAGIC = b"tmwords1"
+_ALIGNMENT = 8
+
+
+def write_run(path: Path, groups: Mapping[str, WordCounts]) -> None:
+    """Write the words of each group; the caller flushes the file.
+
+    Raises:
+        OSError: the file system refused it.
+    """
+    entries = [[name, len(words), len(words.data)] for name, words in groups.items()]
+    head = msgspec.json.encode(entries)
+    head += b" " * (-len(head) % _ALIGNMENT)
+    with open(path, "wb") as file:
+        file.write(_MAGIC + len(head).to_bytes(8, "little") + head)
+        for words in groups.values():
+            file.write(np.ascontiguousarray(words.offsets, "<i8").data)
+            file.write(np.ascontiguousarray(words.counts, "<i8").data)
+            file.write(np.ascontiguousarray(words.data).data)
+            file.write(b"\0" * (-len(words.data) % _ALIGNMENT))
+
+
+def open_run(path: Path) -> dict[str, WordCounts]:
+    """The words of each group, as memory maps.
+
+    Raises:
+        VerificationError: the file is not what was written.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        start = file.read(16)
+        head = file.read(min(int.from_bytes(start[8:], "little"), size))
+    try:
+        entries = msgspec.json.decode(head, type=list[tuple[str, int, int]])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    place = 16 + len(head)
+    sizes = [8 * (2 * n + 1) + -(-num_bytes // 8) * 8 for _, n, num_bytes in entries]
+    sound = all(n >= 0 and num_bytes >= 0 for _, n, num_bytes in entries)
+    if start[:8] != _MAGIC or not sound or place + sum(sizes) != size:
+        raise _damaged(path, "its header and its size contradict each other")
+    groups = {}
+    for (name, num_words, num_bytes), taken in zip(entries, sizes, strict=True):
+        groups[name] = WordCounts(
+            data=_mapped(path, np.uint8, place + 8 * (2 * num_words + 1), num_bytes),
+            offsets=_mapped(path, np.int64, place, num_words + 1),
+            counts=_mapped(path, np.int64, place + 8 * (num_words + 1), num_words),
+        )
+        if problem := check_words(groups[name]):
+            raise _damaged(path, problem)
+        place += taken
+    return groups
+
+
+def _mapped(path: Path, dtype: Any, place: int, length: int) -> npt.NDArray[Any]:
+    if not length:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", place, (length,))
+
+
+def _damaged(path: Path, why: str) -> VerificationError:
+    hint = "start again with --overwrite"
+    return VerificationError("a file of the job is damaged", where=str(path), why=why, hint=hint)
