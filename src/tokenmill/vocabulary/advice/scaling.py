@@ -1,0 +1,115 @@
+"""Optimal vocabulary sizes by the three approaches of Tao et al. 2024.
+
+"Scaling Laws with Vocabulary: Larger Models Deserve Larger Vocabularies", arXiv 2407.13623;
+coefficients of github.com/sail-sg/scaling-with-vocab. They count as parameters of the vocabulary
+those of one matrix, V d, and as parameters of the model all others (`parameters` here). They were
+fitted to models of 33 M to 1.13 B such parameters, on English web text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+FITTED_PARAMETERS = (33_000_000, 1_130_000_000)
+FITTED_SIZES = (4_096, 96_256)
+LARGEST_SIZE = 200_000
+"""The generic curve of lengths is flat beyond."""
+
+_COMPUTE_CONSTANT = math.exp(-2.4846510161625193)
+_ISOFLOPS = math.exp(-1.589031299255507), 0.4163622634135234
+_ANCHOR = 3_145_728, 33_000_000
+_DERIVATIVE_EXPONENT = 0.8353974035228025
+_A1, _A2, _B, _E = 1.8313851559554126, 0.19584238398665638, 2.1241123120064955, 5.5327846803337435
+_ALPHA_1 = _BETA = 0.44660634152009615
+_ALPHA_2 = 0.6707374679896795
+_LENGTHS = 0.00639222, -0.15811069, 1.20470122
+_HIDDEN_SIZES = (
+    (50e6, 512), (200e6, 768), (500e6, 1024), (1e9, 1536), (2e9, 2048), (5e9, 3200), (10e9, 4096),
+    (20e9, 5120), (50e9, 6048), (100e9, 8192), (200e9, 12288), (500e9, 16384), (1000e9, 20480),
+)  # fmt: skip
+
+
+def usual_hidden_size(parameters: float) -> int:
+    """The hidden size that models of so many non-vocabulary parameters have in that work."""
+    return next((size for most, size in _HIDDEN_SIZES if parameters <= most), 24576)
+
+
+def optimal_compute(parameters: float) -> float:
+    """FLOPs of training for which a model of that size is the best."""
+    return (parameters / _COMPUTE_CONSTANT) ** 2
+
+
+def optimal_parameters(flops: float) -> float:
+    """Non-vocabulary parameters of the best model for that compute."""
+    return _COMPUTE_CONSTANT * math.sqrt(flops)
+
+
+def generic_tokens_per_character(size: float) -> float:
+    """Tokens per character of English text in a vocabulary of that size, as they fitted it."""
+    square, linear, constant = _LENGTHS
+    log = math.log(min(size, LARGEST_SIZE))
+    return square * log**2 + linear * log + constant
+
+
+def size_by_isoflops(parameters: float, hidden_size: int) -> int:
+    """Approach 1: sizes of the best of many models trained with equal compute."""
+    constant, exponent = _ISOFLOPS
+    return round(constant * math.pow(optimal_compute(parameters), exponent) / hidden_size)
+
+
+def size_by_derivative(parameters: float, hidden_size: int) -> int:
+    """Approach 2: the best size of a small model, scaled as the size of least FLOPs scales."""
+    anchor, anchor_parameters = _ANCHOR
+    scale = math.pow(parameters / anchor_parameters, _DERIVATIVE_EXPONENT)
+    return round(anchor * scale / hidden_size)
+
+
+def size_by_loss(parameters: float, hidden_size: int, flops: float) -> int:
+    """Approach 3: where a loss fitted to all models is least, for any compute."""
+
+    def slope(vocabulary_parameters: float) -> float:
+        ours = _ALPHA_2 * _A2 * math.pow(vocabulary_parameters, -(_ALPHA_2 + 1))
+        weights = parameters / 1e6 + vocabulary_parameters
+        tokens = flops / 1e15 / (6 * weights)
+        return _BETA * _B / weights * math.pow(tokens, -_BETA) - ours
+
+    return round(1e6 * _root(slope, 1e-6, 1e9) / hidden_size)
+
+
+def loss(parameters: float, hidden_size: int, flops: float, size: float) -> float:
+    """Approach 3: the loss in nats a token, normalized by that of unigrams (lower is better).
+
+    Only differences between sizes, at equal parameters and compute, mean anything here.
+    """
+    vocabulary_parameters = size * hidden_size / 1e6
+    tokens = flops / 1e15 / (6 * (parameters / 1e6 + vocabulary_parameters))
+    of_model = _A1 * math.pow(parameters / 1e6, -_ALPHA_1)
+    of_vocabulary = _A2 * math.pow(vocabulary_parameters, -_ALPHA_2)
+    return of_model + of_vocabulary + _B * math.pow(tokens, -_BETA) - _E
+
+
+def generic_size_of_least_flops(parameters: float, hidden_size: int) -> float:
+    """The size at which reading the same text takes the fewest FLOPs, by the generic curve.
+
+    At most `LARGEST_SIZE`, where that curve ends.
+    """
+    square, linear, _ = _LENGTHS
+
+    def slope(size: float) -> float:
+        shorter = (2 * square * math.log(size) + linear) / size
+        weights = parameters + hidden_size * size
+        return hidden_size * generic_tokens_per_character(size) + weights * shorter
+
+    return _root(slope, 100, LARGEST_SIZE)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where an increasing function crosses 0, or the end of the interval next to it."""
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if function(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return high
