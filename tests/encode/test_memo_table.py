@@ -118,7 +118,7 @@ def test_chunks_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch
     def equal(data: object, edges: Int64Array, basis: object) -> npt.NDArray[np.uint64]:
         return np.full(len(edges) - 1, tag, np.uint64)
 
-    monkeypatch.setattr(chunk_table, "_tags", equal)
+    monkeypatch.setattr(chunk_table, "tags_of", equal)
     monkeypatch.setattr(chunk_table, "MIN_ENTRIES", 2)
     memo, reference = memo_and_reference(BYTES)
     for _ in range(2):

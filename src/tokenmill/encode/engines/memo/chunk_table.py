@@ -1,16 +1,16 @@
-"""Chunks of text and the ids of each: a hash table over bytes, in compiled code.
+"""Chunks of text and the ids of each, in compiled code.
 
     data ─find─▶ a number for every chunk, and the places of chunks that are new
     new chunks ─(the reference)─▶ ids ─learn─▶ the table
     numbers ─gather─▶ the ids of all chunks, one after another
 
-Equal hashes prove nothing: the bytes of a chunk are compared before its ids are taken.
+The table itself is that of `words/byte_strings.py`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,20 @@ import numpy.typing as npt
 from tokenmill.compiled import compiled
 from tokenmill.encode.engines.memo.cuts import NUM_ASCII, Cuts
 from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
+from tokenmill.words.byte_strings import (
+    MIN_ENTRIES,
+    UInt8Array,
+    UInt64Array,
+    grown,
+    look_up,
+    rehashed,
+    tags_of,
+)
 
 BoolArray = npt.NDArray[np.bool_]
-UInt8Array = npt.NDArray[np.uint8]
-UInt64Array = npt.NDArray[np.uint64]
-Kept = TypeVar("Kept", bound=np.generic)
 
 MAX_KEPT_BYTES = 128
 """Longer chunks hardly ever come again, so the reference is asked for them every time."""
-MIN_ENTRIES = 1 << 15
 SPACE = ord(" ")
 
 
@@ -82,9 +87,8 @@ class ChunkTable:
         """Cut documents of UTF-8 `data` into chunks; what is new becomes entries without ids."""
         edges = _edges(data, offsets, self._cuts)
         self._make_room(len(edges) - 1, len(data))
-        numbers, new, long = _look_up(
-            data, edges, _tags(data, edges, self._basis), self._entries, self._count
-        )
+        tags, entries = tags_of(data, edges, self._basis), self._entries
+        numbers, new, long = look_up(data, edges, tags, *entries[:3], self._count, MAX_KEPT_BYTES)
         self._count += len(new)
         places = np.stack([edges[:-1], edges[1:]], axis=1)
         return Found(numbers, np.searchsorted(edges, offsets), places[new], places[long])
@@ -94,7 +98,7 @@ class ChunkTable:
         entries, first = self._entries, self._count - len(tokens.offsets) + 1
         start = int(entries.places[first, 1])
         stop = start + len(tokens.ids)
-        ids = _grown(entries.ids, stop)
+        ids = grown(entries.ids, stop)
         ids[start:stop] = tokens.ids
         entries.places[first : self._count + 1, 1] = tokens.offsets + start
         self._entries = entries._replace(ids=ids)
@@ -107,33 +111,11 @@ class ChunkTable:
 
     def _make_room(self, num_entries: int, num_bytes: int) -> None:
         entries, size = self._entries, self._count + num_entries
-        keys = _grown(entries.keys, int(entries.places[self._count, 0]) + num_bytes)
-        places, slots = _grown(entries.places, size + 1), entries.slots
+        keys = grown(entries.keys, int(entries.places[self._count, 0]) + num_bytes)
+        places, slots = grown(entries.places, size + 1), entries.slots
         if 2 * size > len(slots):
-            slots = _rehashed(slots, 1 << (2 * size).bit_length())
+            slots = rehashed(slots, 1 << (2 * size).bit_length())
         self._entries = Entries(slots, places, keys, entries.ids)
-
-
-def _grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
-    """The array, or a copy with room for twice what is needed."""
-    if size <= len(array):
-        return array
-    larger = np.zeros((2 * size, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
-@compiled
-def _rehashed(slots: UInt64Array, size: int) -> UInt64Array:
-    """Slots are found by the half of the hash that they hold, so that it is all that is needed."""
-    larger = np.zeros(size, np.uint64)
-    for entry in slots:
-        if entry:
-            slot = np.int64(entry >> np.uint64(32)) & (size - 1)
-            while larger[slot]:
-                slot = (slot + 1) & (size - 1)
-            larger[slot] = entry
-    return larger
 
 
 def _edges(data: UInt8Array, offsets: Int64Array, where: Cuts) -> Int64Array:
@@ -141,10 +123,6 @@ def _edges(data: UInt8Array, offsets: Int64Array, where: Cuts) -> Int64Array:
     cuts = _cuts(data, *where)
     cuts[offsets] = True
     return np.flatnonzero(cuts)
-
-
-# What follows stands in few functions on purpose: passing arrays from one compiled function to
-# another counts references, which takes longer than all else that is done for a byte.
 
 
 @compiled
@@ -167,61 +145,6 @@ def _cuts(data: UInt8Array, pairs: BoolArray, solid: BoolArray, alone: BoolArray
                 first = np.int64(data[place - 3]) & 0x0F
                 cuts[place] = solid[first << 12 | (before & 0x3F) << 6 | last & 0x3F]
     return cuts
-
-
-@compiled
-def _tags(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Array:
-    """Shape (num_chunks,): 32 bits of a hash of each chunk (FNV-1a from `basis`, folded)."""
-    tags = np.empty(len(edges) - 1, np.uint64)
-    for chunk in range(len(tags)):
-        code = basis
-        for place in range(edges[chunk], edges[chunk + 1]):
-            code = (code ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-        tags[chunk] = (code ^ code >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
-    return tags
-
-
-@compiled
-def _look_up(
-    data: UInt8Array, edges: Int64Array, tags: UInt64Array, entries: Entries, count: int
-) -> tuple[Int32Array, Int64Array, Int64Array]:
-    """Numbers of chunks, and which of the chunks are new and long."""
-    slots, places, keys = entries.slots, entries.places, entries.keys
-    numbers = np.empty(len(tags), np.int32)
-    new, long = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
-    num_new = num_long = 0
-    mask = len(slots) - 1
-    for chunk in range(len(tags)):
-        start, size = edges[chunk], edges[chunk + 1] - edges[chunk]
-        if size > MAX_KEPT_BYTES:
-            long[num_long] = chunk
-            num_long += 1
-            numbers[chunk] = -num_long
-            continue
-        tag = tags[chunk]
-        slot = np.int64(tag) & mask
-        number = np.int64(-1)
-        while slots[slot]:
-            if slots[slot] >> np.uint64(32) == tag:
-                number = np.int64(slots[slot] & np.uint64(0xFFFFFFFF)) - 1
-                key, same = places[number, 0], np.int64(0)
-                if places[number + 1, 0] - key == size:
-                    while same < size and keys[key + same] == data[start + same]:
-                        same += 1
-                if same == size:
-                    break
-            number = np.int64(-1)
-            slot = (slot + 1) & mask
-        if number < 0:
-            number = np.int64(count + num_new)
-            slots[slot] = tag << np.uint64(32) | np.uint64(number + 1)
-            key = places[number, 0]
-            keys[key : key + size] = data[start : start + size]
-            places[number + 1, 0] = key + size
-            new[num_new] = chunk
-            num_new += 1
-        numbers[chunk] = number
-    return numbers, new[:num_new].copy(), long[:num_long].copy()
 
 
 @compiled

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.memo.chunk_table import ChunkTable
 from tokenmill.encode.engines.memo.cuts import make_cuts
 from tokenmill.records import Int64Array, TokenBatch
@@ -24,7 +24,7 @@ class MemoEngine:
     name = "memo"
 
     def __init__(
-        self, reference: Reference, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int
+        self, reference: Engine, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int
     ) -> None:
         self.version = reference.version
         self._reference = reference

@@ -1,0 +1,216 @@
+"""The words of texts: normalized, cut by the pre-tokenizer, before any byte-level alphabet.
+
+    memo       what the library said of a chunk of text, given again (`engines/memo/`)
+    library    the tokenizers library itself: it defines what the right words are
+
+No special or added token is looked for: a text is text. Words hold all that the pre-tokenizer
+leaves, spaces included: GPT-2's split makes "a b" into "a" and " b".
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.encodings import byte_symbols
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.engines.memo.locality import (
+    locality_objection,
+    pre_tokenizers,
+    with_library,
+)
+from tokenmill.errors import EngineError, UserError
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array, tags_of
+from tokenmill.words.splits import Json, Split
+from tokenmill.words.table import WordTable
+
+MEMO, LIBRARY = "memo", "library"
+HASH_BASIS = np.uint64(0xCBF29CE484222325)
+
+
+class Words(NamedTuple):
+    """The words of a batch of texts."""
+
+    data: UInt8Array
+    """Shape (num_bytes,): all words, one after another."""
+    edges: Int64Array
+    """Shape (num_words + 1,): word i is `data[edges[i]:edges[i + 1]]`; none is empty."""
+    words_before: Int64Array
+    """Shape (num_texts + 1,): how many words there are before each text."""
+
+
+class Splitter(Engine, Protocol):
+    """Finds the words of texts. As an engine it gives each word a 32-bit hash for an id, so that
+    calibration and audits compare splitters as they compare engines.
+    """
+
+    def split(self, texts: Sequence[str]) -> Words:
+        """The words of every text, in order."""
+
+    def count(self, texts: Sequence[str], table: WordTable) -> int:
+        """Add the words of texts to a table; returns how many there are."""
+
+
+def word_splitters(split: Split) -> tuple[str, ...]:
+    """The names of the splitters that are exact for a split, best first; the last is `library`."""
+    local = not locality_objection(_as_tokenizer(split), control_tokens=False)
+    return (MEMO, LIBRARY) if local else (LIBRARY,)
+
+
+def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
+    """The splitter of that name, one of `word_splitters`; `cache_bytes` bounds what memo keeps.
+
+    Raises:
+        UserError: the library cannot read the steps of the split.
+    """
+    library = LibrarySplitter(split)
+    return MemoSplitter(split, library, cache_bytes) if name == MEMO else library
+
+
+class LibrarySplitter:
+    """The tokenizers library's own normalizer and pre-tokenizer."""
+
+    name = LIBRARY
+
+    def __init__(self, split: Split) -> None:
+        self.version = importlib.metadata.version("tokenizers")
+        tokenizer = _as_tokenizer(split)
+        try:
+            self._steps = with_library(tokenizer, pre_tokenizers(tokenizer))
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # a Rust panic is no Exception
+            what = "cannot load the normalizer and the pre-tokenizer"
+            raise UserError(what, why=f"{type(error).__name__}: {error}") from error
+        self._byte_level = split.byte_level
+
+    def split(self, texts: Sequence[str]) -> Words:
+        """The words of every text, in order.
+
+        Raises:
+            EngineError: the library failed, or a step after the byte level added characters.
+        """
+        words: list[str] = []
+        words_before = [0]
+        for text in texts:
+            words += self._cut(text)
+            words_before.append(len(words))
+        if self._byte_level:
+            lengths, data = [len(word) for word in words], _as_bytes("".join(words))
+        else:
+            encoded = [word.encode() for word in words]
+            lengths, data = [len(word) for word in encoded], b"".join(encoded)
+        edges = offsets_from_lengths(lengths)
+        return Words(np.frombuffer(data, np.uint8), edges, np.asarray(words_before, np.int64))
+
+    def count(self, texts: Sequence[str], table: WordTable) -> int:
+        """Add the words of texts to a table; returns how many there are."""
+        found = self.split(texts)
+        table.add(found.data, found.edges)
+        return len(found.edges) - 1
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """A hash of every word."""
+        return hashes_of(self.split(texts))
+
+    def _cut(self, text: str) -> list[str]:
+        steps = self._steps
+        try:
+            made = steps.normalizer.normalize_str(text) if steps.normalizer else text
+            return [word for word, _ in steps.pre_tokenizer.pre_tokenize_str(made) if word]
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # a Rust panic is no Exception
+            why = f"{type(error).__name__}: {error}"
+            where = f"text {text[:80]!r}"
+            raise EngineError("the tokenizers library failed", where=where, why=why) from error
+
+
+class MemoSplitter:
+    """The library, asked once for each chunk of text. Chunks are those of the memo engine, whose
+    ids are the numbers of words here.
+    """
+
+    name = MEMO
+
+    def __init__(self, split: Split, library: LibrarySplitter, cache_bytes: int) -> None:
+        self.version = library.version
+        self._numbering = _WordNumbers(library)
+        self._tokenizer_json = msgspec.json.encode(_as_tokenizer(split))
+        self._cache_bytes = cache_bytes
+        self._forget()
+
+    def split(self, texts: Sequence[str]) -> Words:
+        """The words of every text, in order."""
+        tokens = self._numbers(texts)
+        return Words(*self._numbering.table.words(tokens.ids), tokens.offsets)
+
+    def count(self, texts: Sequence[str], table: WordTable) -> int:
+        """Add the words of texts to a table; returns how many there are."""
+        numbers = self._numbers(texts).ids
+        times = np.bincount(numbers)
+        present = np.flatnonzero(times)
+        table.add(*self._numbering.table.words(present), times[present])
+        return len(numbers)
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """A hash of every word."""
+        return hashes_of(self.split(texts))
+
+    def _numbers(self, texts: Sequence[str]) -> TokenBatch:
+        if self._numbering.table.num_bytes > self._cache_bytes:
+            self._forget()
+        return self._engine.encode(texts)
+
+    def _forget(self) -> None:
+        """Numbers and the chunks that are remembered by them are dropped together."""
+        self._numbering.table = WordTable()
+        self._engine = MemoEngine(self._numbering, self._tokenizer_json, False, self._cache_bytes)
+
+
+class _WordNumbers:
+    """The library, with the numbers of words for ids."""
+
+    name = LIBRARY
+
+    def __init__(self, library: LibrarySplitter) -> None:
+        self.version = library.version
+        self._library = library
+        self.table = WordTable()
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The number of every word."""
+        found = self._library.split(texts)
+        numbers = self.table.numbers(found.data, found.edges)
+        return TokenBatch(numbers.astype(np.uint32), found.words_before)
+
+
+def hashes_of(words: Words) -> TokenBatch:
+    """32 bits of a hash of every word, the same in every process."""
+    hashes = tags_of(words.data, words.edges, HASH_BASIS).astype(np.uint32)
+    return TokenBatch(hashes, words.words_before)
+
+
+def _as_bytes(spelled: str) -> bytes:
+    """The bytes that printable characters of the byte level spell."""
+    values = np.full(1 << 16, -1, np.int16)
+    values[[ord(symbol) for symbol in byte_symbols()]] = range(256)
+    spelled_bytes = values[np.frombuffer(spelled.encode("utf-16-le"), np.uint16)]
+    if (spelled_bytes < 0).any():
+        strange = set(spelled).difference(byte_symbols())
+        what = "cannot tell the bytes of words"
+        why = f"a step after the byte level adds {min(strange)!r}"
+        raise EngineError(what, why=why, hint="put ByteLevel last")
+    return spelled_bytes.astype(np.uint8).tobytes()
+
+
+def _as_tokenizer(split: Split) -> Json:
+    """A tokenizer.json as far as it has steps before its model."""
+    return {"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer}

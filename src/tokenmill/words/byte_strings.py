@@ -1,0 +1,170 @@
+"""Numbers for byte strings: a hash table, in compiled code.
+
+    data, edges ─tags─▶ 32 bits of a hash for every string ─look_up─▶ a number for every string
+
+Equal hashes prove nothing: the bytes of a string are compared before its number is given. Words
+of a corpus and chunks of the memo engine are looked up with this.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.records import Int32Array, Int64Array
+
+UInt8Array = npt.NDArray[np.uint8]
+UInt64Array = npt.NDArray[np.uint64]
+Kept = TypeVar("Kept", bound=np.generic)
+
+MIN_ENTRIES = 1 << 15
+MAX_COMPARED_BYTES = 128
+"""Strings that are equal so far are sorted by Python after that: they are few."""
+
+# What follows is few functions on purpose: passing arrays from one compiled function to another
+# counts references, which takes longer than all else that is done for a byte.
+
+
+def grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
+    """The array, or a copy with room for twice what is needed."""
+    if size <= len(array):
+        return array
+    larger = np.zeros((2 * size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def rehashed(slots: UInt64Array, size: int) -> UInt64Array:
+    """Slots are found by the half of the hash that they hold, so that it is all that is needed."""
+    larger = np.zeros(size, np.uint64)
+    for entry in slots:
+        if entry:
+            slot = np.int64(entry >> np.uint64(32)) & (size - 1)
+            while larger[slot]:
+                slot = (slot + 1) & (size - 1)
+            larger[slot] = entry
+    return larger
+
+
+@compiled
+def tags_of(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Array:
+    """Shape (num_strings,): 32 bits of a hash of each (FNV-1a from `basis`, folded)."""
+    tags = np.empty(len(edges) - 1, np.uint64)
+    for string in range(len(tags)):
+        code = basis
+        for place in range(edges[string], edges[string + 1]):
+            code = (code ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+        tags[string] = (code ^ code >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
+    return tags
+
+
+@compiled
+def look_up(
+    data: UInt8Array,
+    edges: Int64Array,
+    tags: UInt64Array,
+    slots: UInt64Array,
+    places: Int64Array,
+    keys: UInt8Array,
+    count: int,
+    max_bytes: int,
+) -> tuple[Int32Array, Int64Array, Int64Array]:
+    """Numbers of strings, and which of them are new, and which longer than `max_bytes`.
+
+    slots: by hash: 0 where free, else an entry's number + 1, and half of the hash above it
+    places: shape (num_entries + 1, 2); in column 0, where each entry begins in `keys`
+
+    A new string becomes entry `count` and so on; the i-th that is too long has the number -1 - i.
+    The caller has made room: slots for twice as many entries, keys for all of the bytes.
+    """
+    numbers = np.empty(len(tags), np.int32)
+    new, long = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
+    num_new = num_long = 0
+    mask = len(slots) - 1
+    for string in range(len(tags)):
+        start, size = edges[string], edges[string + 1] - edges[string]
+        if size > max_bytes:
+            long[num_long] = string
+            num_long += 1
+            numbers[string] = -num_long
+            continue
+        tag = tags[string]
+        slot = np.int64(tag) & mask
+        number = np.int64(-1)
+        while slots[slot]:
+            if slots[slot] >> np.uint64(32) == tag:
+                number = np.int64(slots[slot] & np.uint64(0xFFFFFFFF)) - 1
+                key, same = places[number, 0], np.int64(0)
+                if places[number + 1, 0] - key == size:
+                    while same < size and keys[key + same] == data[start + same]:
+                        same += 1
+                if same == size:
+                    break
+            number = np.int64(-1)
+            slot = (slot + 1) & mask
+        if number < 0:
+            number = np.int64(count + num_new)
+            slots[slot] = tag << np.uint64(32) | np.uint64(number + 1)
+            key = places[number, 0]
+            keys[key : key + size] = data[start : start + size]
+            places[number + 1, 0] = key + size
+            new[num_new] = string
+            num_new += 1
+        numbers[string] = number
+    return numbers, new[:num_new].copy(), long[:num_long].copy()
+
+
+def sorted_order(data: UInt8Array, offsets: Int64Array) -> Int64Array:
+    """Shape (num_strings,): the indices of unique strings in the order of their bytes.
+
+    Seven bytes are compared at a time, and only strings that are equal so far are compared on.
+    """
+    keys = _seven_bytes(data, offsets[:-1], offsets[1:])
+    order = np.argsort(keys)
+    places, groups = _tied(keys[order], np.zeros(len(order), np.int64))
+    for depth in range(7, MAX_COMPARED_BYTES, 7):
+        if not len(places):
+            return order
+        strings = order[places]
+        keys = _seven_bytes(data, offsets[strings] + depth, offsets[strings + 1])
+        within = np.lexsort((keys, groups))
+        order[places] = strings[within]
+        still, finer = _tied(keys[within], groups)
+        places, groups = places[still], finer
+    rest = [
+        (group, data[offsets[string] : offsets[string + 1]].tobytes(), string)
+        for group, string in zip(groups.tolist(), order[places].tolist(), strict=True)
+    ]
+    order[places] = [string for *_, string in sorted(rest)]
+    return order
+
+
+def _tied(keys: UInt64Array, groups: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Places in a sorted list whose key another of the group has too, and new groups of these."""
+    differs = np.ones(len(keys) + 1, np.bool_)
+    differs[1:-1] = (keys[1:] != keys[:-1]) | (groups[1:] != groups[:-1])
+    places = np.flatnonzero(~(differs[:-1] & differs[1:]))
+    return places, np.cumsum(differs[places])
+
+
+@compiled
+def _seven_bytes(data: UInt8Array, starts: Int64Array, stops: Int64Array) -> UInt64Array:
+    """The next bytes of strings as numbers, with how many there are (8: more) in the lowest byte.
+
+    Numbers have the order of the strings; two of unique strings are equal only if both have more.
+    """
+    keys = np.empty(len(starts), np.uint64)
+    for string in range(len(starts)):
+        start = starts[string]
+        left = min(stops[string] - start, 8)
+        key = np.uint64(0)
+        for i in range(7):
+            key = key << np.uint64(8)
+            if i < left:
+                key |= np.uint64(data[start + i])
+        keys[string] = key << np.uint64(8) | np.uint64(left)
+    return keys

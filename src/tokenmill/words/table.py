@@ -1,0 +1,143 @@
+"""The unique words of a corpus, counted while it is read."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.words.byte_strings import (
+    MIN_ENTRIES,
+    UInt8Array,
+    grown,
+    look_up,
+    rehashed,
+    sorted_order,
+    tags_of,
+)
+from tokenmill.words.counts import WordCounts
+
+WORDS_A_STEP = 1 << 14
+"""Words that are looked up at once: what is written about them stays in the processor's cache, and
+room is made for no more new words than these."""
+ANY_LENGTH = 1 << 62
+
+
+class WordTable:
+    """Unique words with int64 counts. Words have any length; no lock is held while they are added.
+
+    An object of one thread: `add` from two at once is not safe.
+    """
+
+    def __init__(self) -> None:
+        # No text can be made beforehand whose words all fall on one slot.
+        self._basis = np.uint64(int.from_bytes(os.urandom(8)))
+        self._empty()
+
+    def _empty(self) -> None:
+        self._count = 0
+        self._slots = np.zeros(2 * MIN_ENTRIES, np.uint64)
+        # Where each word begins in `keys`, and how often it has been seen.
+        self._places = np.zeros((MIN_ENTRIES + 1, 2), np.int64)
+        self._keys = np.empty(16 * MIN_ENTRIES, np.uint8)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the table."""
+        return self._slots.nbytes + self._places.nbytes + self._keys.nbytes
+
+    def add(self, data: UInt8Array, edges: Int64Array, counts: Int64Array | None = None) -> None:
+        """Count words: word i is `data[edges[i]:edges[i + 1]]`, seen once, or `counts[i]` times.
+
+        No word may be empty.
+        """
+        data = _read_only(data)
+        for first in range(0, len(edges) - 1, WORDS_A_STEP):
+            part = edges[first : first + WORDS_A_STEP + 1]
+            times = None if counts is None else counts[first : first + WORDS_A_STEP]
+            self._add(data, part, times)
+
+    def _add(self, data: UInt8Array, edges: Int64Array, counts: Int64Array | None) -> None:
+        numbers = self._numbers(data, edges)
+        if counts is None:
+            _count(numbers, self._places)
+        else:
+            np.add.at(self._places[:, 1], numbers, counts)
+
+    def numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
+        """Shape (num_words,): a number for each word, the same until `take`; nothing is counted."""
+        data = _read_only(data)
+        steps = range(0, len(edges) - 1, WORDS_A_STEP)
+        parts = [self._numbers(data, edges[i : i + WORDS_A_STEP + 1]) for i in steps]
+        return np.concatenate([np.empty(0, np.int32), *parts])
+
+    def words(self, numbers: npt.NDArray[np.integer]) -> tuple[UInt8Array, Int64Array]:
+        """The bytes of numbered words one after another, and their edges."""
+        starts = self._places[:, 0]
+        edges = np.zeros(len(numbers) + 1, np.int64)
+        chosen = numbers.astype(np.int64)
+        np.cumsum(starts[chosen + 1] - starts[chosen], out=edges[1:])
+        return _gathered(self._keys, self._places, chosen, edges), edges
+
+    def _numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
+        self._make_room(len(edges) - 1, int(edges[-1] - edges[0]))
+        numbers, new, _ = look_up(
+            data,
+            edges,
+            tags_of(data, edges, self._basis),
+            self._slots,
+            self._places,
+            self._keys,
+            self._count,
+            ANY_LENGTH,
+        )
+        self._count += len(new)
+        return numbers
+
+    def _make_room(self, num_words: int, num_bytes: int) -> None:
+        size = self._count + num_words
+        self._keys = grown(self._keys, int(self._places[self._count, 0]) + num_bytes)
+        self._places = grown(self._places, size + 1)
+        if 2 * size > len(self._slots):
+            self._slots = rehashed(self._slots, 1 << (2 * size).bit_length())
+
+    def take(self) -> WordCounts:
+        """The words in the order of their bytes, with their counts. The table is empty then."""
+        starts = self._places[: self._count + 1, 0].copy()
+        order = sorted_order(self._keys, starts)
+        counts = self._places[order, 1]
+        data, offsets = self.words(order)
+        self._empty()
+        return WordCounts(data, offsets, counts)
+
+
+def _read_only(data: UInt8Array) -> UInt8Array:
+    """The same bytes; compiled functions are made for one kind of array, not for two."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
+@compiled
+def _count(numbers: Int32Array, places: Int64Array) -> None:
+    for number in numbers:
+        places[number, 1] += 1
+
+
+@compiled
+def _gathered(
+    keys: UInt8Array, places: Int64Array, numbers: Int64Array, edges: Int64Array
+) -> UInt8Array:
+    """Shape (num_bytes,): words one after another."""
+    data = np.empty(edges[-1], np.uint8)
+    for i in range(len(numbers)):
+        start, place = places[numbers[i], 0], edges[i]
+        for j in range(edges[i + 1] - place):
+            data[place + j] = keys[start + j]
+    return data

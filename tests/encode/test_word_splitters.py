@@ -1,0 +1,119 @@
+"""The splitters of words, against what the tokenizers library does."""
+
+import numpy as np
+import pytest
+from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, sequence
+
+from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.exactness import compare_tokens
+from tokenmill.encode.words import LIBRARY, load_splitter, word_splitters
+from tokenmill.errors import EngineError, UserError
+from tokenmill.words.splits import SPLITS, Split, named_split, split_of
+from tokenmill.words.table import WordTable
+
+CACHE_BYTES = 1 << 28
+TEXTS = ["It's a  test\n", "", "<|endoftext|>", "naïve"]
+
+
+def words_of(split, texts, name=LIBRARY):
+    found = load_splitter(split, name, CACHE_BYTES).split(texts)
+    words = [
+        found.data[start:stop].tobytes()
+        for start, stop in zip(found.edges[:-1], found.edges[1:], strict=True)
+    ]
+    return [
+        words[start:stop]
+        for start, stop in zip(found.words_before[:-1], found.words_before[1:], strict=True)
+    ]
+
+
+def counts_of(split, texts, name):
+    table = WordTable()
+    number = load_splitter(split, name, CACHE_BYTES).count(texts, table)
+    return number, table.take().to_dict()
+
+
+def pairs():
+    return [(name, other) for name in SPLITS for other in word_splitters(SPLITS[name])]
+
+
+@pytest.mark.parametrize("name", word_splitters(named_split("gpt2")))
+def test_gpt2_words_are_bytes_with_their_space(name):
+    assert words_of(named_split("gpt2"), TEXTS, name) == [
+        [b"It", b"'s", b" a", b" ", b" test", b"\n"],
+        [],
+        [b"<|", b"endoftext", b"|>"],
+        ["naïve".encode()],
+    ]
+
+
+def test_metaspace_words_begin_with_its_mark():
+    assert words_of(named_split("metaspace"), ["a b\nc", ""]) == [
+        ["▁a".encode(), "▁b\nc".encode()],
+        [],
+    ]
+
+
+def test_bert_words_are_folded_and_lose_their_spaces():
+    assert words_of(named_split("bert"), ["Über-Text 中文"]) == [
+        [b"uber", b"-", b"text", "中".encode(), "文".encode()]
+    ]
+
+
+def test_a_split_without_steps_leaves_texts_whole():
+    assert words_of(split_of({}), ["a b", ""]) == [[b"a b"], []]
+
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+def test_a_prefix_space_is_part_of_the_word(add_prefix_space):
+    split = split_of({"pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": add_prefix_space}})
+    for name in word_splitters(split):
+        first = b" a" if add_prefix_space else b"a"
+        assert words_of(split, ["a b", " a", ""], name) == [[first, b" b"], [b" a"], []]
+
+
+@pytest.mark.parametrize(("split", "name"), pairs())
+def test_every_splitter_finds_the_words_of_the_library(split, name):
+    texts = adversarial_texts(["<|endoftext|>"])
+    splitter = load_splitter(SPLITS[split], name, CACHE_BYTES)
+    library = load_splitter(SPLITS[split], LIBRARY, CACHE_BYTES)
+    compare_tokens(name, texts, splitter.encode(texts), library.encode(texts))
+
+
+@pytest.mark.parametrize(("split", "name"), pairs())
+def test_every_splitter_counts_what_it_finds(split, name):
+    texts = adversarial_texts([])[:500]
+    expected = words_of(SPLITS[split], texts)
+    number, counts = counts_of(SPLITS[split], texts, name)
+    assert number == sum(map(len, expected))
+    assert counts == {
+        word: sum(words.count(word) for words in expected)
+        for word in {word for words in expected for word in words}
+    }
+
+
+def test_what_memo_keeps_is_bounded():
+    split = named_split("gpt2")
+    splitter = load_splitter(split, "memo", 1)
+    for text in TEXTS * 2:
+        found = splitter.split([text])
+        assert found.data.tobytes() == text.encode()
+
+
+def test_bytes_that_a_later_step_hides_are_refused():
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    split = split_of({"pre_tokenizer": sequence(BYTES_ONLY, metaspace)})
+    with pytest.raises(EngineError, match="a step after the byte level adds '▁'"):
+        words_of(split, ["a"])
+
+
+def test_steps_that_the_library_does_not_know_are_a_users_mistake():
+    with pytest.raises(UserError, match="cannot load the normalizer and the pre-tokenizer"):
+        load_splitter(Split("", {"type": "Strange"}, None, False), LIBRARY, CACHE_BYTES)
+
+
+def test_the_hashes_of_words_are_the_same_in_every_process():
+    found = load_splitter(named_split("gpt2"), LIBRARY, CACHE_BYTES).encode(["a a"])
+    code = (0xCBF29CE484222325 ^ ord("a")) * 0x100000001B3 % 2**64  # FNV-1a, 64 bits
+    assert found.ids.dtype == np.uint32
+    assert found.ids[0] == (code ^ code >> 32) % 2**32

@@ -1,0 +1,58 @@
+"""Published splits by name, and the split of somebody's own tokenizer.json."""
+
+import pytest
+
+from tokenmill.errors import UserError
+from tokenmill.words.patterns import LLAMA3_SPLIT
+from tokenmill.words.splits import SPLITS, byte_level, named_split, split_of
+
+
+def test_every_split_is_known_by_its_name():
+    assert list(SPLITS) == [split.name for split in SPLITS.values()]
+    assert all(named_split(name) is split for name, split in SPLITS.items())
+
+
+def test_llama_3_splits_by_its_regex_and_spells_bytes():
+    split = named_split("llama3")
+    regex, last = split.pre_tokenizer["pretokenizers"]
+    assert split.byte_level
+    assert split.normalizer is None
+    assert regex["pattern"] == {"Regex": LLAMA3_SPLIT}
+    assert last == byte_level(use_regex=False)
+
+
+def test_qwen_is_qwen2_with_nfc():
+    assert named_split("qwen") is named_split("qwen2")
+    assert named_split("qwen").normalizer == {"type": "NFC"}
+
+
+def test_an_unknown_split_is_answered_with_the_nearest():
+    with pytest.raises(UserError, match=r"unknown split 'lama3'(.|\n)*did you mean llama3\?"):
+        named_split("lama3")
+
+
+SEQUENCE = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, byte_level(False)]}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "pre_tokenizer", "in_bytes"),
+    [
+        (None, None, False),
+        (None, {"type": "Whitespace"}, False),
+        ({"type": "NFC"}, byte_level(True), True),
+        (None, {"type": "Sequence", "pretokenizers": [SEQUENCE]}, True),
+        ({"type": "Sequence", "normalizers": [{"type": "ByteLevel"}]}, None, True),
+    ],
+    ids=["none", "characters", "bytes", "bytes within sequences", "bytes of a normalizer"],
+)
+def test_a_tokenizers_own_split(normalizer, pre_tokenizer, in_bytes):
+    split = split_of({"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "model": {}})
+    assert split.name == ""
+    assert (split.normalizer, split.pre_tokenizer) == (normalizer, pre_tokenizer)
+    assert split.byte_level is in_bytes
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "x"}, [], "NFC", {"type": "Sequence"}])
+def test_steps_that_are_none_are_a_users_mistake(wrong):
+    with pytest.raises(UserError, match="cannot read the normalizer and the pre-tokenizer"):
+        split_of({"pre_tokenizer": wrong})
