@@ -27,13 +27,14 @@ from encode.tokenizer_kit import (
     sequence,
     split,
 )
+from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.steps import steps_before_model
 from tokenmill.errors import EngineError, InternalError
 from tokenmill.run.local import messages, watchdog
 from tokenmill.run.local.fleet import Process
-from tokenmill.run.units.careful import CarefulEncoder, Encoding
+from tokenmill.run.units.careful import CarefulCalls, Encoding
 
 POSITION = 29_050
 """Of the document that does harm, in bytes."""
@@ -136,9 +137,11 @@ def test_documents_encoded_one_by_one_have_the_ids_of_the_batch(engine: str) -> 
     def announce(encoding: Encoding) -> None:
         announced.append((encoding.position, encoding.step))
 
-    found = CarefulEncoder(encoder, [], lambda: steps_before_model(file)).encode(
-        batch_of(texts), announce
+    careful = CarefulCalls([], lambda: steps_before_model(file))
+    one_by_one = careful.each(
+        batch_of(texts), encoder.name, lambda text: encoder.encode([text]), announce
     )
+    found = join_batches(one_by_one)
     assert documents(found) == documents(encoder.encode(texts))
     steps = ("normalizer", "pre-tokenizer", f"engine {encoder.name}")
     assert announced == [(place, step) for place in range(len(texts)) for step in steps]

@@ -12,7 +12,7 @@ import pytest
 
 from tokenmill.errors import DataError, StorageError
 from tokenmill.records import DocumentBatch, Rejection
-from tokenmill.store import shard
+from tokenmill.store import rejected, shard
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import pack_index
@@ -82,8 +82,8 @@ def test_finished_files_get_their_names_and_no_other_is_left(tmp_path: Path) -> 
     writer = ShardWriter(attempts, "unit.123", LAYOUT)
     append(writer, 0, [1, 0])
     entries = writer.close()
-    writer.flush(entries)
-    writer.rename(entries, shards, "unit")
+    writer.files.flush(entries)
+    writer.files.rename(entries, shards, "unit")
     assert list(attempts.iterdir()) == []
     assert sorted(path.name for path in shards.iterdir()) == [
         "unit.bin", "unit.idx", "unit.parquet", "unit.xxh3",
@@ -124,7 +124,7 @@ def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
 def test_only_the_first_mib_of_a_rejected_record_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard, "MAX_REJECTED_RECORD_BYTES", 5)
+    monkeypatch.setattr(rejected, "MAX_REJECTED_RECORD_BYTES", 5)
     writer = ShardWriter(tmp_path, "stem", LAYOUT)
     writer.reject([rejection(b"abcdefgh"), rejection("abcdé".encode())])
     writer.close()

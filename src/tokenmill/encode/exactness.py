@@ -124,15 +124,21 @@ class AuditSample:
 
         `hashes`, of shape (len(texts),), choose: the same documents whatever the batches.
         """
-        chosen = np.flatnonzero(~hashes < np.uint64(int(AUDIT_SHARE * 2**64))).tolist()
-        if with_short:
-            short = [i for i, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
-            chosen += sorted(short, key=lambda i: hashes[i])[:1]
-        for i in sorted(set(chosen)):
-            if len(texts[i]) <= MAX_AUDIT_CHARACTERS:
-                self.texts.append(texts[i])
-                self.ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist())
-                self.num_characters += len(texts[i])
+        for i in audited_documents(texts, hashes, with_short):
+            self.texts.append(texts[i])
+            self.ids.append(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist())
+            self.num_characters += len(texts[i])
+
+
+def audited_documents(
+    texts: Sequence[str], hashes: npt.NDArray[np.uint64], with_short: bool
+) -> list[int]:
+    """Indexes of the documents that `AuditSample` sets aside."""
+    chosen = np.flatnonzero(~hashes < np.uint64(int(AUDIT_SHARE * 2**64))).tolist()
+    if with_short:
+        short = [i for i, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
+        chosen += sorted(short, key=lambda i: hashes[i])[:1]
+    return [i for i in sorted(set(chosen)) if len(texts[i]) <= MAX_AUDIT_CHARACTERS]
 
 
 def audit(name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Engine) -> None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenmill.encode.exactness import CalibrationVetoError, Exam, examine, with_first_exact
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.steps import unknown_step
-from tokenmill.errors import DataError, TokenmillError
 from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.places.place import FetchListener
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Unit
 from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import (
@@ -35,11 +35,11 @@ from tokenmill.run.commit.publish import (
 )
 from tokenmill.run.commit.workspace import Workspace, check_output, locked
 from tokenmill.run.executor import Executor, Phase
+from tokenmill.run.job import Job, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
 from tokenmill.run.recipe.options import LimitOptions, Recipe
-from tokenmill.run.session import Session
 from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start
 from tokenmill.run.start.preparation import (
     Preparation,
@@ -50,14 +50,13 @@ from tokenmill.run.start.preparation import (
     resolve,
     start_of,
 )
-from tokenmill.run.units.assignment import NO_LIMIT, Limit, Setup
-from tokenmill.run.work import Inputs, WorkQueue
+from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.tasks import EncodeTask
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import (
     RUN_NAME,
-    Attempt,
     Manifest,
     Run,
     TokenizerEntry,
@@ -189,18 +188,21 @@ class _Build:
 
     def run(self, recipe: dict[str, Any]) -> BuildReport:
         """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
+        prepared, resources = self.prepared, self.prepared.resources
         self.workspace.create()
         recall_shards(self.workspace)
-        state = agree_on_start(self.workspace, start_of(self.prepared, self.events.on_compare))
-        self.ledger = Ledger(self.workspace, state, self.prepared.items, self.total)
-        reused = self.ledger.begin(self._attempt())
-        store_tokenizer(self.workspace.out / "tokenizer", self.prepared.file)
-        self.board = self._board()
+        state = agree_on_start(self.workspace, start_of(prepared, self.events.on_compare))
+        self.ledger = Ledger(self.workspace, state, prepared.items, self.total)
+        reused = self.ledger.begin(attempt_with(resources, self.limits))
+        store_tokenizer(self.workspace.out / "tokenizer", prepared.file)
+        token_bytes = token_dtype(prepared.reference.largest_id).itemsize
+        self.board = board_for(
+            self.ledger, prepared.num_bytes, token_bytes, self.events.on_progress, self.executor
+        )
         with ThreadPoolExecutor(1, "calibration") as background:
-            exam = background.submit(examine, self.prepared.reference, self.prepared.sample)
-            fingerprint = background.submit(fingerprint_of, self.prepared.file)
-            engine = self._encode_with_best_engine(exam)
-        self._apply_limit(engine, exam)
+            exam = background.submit(examine, prepared.reference, prepared.sample)
+            fingerprint = background.submit(fingerprint_of, prepared.file)
+            engine = self._job(exam).run(prepared.candidates.names, self.events.on_engine)
         manifest = self._number_shards(fingerprint.result().value)
         run = self._describe_run(recipe, engine, len(exam.result().texts))
         write_sealed(self.workspace.out / RUN_NAME, run)
@@ -209,93 +211,42 @@ class _Build:
         self.board.refresh(force=True)
         return BuildReport(Dataset(self.workspace.out), run, self.board.snapshot(), reused)
 
-    def _attempt(self) -> Attempt:
-        resources = self.prepared.resources
-        return Attempt(
-            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            workers=resources.num_workers,
-            memory_bytes=resources.memory_bytes,
-            recycled_workers=0,
-            max_bad=self.limits.max_bad,
-            on_bad_file=self.limits.on_bad_file,
-        )
-
-    def _board(self) -> ProgressBoard:
-        item_bytes = token_dtype(self.prepared.reference.largest_id).itemsize
-        total, listener = self.prepared.num_bytes, self.events.on_progress
-        board = ProgressBoard(total, item_bytes, listener, pids=self.executor.pids)
-        units = {item.key: item for item in self.prepared.items if isinstance(item, Unit)}
-        board.resume(self.ledger.receipts, units)
-        return board
-
-    def _encode_with_best_engine(self, exam: Future[Exam]) -> str:
-        """Encode everything; where calibration vetoes an engine, the next one takes over."""
-        names = self.prepared.candidates.names
-        if chosen := self.ledger.state.calibrated_engine:
-            names = (chosen,)
-
-        def encode_all(name: str) -> str:
-            self.events.on_engine(name, "")
-            self._encode_all(Phase(self._setup(name), exam, self.prepared.reference))
-            return name
-
-        def tell(name: str, veto: CalibrationVetoError) -> None:
-            self.events.on_engine(name, f"vetoed: {veto.why}")
-
-        return with_first_exact(names, encode_all, tell)
-
-    def _encode_all(self, phase: Phase) -> None:
-        """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
-        while self.ledger.crossing() is None:  # else all up to the limit have their receipts
-            session = self._session(phase, lambda key: key not in self.ledger.receipts)
-            session.run()
-            if not session.damaged or self.ledger.crossing() is not None:
-                return  # damage behind the limit is not part of the dataset
-            if self.limits.on_bad_file == "fail":
-                raise _damaged_files(list(session.damaged.values()))
-            self.ledger.quarantine(session.damaged)
-
-    def _apply_limit(self, engine: str, exam: Future[Exam]) -> None:
-        """Run the unit in which the limit is reached again, up to the limit."""
-        crossed = self.ledger.crossing()
-        if crossed is None or self.ledger.receipts[crossed[0]].limited:
-            return
-        key, limit = crossed
-        phase = Phase(self._setup(engine), exam, self.prepared.reference, max_units=1)
-        self._session(phase, lambda wanted: wanted == key, limit).run()
-
-    def _session(
-        self, phase: Phase, wanted: Callable[[str], bool], limit: Limit = NO_LIMIT
-    ) -> Session:
-        resources = self.prepared.resources
-        inputs = Inputs(self.prepared.sources, self.prepared.fields, self.ledger.sound_items())
-        queue = WorkQueue(
-            inputs=inputs,
+    def _job(self, exam: Future[Exam]) -> Job:
+        """Encode everything that has no receipt."""
+        prepared, reference = self.prepared, self.prepared.reference
+        encoder = Encoder(reference, reference.largest_id)
+        twin = reference.twin if KINDS[prepared.file.kind].is_described else None
+        return Job(
             workspace=self.workspace,
-            wanted=wanted,
-            skip_streams=self.ledger.finished_streams(wanted),
-            num_feeders=(resources.num_workers + 1) // 2,
-            prefetch=resources.prefetch,
+            sources=prepared.sources,
+            fields=prepared.fields,
+            resources=prepared.resources,
+            limits=self.limits,
+            executor=self.executor,
+            ledger=self.ledger,
+            board=self.board,
+            phase_of=lambda engine: Phase(self._setup(engine), exam, encoder, twin),
         )
-        return Session(self.executor, phase, queue, self.ledger, self.board, limit)
 
     def _setup(self, engine: str) -> Setup:
         prepared, reference = self.prepared, self.prepared.reference
         return Setup(
+            task=EncodeTask(
+                policies=prepared.policies.encode,
+                validation=prepared.policies.read.validation,
+                tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+                tokenizer_kind=prepared.file.kind,
+                tokenizer_source=prepared.tokenizer_source,
+                encoding=prepared.file.encoding,
+                largest_id=reference.largest_id,
+                prefix=list(prepared.boundary.prefix),
+                eos_id=prepared.boundary.eos_id,
+                unk_id=reference.unk_id,
+                special_tokens=list(reference.special_tokens),
+            ),
             sources=prepared.sources,
             fields=prepared.fields,
-            policies=prepared.policies.encode,
-            validation=prepared.policies.read.validation,
-            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
-            tokenizer_kind=prepared.file.kind,
-            tokenizer_source=prepared.tokenizer_source,
-            encoding=prepared.file.encoding,
             engine=engine,
-            largest_id=reference.largest_id,
-            prefix=list(prepared.boundary.prefix),
-            eos_id=prepared.boundary.eos_id,
-            unk_id=reference.unk_id,
-            special_tokens=list(reference.special_tokens),
             is_watched=bool(unknown_step(prepared.file)),
             batch_bytes=prepared.batch_bytes,
             cache_bytes=prepared.resources.cache_bytes,
@@ -347,10 +298,3 @@ class _Build:
             tokenizer_commit=self.prepared.file.commit or msgspec.UNSET,
             row_digests=describe_rows(receipts),
         )
-
-
-def _damaged_files(errors: list[TokenmillError]) -> TokenmillError:
-    if len(errors) == 1:
-        return errors[0]
-    places = "; ".join(f"{error.where}: {error.why}" for error in errors)
-    return DataError(f"{len(errors)} input files are damaged", why=places, hint=errors[0].hint)

@@ -1,4 +1,4 @@
-"""Where units run: what a build asks of an executor, and what it hears from it.
+"""Where units run: what a run asks of an executor, and what it hears from it.
 
 An executor starts units and tells what becomes of them; it decides nothing. The order of the units,
 limits, what a crash costs, and whether a result counts are the build's (`session.py`). So another
@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam
 from tokenmill.errors import TokenmillError
 from tokenmill.read.units import Unit
@@ -27,8 +27,11 @@ class Phase:
     """For workers in other processes: it can be sent as JSON."""
     exam: Future[Exam]
     """What the engine of every worker must pass."""
-    reference: Reference
-    """For workers in this process: an object of the user's cannot always be made again."""
+    reference: Engine
+    """What audits are held against, behind its guards."""
+    twin: Callable[[], Engine | None] | None = None
+    """For workers in this process: makes the engine, if it is an object of the user's, which cannot
+    always be made again from its file. Only to be called once the exam is there."""
     max_units: int | None = None
     """No more units than so many will be started."""
 

@@ -10,7 +10,6 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError, audit
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
@@ -39,7 +38,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Session:
-    """One phase of a build: one engine, and the units of a queue."""
+    """One phase of a run: one engine, and the units of a queue."""
 
     executor: Executor
     phase: Phase
@@ -140,8 +139,7 @@ class Session:
         work = self._take_back(outcome.receipt.key)
         if outcome.audit_texts:
             name = reference.name if setup.engine == REFERENCE else setup.engine
-            encoder = Encoder(reference, setup.largest_id)
-            audit(name, outcome.audit_texts, outcome.audit_ids, encoder)
+            audit(name, outcome.audit_texts, outcome.audit_ids, reference)
         self.ledger.record(outcome.receipt, setup.engine)
         self.board.finish(work.unit, outcome.receipt, outcome.seconds)
         self.queue.release(work)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,13 +14,14 @@ from tokenmill.errors import DataError
 from tokenmill.records import Int64Array, Rejection
 from tokenmill.store.digests import DigestWriter, file_digest
 from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
-from tokenmill.store.files import fsync_path, storage_errors
+from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
+from tokenmill.store.part_files import PartFiles
+from tokenmill.store.rejected import RejectedWriter
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
 WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
-MAX_REJECTED_RECORD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,11 @@ class ShardWriter:
 
     def __init__(self, folder: Path, stem: str, layout: ShardLayout) -> None:
         self._layout = layout
-        self._paths = {part: folder / f"{stem}.{part}" for part in PARTS}
+        self.files = PartFiles(folder, stem, "a shard")
+        self._paths = {part: self.files.path(part) for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)
-            self._rejected = DigestWriter(self._paths["jsonl"])
+            self._rejected = RejectedWriter(self._paths["jsonl"], layout.source_names)
             self._documents = DocumentsWriter(
                 self._paths["parquet"],
                 layout.source_names,
@@ -71,18 +71,8 @@ class ShardWriter:
         self.num_documents += len(lengths)
 
     def reject(self, rejected: Sequence[Rejection]) -> None:
-        """Add records that were set aside, whole unless they are longer than 1 MiB."""
-        with storage_errors("write rejected records", self._paths["jsonl"]):
-            for item in rejected:
-                line = {
-                    "source": self._layout.source_names[item.source],
-                    "position": item.position,
-                    "bytes": item.num_bytes,
-                    "reason": item.reason,
-                    "detail": item.detail,
-                    **_readable(item.record[:MAX_REJECTED_RECORD_BYTES]),
-                }
-                self._rejected.write(msgspec.json.encode(line) + b"\n")
+        """Add records that were set aside."""
+        self._rejected.add(rejected)
 
     def close(self) -> list[FileEntry]:
         """Finish all files; those with nothing in them are removed and not returned."""
@@ -114,35 +104,10 @@ class ShardWriter:
                 entries.append(FileEntry(name=part, bytes=size, xxh3_128=digest))
         return entries
 
-    def flush(self, entries: Sequence[FileEntry]) -> None:
-        """Wait until the finished files are on the disk."""
-        for entry in entries:
-            path = self._paths[entry.name]
-            with storage_errors("flush a shard", path):
-                fsync_path(path)
-
-    def rename(self, entries: Sequence[FileEntry], folder: Path, stem: str) -> None:
-        """Give the finished files their names in `folder`."""
-        for entry in entries:
-            path = self._paths[entry.name]
-            with storage_errors("rename a shard", path):
-                path.replace(folder / f"{stem}.{entry.name}")
-        with storage_errors("flush a folder", folder):
-            fsync_path(folder)
-
     def discard(self) -> None:
         """Remove what was written."""
         self._documents.discard()
         for writer in (self._tokens, self._rejected):
             with contextlib.suppress(OSError):
                 writer.close()
-        for path in self._paths.values():
-            with contextlib.suppress(OSError):  # the next attempt clears its folder
-                path.unlink(missing_ok=True)
-
-
-def _readable(record: bytes) -> dict[str, str]:
-    try:
-        return {"record": record.decode()}
-    except UnicodeDecodeError:
-        return {"record_base64": base64.b64encode(record).decode()}
+        self.files.discard(PARTS)

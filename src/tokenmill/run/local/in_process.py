@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Sequence
 
-from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.read.units import Unit
 from tokenmill.run.executor import (
@@ -32,9 +31,9 @@ class InProcess:
         self._woken = threading.Event()
         try:
             engine = None
-            if KINDS[phase.setup.tokenizer_kind].is_described:
+            if phase.twin:
                 phase.exam.result()  # until then another thread asks the object
-                engine = phase.reference.twin()
+                engine = phase.twin()
             self._runner = UnitRunner(phase.setup, engine)
             tell(Loaded(self._runner.startup_seconds))
             self._runner.calibrate(phase.exam.result())

@@ -8,8 +8,8 @@ from tokenmill.read.documents import SpooledPart
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
+from tokenmill.run.units.tasks import Task
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
-from tokenmill.store.policies import EncodePolicies
 
 LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""
@@ -18,22 +18,10 @@ LONG_BATCH = 2
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What every worker of a phase is told once."""
 
+    task: Task
     sources: list[Source]
     fields: Fields
-    policies: EncodePolicies
-    validation: float
-    """The share of documents in the validation subset."""
-    tokenizer_dir: str
-    tokenizer_kind: str
-    tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
-    encoding: str
     engine: str
-    largest_id: int
-    prefix: list[int]
-    eos_id: int
-    unk_id: int | None
-    special_tokens: list[str]
     is_watched: bool
     """Whether the tokenizer has unknown steps: documents are then encoded in processes that can be
     ended, never in the one that builds."""
@@ -43,11 +31,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """By how much a worker may grow before a fresh one takes its place."""
     attempts_dir: str
     shards_dir: str
-
-    @property
-    def control_tokens(self) -> bool:
-        """Whether special tokens inside text are control tokens."""
-        return self.policies.special_tokens == "control"
+    """For the files of finished units."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +73,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     extents: list[ExtentEntry]
     files: list[FileEntry]
-    """Named by their part: bin, idx, xxh3, parquet, jsonl."""
+    """Named by their part: of a shard bin, idx, xxh3, parquet, jsonl."""
     documents: int
     tokens: int
     counts: dict[str, Counts]
@@ -117,4 +101,4 @@ class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):
     audit_texts: list[str]
     audit_ids: list[list[int]]
     seconds: dict[str, float]
-    """By stage: read, encode, write, fsync."""
+    """By stage: of a build read, encode, write, fsync."""

@@ -6,16 +6,15 @@ If a worker hangs or dies then, the main process knows the document, and the ste
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from tokenmill.boundaries import join_batches
-from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
 from tokenmill.read.sources import Source
-from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.records import DocumentBatch
 
 
 class Encoding(msgspec.Struct, tag="encoding", kw_only=True):
@@ -30,41 +29,48 @@ class Encoding(msgspec.Struct, tag="encoding", kw_only=True):
 
 Announce = Callable[[Encoding], None]
 
+T = TypeVar("T")
 
-class CarefulEncoder:
-    """Encodes the documents of a batch one by one; the ids are those of the whole batch."""
 
-    def __init__(
-        self, encoder: Encoder, sources: Sequence[Source], load_steps: Callable[[], list[Step]]
-    ) -> None:
-        self._encoder = encoder
+class CarefulCalls:
+    """Calls an engine for the documents of a batch one by one, after each step before it."""
+
+    def __init__(self, sources: Sequence[Source], load_steps: Callable[[], list[Step]]) -> None:
         self._sources = sources
         self._load_steps = load_steps
         self._steps: list[Step] | None = None
 
-    def encode(self, batch: DocumentBatch, announce: Announce) -> TokenBatch:
-        """The ids of every document.
+    def each(
+        self, batch: DocumentBatch, engine: str, call: Callable[[str], T], announce: Announce
+    ) -> list[T]:
+        """What `call`, which asks `engine`, returns for every document.
 
         Raises:
             EngineError: one failed; the error names its source, its position and the step.
         """
         if self._steps is None:
             self._steps = self._load_steps()
-        parts = [self._encode(batch, index, announce) for index in range(len(batch.texts))]
-        return join_batches(parts)
+        last = (f"engine {engine}", call)
+        return [self._call(batch, index, last, announce) for index in range(len(batch.texts))]
 
-    def _encode(self, batch: DocumentBatch, index: int, announce: Announce) -> TokenBatch:
+    def _call(
+        self,
+        batch: DocumentBatch,
+        index: int,
+        last: tuple[str, Callable[[str], T]],
+        announce: Announce,
+    ) -> T:
         text, position = batch.texts[index], int(batch.positions[index])
         encoding = Encoding(
             source=batch.source, position=position, num_bytes=int(batch.record_bytes[index])
         )
         try:
-            for encoding.step, call in self._steps or ():
+            for encoding.step, step in self._steps or ():
                 announce(encoding)
-                call(text)
-            encoding.step = f"engine {self._encoder.name}"
+                step(text)
+            encoding.step, call = last
             announce(encoding)
-            return self._encoder.encode([text])
+            return call(text)
         except (KeyboardInterrupt, SystemExit, MemoryError, TextError):
             raise
         except BaseException as error:  # a Rust panic is not an Exception

@@ -1,0 +1,124 @@
+"""All units of a task: with the first engine that is exact, up to a limit, damage apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tokenmill.encode.exactness import CalibrationVetoError, with_first_exact
+from tokenmill.errors import DataError, TokenmillError
+from tokenmill.read.fields import Fields
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Unit
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.executor import Executor, Phase
+from tokenmill.run.machine.resources import Resources
+from tokenmill.run.progress import Listener, ProgressBoard
+from tokenmill.run.recipe.options import LimitOptions
+from tokenmill.run.session import Session
+from tokenmill.run.units.assignment import NO_LIMIT, Limit
+from tokenmill.run.work import Inputs, WorkQueue
+from tokenmill.store.manifest import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt at all units that have no receipt."""
+
+    workspace: Workspace
+    sources: Sequence[Source]
+    fields: Fields
+    resources: Resources
+    limits: LimitOptions
+    executor: Executor
+    ledger: Ledger
+    board: ProgressBoard
+    phase_of: Callable[[str], Phase]
+    """How units run with an engine, by its name."""
+
+    def run(self, engines: Sequence[str], on_engine: Callable[[str, str], None]) -> str:
+        """Run all units; where calibration vetoes an engine, the next one takes over.
+
+        Returns the engine. `on_engine` is told of each, with a remark if it was vetoed.
+
+        Raises:
+            TokenmillError: a unit failed, or files are damaged and must not be left out.
+        """
+        if chosen := self.ledger.state.calibrated_engine:
+            engines = (chosen,)
+
+        def run_all(name: str) -> str:
+            on_engine(name, "")
+            self._run_all(self.phase_of(name))
+            return name
+
+        def tell(name: str, veto: CalibrationVetoError) -> None:
+            on_engine(name, f"vetoed: {veto.why}")
+
+        engine = with_first_exact(engines, run_all, tell)
+        self._apply_limit(engine)
+        return engine
+
+    def _run_all(self, phase: Phase) -> None:
+        """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
+        while self.ledger.crossing() is None:  # else all up to the limit have their receipts
+            session = self._session(phase, lambda key: key not in self.ledger.receipts)
+            session.run()
+            if not session.damaged or self.ledger.crossing() is not None:
+                return  # damage behind the limit is not part of the result
+            if self.limits.on_bad_file == "fail":
+                raise _damaged_files(list(session.damaged.values()))
+            self.ledger.quarantine(session.damaged)
+
+    def _apply_limit(self, engine: str) -> None:
+        """Run the unit in which the limit is reached again, up to the limit."""
+        crossed = self.ledger.crossing()
+        if crossed is None or self.ledger.receipts[crossed[0]].limited:
+            return
+        key, limit = crossed
+        phase = replace(self.phase_of(engine), max_units=1)
+        self._session(phase, lambda wanted: wanted == key, limit).run()
+
+    def _session(
+        self, phase: Phase, wanted: Callable[[str], bool], limit: Limit = NO_LIMIT
+    ) -> Session:
+        inputs = Inputs(self.sources, self.fields, self.ledger.sound_items())
+        queue = WorkQueue(
+            inputs=inputs,
+            workspace=self.workspace,
+            wanted=wanted,
+            skip_streams=self.ledger.finished_streams(wanted),
+            num_feeders=(self.resources.num_workers + 1) // 2,
+            prefetch=self.resources.prefetch,
+        )
+        return Session(self.executor, phase, queue, self.ledger, self.board, limit)
+
+
+def attempt_with(resources: Resources, limits: LimitOptions) -> Attempt:
+    """What is recorded of an attempt that begins now."""
+    return Attempt(
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        workers=resources.num_workers,
+        memory_bytes=resources.memory_bytes,
+        recycled_workers=0,
+        max_bad=limits.max_bad,
+        on_bad_file=limits.on_bad_file,
+    )
+
+
+def board_for(
+    ledger: Ledger, total_bytes: int, result_bytes: int, listener: Listener, executor: Executor
+) -> ProgressBoard:
+    """The progress of a job: `result_bytes` are written for each token, or whatever is counted."""
+    board = ProgressBoard(total_bytes, result_bytes, listener, pids=executor.pids)
+    board.resume(ledger.receipts, {i.key: i for i in ledger.items if isinstance(i, Unit)})
+    return board
+
+
+def _damaged_files(errors: list[TokenmillError]) -> TokenmillError:
+    if len(errors) == 1:
+        return errors[0]
+    places = "; ".join(f"{error.where}: {error.why}" for error in errors)
+    return DataError(f"{len(errors)} input files are damaged", why=places, hint=errors[0].hint)

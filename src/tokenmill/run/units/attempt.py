@@ -1,0 +1,199 @@
+"""One try at one unit: what all tasks have in common, from the books to the blame."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import TextError
+from tokenmill.encode.exactness import AuditSample
+from tokenmill.encode.steps import Step
+from tokenmill.errors import EngineError
+from tokenmill.read.digests import ReadDigests
+from tokenmill.records import DocumentBatch
+from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
+from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
+from tokenmill.run.units.sampling import UInt64Array, document_hashes
+from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
+from tokenmill.store.part_files import PartFiles
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class UnitAttempt:
+    """The books of one try at one unit, and the calls of its engine."""
+
+    setup: Setup
+    assignment: Assignment
+    careful: CarefulCalls
+    announce: Announce
+    limited: bool = False
+    """Whether the limit was reached: no more groups are wanted."""
+    tally: Tally = field(default_factory=Tally)
+    counts: dict[int, Counts] = field(default_factory=dict)
+    digests: ReadDigests = field(init=False)
+    audited: AuditSample = field(default_factory=AuditSample)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.digests = ReadDigests(self.setup.sources)
+
+    @property
+    def folder(self) -> Path:
+        """Where files are written until the unit is finished."""
+        return Path(self.setup.attempts_dir)
+
+    @property
+    def stem(self) -> str:
+        """How the names of these files begin."""
+        return f"{self.assignment.unit.key}.{os.getpid()}"
+
+    def guarded(
+        self, group: Sequence[DocumentBatch], together: Callable[[], T], alone: Callable[[], T]
+    ) -> T:
+        """What `together` returns for a group; `alone` after a crash, and to blame a document.
+
+        Raises:
+            EngineError: the engine failed; the error names the document.
+        """
+        num_bytes = sum(int(batch.record_bytes.sum()) for batch in group)
+        try:
+            if self.assignment.careful:
+                return alone()
+            if num_bytes > LONG_BATCH * self.setup.batch_bytes:
+                first = next(batch for batch in group if len(batch.texts))
+                position = int(first.positions[0])
+                self.announce(Encoding(source=first.source, position=position, num_bytes=num_bytes))
+            return together()
+        except TextError as error:
+            batch = next(batch for batch in group if error.text in batch.texts)
+            name = self.setup.sources[batch.source].name
+            position = batch.positions[batch.texts.index(error.text)]
+            raise EngineError(
+                "the tokenizer failed on a document",
+                where=f"{name}, position {position}",
+                why=f"{error.why}, for {error.where}",
+                hint=error.hint,
+            ) from error
+        except EngineError:
+            if not self.assignment.careful:
+                alone()  # the error names the document
+            raise
+
+    def hashes(self, batch: DocumentBatch) -> UInt64Array:
+        """Shape (n,): a number for each document that depends on nothing but its place."""
+        return document_hashes(self.setup.sources[batch.source].name, batch)
+
+    def book(self, batch: DocumentBatch, written: int, written_bytes: int, extra: Counts) -> None:
+        """Count a batch; `written` of its documents are not empty. `extra` holds what else there is
+        to count: tokens, special strings, unknown tokens.
+        """
+        rejected: dict[str, int] = {}
+        for item in batch.rejected:
+            rejected[item.reason] = rejected.get(item.reason, 0) + 1
+        rejected_bytes = sum(item.num_bytes for item in batch.rejected)
+        record_bytes = int(batch.record_bytes.sum())
+        counts = msgspec.structs.replace(
+            extra,
+            records=len(batch.texts) + len(batch.rejected),
+            record_bytes=record_bytes + rejected_bytes,
+            documents=written,
+            document_bytes=written_bytes,
+            empty=len(batch.texts) - written,
+            empty_bytes=record_bytes - written_bytes,
+            rejected=rejected,
+            rejected_bytes=rejected_bytes,
+            blank_bytes=batch.blank_bytes,
+            bom_bytes=batch.bom_bytes,
+        )
+        if (first := self.counts.setdefault(batch.source, counts)) is not counts:
+            first.add(counts)
+        self.tally.bytes += record_bytes + rejected_bytes + batch.blank_bytes
+        self.tally.documents += written
+        self.tally.tokens += counts.tokens
+        self.tally.rejected += len(batch.rejected)
+        self.tally.source = batch.source
+        self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
+
+    def outcome(self, files: list[FileEntry]) -> Outcome:
+        """The receipt, and what is audited before it counts."""
+        counts = {str(source): counts for source, counts in sorted(self.counts.items())}
+        unit = self.assignment.unit
+        excluded = set(self.assignment.excluded) & {extent.source for extent in unit.extents}
+        receipt = Receipt(
+            key=unit.key,
+            extents=[
+                ExtentEntry(source=extent.source, start=extent.start, stop=extent.stop)
+                for extent in unit.extents
+            ],
+            files=files,
+            documents=sum(entry.documents for entry in self.counts.values()),
+            tokens=sum(entry.tokens for entry in self.counts.values()),
+            counts=counts,
+            read_digests=self.digests.of_bytes(),
+            row_digests=self.digests.of_rows() or msgspec.UNSET,
+            audited=len(self.audited.texts),
+            excluded=sorted(excluded),
+            limited=self.limited,
+            seconds=round(sum(self.seconds.values()), 3),
+        )
+        return Outcome(
+            receipt=receipt,
+            audit_texts=self.audited.texts,
+            audit_ids=self.audited.ids,
+            seconds=self.seconds,
+        )
+
+    def timed(self, stage: str, batches: Iterator[DocumentBatch]) -> Iterator[DocumentBatch]:
+        """The same batches, the time to get each booked on a stage."""
+        while True:
+            with self.timing(stage):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        """Book the time of the enclosed block on a stage."""
+        started = time.perf_counter()
+        yield
+        spent = time.perf_counter() - started
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+
+class UnitTask(Protocol):
+    """One unit of a task: files are written under `UnitAttempt.stem` in `UnitAttempt.folder`."""
+
+    files: PartFiles
+
+    def add(self, group: Sequence[DocumentBatch]) -> None:
+        """Do some batches of documents, and book them."""
+
+    def close(self) -> list[FileEntry]:
+        """Finish the files; those with nothing in them are removed and not returned."""
+
+    def discard(self) -> None:
+        """Remove what was written."""
+
+
+class TaskRunner(Protocol):
+    """What a worker needs for a task, loaded once."""
+
+    encoder: Encoder
+    """What the exam tries, behind its guards."""
+
+    def steps(self) -> list[Step]:
+        """The steps before the engine that can be run by themselves, for blame."""
+
+    def begin(self, attempt: UnitAttempt) -> UnitTask:
+        """Start a unit."""

@@ -1,0 +1,215 @@
+"""Documents to a finished shard: encode, screen, enclose, write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from tokenmill.boundaries import enclose_documents, join_batches
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine_ranking import REFERENCE, load_engine
+from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.spans import SpanEncoder
+from tokenmill.encode.special_strings import SpecialStrings
+from tokenmill.encode.steps import Step, steps_before_model
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_file import open_stored_tokenizer
+from tokenmill.errors import DataError
+from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.run.units.assignment import NO_LIMIT, Setup
+from tokenmill.run.units.attempt import UnitAttempt
+from tokenmill.run.units.sampling import UInt64Array, chosen
+from tokenmill.run.units.tasks import EncodeTask
+from tokenmill.store.documents_table import DocumentRows
+from tokenmill.store.layout import token_dtype
+from tokenmill.store.manifest import Counts, FileEntry
+from tokenmill.store.shard import ShardLayout, ShardWriter
+
+_Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
+"""Documents, their ids, and a hash of each."""
+
+
+class EncodeRunner:
+    """Holds the engine; a TaskRunner."""
+
+    def __init__(self, setup: Setup, task: EncodeTask, engine: Engine | None) -> None:
+        """`engine` is given where this process has it already: a Python tokenizer of its own."""
+        self.setup, self.task = setup, task
+        control = task.control_tokens
+        engine = engine or load_engine(
+            setup.engine, _tokenizer_file(task), control, setup.cache_bytes
+        )
+        self.encoder = Encoder(engine, task.largest_id)
+        self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(task), control))
+        self.special_strings = SpecialStrings(task.special_tokens)
+        self.layout = ShardLayout(
+            token_dtype(task.largest_id),
+            tuple(source.name for source in setup.sources),
+            setup.fields.keep,
+            setup.fields.no_loss is not None,
+        )
+
+    def steps(self) -> list[Step]:
+        """The tokenizer's steps; a Python object has none that could be run by themselves."""
+        if not KINDS[self.task.tokenizer_kind].is_json:
+            return []
+        return steps_before_model(_tokenizer_file(self.task))
+
+    def begin(self, attempt: UnitAttempt) -> ShardTask:
+        """Start a shard."""
+        return ShardTask(self, attempt)
+
+
+def _tokenizer_file(task: EncodeTask) -> TokenizerFile:
+    """The tokenizer that the dataset carries, or a Python one, made again."""
+    source = task.tokenizer_source
+    if KINDS[task.tokenizer_kind].is_described:
+        from tokenmill.encode.references.python_source import make_tokenizer
+
+        return TokenizerFile(
+            task.tokenizer_kind, b"", origin=source[:80], tokenizer=make_tokenizer(source)
+        )
+    return open_stored_tokenizer(Path(task.tokenizer_dir), task.tokenizer_kind, task.encoding)
+
+
+class ShardTask:
+    """One shard; a UnitTask."""
+
+    def __init__(self, runner: EncodeRunner, attempt: UnitAttempt) -> None:
+        self.runner, self.task, self.attempt = runner, runner.task, attempt
+        self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout)
+        self.files = self.writer.files
+
+    def add(self, group: Sequence[DocumentBatch]) -> None:
+        """Encode, screen and write some batches of documents."""
+        attempt = self.attempt
+        with attempt.timing("encode"):
+            tokens = attempt.guarded(
+                group,
+                lambda: self.runner.encoder.encode([t for batch in group for t in batch.texts]),
+                lambda: self._encode_carefully(group),
+            )
+        screened: list[_Screened] = []
+        for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
+            screened.append(self._screen(batch, part))
+            if attempt.limited:
+                break
+        with attempt.timing("write"):
+            self._write(screened)
+
+    def close(self) -> list[FileEntry]:
+        """Finish the shard."""
+        return self.writer.close()
+
+    def discard(self) -> None:
+        """Remove the shard."""
+        self.writer.discard()
+
+    def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
+        """Encode each document alone, after announcing it."""
+        encoder, attempt = self.runner.encoder, self.attempt
+        careful, announce = attempt.careful, attempt.announce
+
+        def encode(text: str) -> TokenBatch:
+            return encoder.encode([text])
+
+        parts = (careful.each(batch, encoder.name, encode, announce) for batch in group)
+        return join_batches([tokens for part in parts for tokens in part])
+
+    def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> _Screened:
+        """Apply the limit, sample for the audit, and count."""
+        batch, tokens = self._within_limit(batch, tokens)
+        hashes = self.attempt.hashes(batch)
+        self._sample_for_audit(batch, tokens, hashes)
+        self._book(batch, tokens)
+        return batch, tokens, hashes
+
+    def _within_limit(
+        self, batch: DocumentBatch, tokens: TokenBatch
+    ) -> tuple[DocumentBatch, TokenBatch]:
+        """Documents are taken in order until the next one would exceed a limit."""
+        limit = self.attempt.assignment.limit
+        if limit == NO_LIMIT:
+            return batch, tokens
+        written = tokens.lengths > 0
+        enclosed = (tokens.lengths + len(self.task.prefix) + 1) * written
+        within = np.ones(len(written), dtype=bool)
+        if limit.documents is not None:
+            within &= np.cumsum(written) <= limit.documents - self.attempt.tally.documents
+        if limit.tokens is not None:
+            within &= np.cumsum(enclosed) <= limit.tokens - self.attempt.tally.tokens
+        if within.all():
+            return batch, tokens
+        self.attempt.limited = True
+        count = int(np.argmin(within))
+        return batch.head(count), tokens.head(count)
+
+    def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
+        """Count everything, and refuse what a policy forbids."""
+        task = self.task
+        special = self.runner.special_strings.counts(batch.texts)
+        if special and task.policies.special_tokens == "error":
+            index = next(iter(special))
+            self._refuse(batch, index, "a special token in its text", "--special-tokens text")
+        unknown: Sequence[int] = ()
+        if task.unk_id is not None:
+            unknown = np.flatnonzero(tokens.ids == task.unk_id).tolist()
+        if unknown and task.policies.unknown == "error":
+            index = int(np.searchsorted(tokens.offsets, unknown[0], side="right")) - 1
+            self._refuse(batch, index, "an unknown token", "--unknown count")
+        written = tokens.lengths > 0
+        documents = int(written.sum())
+        extra = Counts(
+            tokens=len(tokens.ids) + documents * (len(task.prefix) + 1),
+            special_strings=sum(special.values()),
+            unknown_tokens=len(unknown),
+        )
+        self.attempt.book(batch, documents, int(batch.record_bytes[written].sum()), extra)
+
+    def _refuse(self, batch: DocumentBatch, index: int, what: str, option: str) -> NoReturn:
+        name = self.runner.setup.sources[batch.source].name
+        raise DataError(
+            f"a document has {what}",
+            where=f"{name}, position {batch.positions[index]}",
+            why=f"the recipe forbids it: {batch.texts[index][:80]!r}",
+            hint=f"clean the document, or allow it with {option} and --overwrite",
+        )
+
+    def _sample_for_audit(
+        self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
+    ) -> None:
+        is_reference = self.runner.setup.engine == REFERENCE
+        if is_reference and not KINDS[self.task.tokenizer_kind].may_vary:
+            return  # it is what everything else is held against; a Python object may have moods
+        # At least one short document of every unit.
+        with_short = self.attempt.tally.bytes == 0
+        self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
+
+    def _write(self, screened: Sequence[_Screened]) -> None:
+        task, runner = self.task, self.runner
+        batches, parts, hashes, no_loss = [], [], [], []
+        for batch, tokens, numbers in screened:
+            self.writer.reject(batch.rejected)
+            written = tokens.lengths > 0
+            if not written.all():
+                batch, tokens, numbers = (
+                    batch.select(written),
+                    tokens.without_empty(),
+                    numbers[written],
+                )
+            if batch.no_loss is not None:
+                shift = len(task.prefix)
+                no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
+            batches.append(batch)
+            parts.append(tokens)
+            hashes.append(numbers)
+        tokens = join_batches(parts)
+        ids, lengths = enclose_documents(tokens, task.prefix, task.eos_id, runner.layout.dtype)
+        if len(lengths):
+            in_validation = chosen(np.concatenate(hashes), task.validation)
+            rows = DocumentRows.of(batches, in_validation, no_loss)
+            self.writer.append(rows, ids, lengths)
