@@ -1,0 +1,254 @@
+"""The loop that learns merges: take the most frequent pair, merge it everywhere, count new pairs.
+
+All new pairs of a merge hold the new token, so they are counted in arrays over their other token.
+The work is proportional to the positions that are visited; a merge never looks at a whole word.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.vocabulary.bpe.heap import Heap, push, remove_first, replace_first
+from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, Pairs, add, allowed, find, note
+from tokenmill.vocabulary.bpe.slots import Integer, Slots, join, stop_of_pair, word_of
+from tokenmill.vocabulary.bpe.spelling import (
+    UNSURE,
+    Spelling,
+    following,
+    is_taken,
+    remember,
+)
+
+STOPPED, EXHAUSTED, FULL, ASKING = 0, 1, 2, 3
+"""Why the loop ended: as many merges as were asked for; no pair reaches the threshold; no room for
+more pairs or positions; a token that is spelled like another one, perhaps."""
+
+NUM_PAIRS, HEAP_SIZE, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, ANSWERED = 0, 1, 2, 3, 4, 5
+"""Places in `Books.sizes`. ANSWERED: whether the first pair of the heap was asked about."""
+
+
+class Neighbours(NamedTuple):
+    """What stands beside a new token: an array over token ids for each side, and a list of them."""
+
+    counts: Int64Array
+    """Shape (2, max_tokens): occurrences in the corpus."""
+    places: Int64Array
+    """Shape (2, max_tokens)."""
+    pairs: Int32Array
+    """Shape (2, max_tokens): index of the pair that the neighbour makes with the new token."""
+    tokens: Int32Array
+    """Shape (2, max_tokens): the neighbours that were seen."""
+
+
+class Merged(NamedTuple):
+    """Where a pair was merged; as long as the longest list of positions."""
+
+    slots: Int64Array
+    words: Int32Array
+    lefts: Int32Array
+    """The token before each, or -1."""
+    rights: Int32Array
+
+
+class Books(NamedTuple):
+    """The merges so far, and how full the arrays are."""
+
+    pairs: Int32Array
+    """Shape (max_merges, 2)."""
+    masses: Int64Array
+    """Shape (max_merges,)."""
+    lengths: Int32Array
+    """Shape (max_tokens,): length of each token, as far as `max_length` is concerned."""
+    sizes: Int64Array
+
+
+class Limits(NamedTuple):
+    """When to stop, and which pairs to keep."""
+
+    num_merges: int
+    max_tokens: int
+    threshold: int
+    max_length: int
+
+
+@compiled
+def merge_pairs(
+    slots: Slots,
+    pairs: Pairs,
+    heap: Heap,
+    spelling: Spelling,
+    room: tuple[Neighbours, Merged],
+    books: Books,
+    limits: Limits,
+) -> int:
+    """Merge until a limit is reached; returns why it ended.
+
+    After FULL, pairs must be counted anew: the last merge was made, its new pairs were not noted.
+    """
+    sizes = books.sizes
+    neighbours, merged = room
+    while sizes[NUM_MERGES] < limits.num_merges and sizes[NUM_TOKENS] < limits.max_tokens:
+        if sizes[HEAP_SIZE] == 0 or heap.counts[0] < limits.threshold:
+            return EXHAUSTED
+        pair = np.int64(heap.pairs[0])
+        count = pairs.counts[pair]
+        if count < limits.threshold:
+            sizes[HEAP_SIZE] = remove_first(heap, sizes[HEAP_SIZE], pairs.keys)
+            continue
+        if count != heap.counts[0]:
+            replace_first(heap, sizes[HEAP_SIZE], count, pair, pairs.keys)
+            continue
+        left, right = pairs.keys[pair] >> ID_BITS, pairs.keys[pair] & ID_MASK
+        new = sizes[NUM_TOKENS]
+        if not sizes[ANSWERED]:
+            value, power = following(spelling, left, right)
+            if spelling.beginnings[left] == UNSURE or is_taken(spelling, value):
+                return ASKING
+            spelling.beginnings[new] = spelling.beginnings[left]
+            remember(spelling, new, value, power)
+        sizes[ANSWERED] = 0
+        sizes[HEAP_SIZE] = remove_first(heap, sizes[HEAP_SIZE], pairs.keys)
+        slots.sizes[new] = slots.sizes[left] + slots.sizes[right]
+        books.lengths[new] = books.lengths[left] + books.lengths[right]
+        number = _merge(slots, pairs, pair, merged, new)
+        mass = _count_neighbours(slots, number, merged, neighbours, new)
+        merge = sizes[NUM_MERGES]
+        books.pairs[merge, 0], books.pairs[merge, 1] = left, right
+        books.masses[merge] = mass[0]
+        sizes[NUM_TOKENS] += 1
+        sizes[NUM_MERGES] += 1
+        fits = _replace_pairs(pairs, heap, neighbours, mass, (left, right, new), books, limits)
+        pairs.counts[pair] = 0
+        if fits:
+            _note_positions(slots, pairs, number, merged, neighbours)
+        _forget(neighbours, mass)
+        if not fits:
+            return FULL
+    return STOPPED
+
+
+@inlined
+def _merge(slots: Slots, pairs: Pairs, pair: Integer, merged: Merged, new: Integer) -> int:
+    """Merge a pair wherever it is, from left to right; the number of places."""
+    left, right = pairs.keys[pair] >> ID_BITS, pairs.keys[pair] & ID_MASK
+    start = pairs.starts[pair]
+    number = 0
+    for i in range(start, start + pairs.lengths[pair]):
+        slot = np.int64(pairs.positions[i])
+        if slots.ids[slot] != left:
+            continue
+        word = word_of(slots, slot)
+        if stop_of_pair(slots, slot, word, left, right) < 0:
+            continue
+        join(slots, slot, left, right, new)
+        merged.slots[number] = slot
+        merged.words[number] = word
+        number += 1
+    return number
+
+
+@inlined
+def _count_neighbours(
+    slots: Slots, number: int, merged: Merged, neighbours: Neighbours, new: Integer
+) -> tuple[Integer, int, int]:
+    """Count what stands before and after each new token.
+
+    Returns the occurrences of the new token, and the numbers of tokens before and after it. Where
+    two new tokens meet, the second one is counted as the neighbour of the first, and no more.
+    """
+    mass, num_lefts, num_rights = np.int64(0), 0, 0
+    for i in range(number):
+        slot = merged.slots[i]
+        word = np.int64(merged.words[i])
+        count = slots.counts[word]
+        mass += count
+        token = np.int32(-1)
+        if slot > slots.offsets[word] and slots.ids[slot - 1] != new:
+            token = slots.ids[slot - 1]
+            if neighbours.places[0, token] == 0:
+                neighbours.tokens[0, num_lefts] = token
+                num_lefts += 1
+            neighbours.places[0, token] += 1
+            neighbours.counts[0, token] += count
+        merged.lefts[i] = token
+        token = np.int32(-1)
+        stop = slot + slots.sizes[new]
+        if stop < slots.offsets[word + 1]:
+            token = slots.ids[stop]
+            if neighbours.places[1, token] == 0:
+                neighbours.tokens[1, num_rights] = token
+                num_rights += 1
+            neighbours.places[1, token] += 1
+            neighbours.counts[1, token] += count
+        merged.rights[i] = token
+    return mass, num_lefts, num_rights
+
+
+@inlined
+def _replace_pairs(
+    pairs: Pairs,
+    heap: Heap,
+    neighbours: Neighbours,
+    mass: tuple[Integer, int, int],
+    merge: tuple[Integer, Integer, Integer],
+    books: Books,
+    limits: Limits,
+) -> bool:
+    """Pairs of the merged tokens with their neighbours become pairs with the new one.
+
+    Returns whether there was room for those.
+    """
+    left, right, new = merge
+    sizes = books.sizes
+    for side in range(2):
+        for i in range(mass[1 + side]):
+            token = np.int64(neighbours.tokens[side, i])
+            count = neighbours.counts[side, token]
+            # Where two new tokens meet, the parts that met were `right` and `left`.
+            before = left if token == new else token
+            old = find(pairs, right, before) if side else find(pairs, before, left)
+            first, second = (new, token) if side else (token, new)
+            if old >= 0:
+                pairs.counts[old] -= count
+            neighbours.pairs[side, token] = -1
+            if count < limits.threshold:
+                continue
+            if not allowed(books.lengths, first, second, limits.max_length):
+                continue
+            pair, start = sizes[NUM_PAIRS], sizes[NUM_POSITIONS]
+            places = neighbours.places[side, token]
+            if pair == len(pairs.keys) or start + places > len(pairs.positions):
+                return False
+            add(pairs, pair, first, second, count, start)
+            neighbours.pairs[side, token] = pair
+            sizes[HEAP_SIZE] = push(heap, sizes[HEAP_SIZE], count, pair, pairs.keys)
+            sizes[NUM_PAIRS] += 1
+            sizes[NUM_POSITIONS] += places
+    return True
+
+
+@inlined
+def _note_positions(
+    slots: Slots, pairs: Pairs, number: int, merged: Merged, neighbours: Neighbours
+) -> None:
+    for i in range(number):
+        token = np.int64(merged.lefts[i])
+        if token >= 0 and neighbours.pairs[0, token] >= 0:
+            start = merged.slots[i] - slots.sizes[token]
+            note(pairs, np.int64(neighbours.pairs[0, token]), start)
+        token = np.int64(merged.rights[i])
+        if token >= 0 and neighbours.pairs[1, token] >= 0:
+            note(pairs, np.int64(neighbours.pairs[1, token]), merged.slots[i])
+
+
+@inlined
+def _forget(neighbours: Neighbours, mass: tuple[Integer, int, int]) -> None:
+    for side in range(2):
+        for i in range(mass[1 + side]):
+            token = neighbours.tokens[side, i]
+            neighbours.counts[side, token] = 0
+            neighbours.places[side, token] = 0

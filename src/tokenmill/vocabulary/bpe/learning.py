@@ -1,0 +1,237 @@
+"""Learns the merges of byte-pair encoding from unique words.
+
+Merges are those of `tokenizers.trainers.BpeTrainer`: the most frequent pair of neighbours first; of
+equally frequent ones that with the smaller left id, then the smaller right id. Pairs are counted as
+windows, also where they overlap ("aaa" has two), and are merged from left to right.
+
+R. Sennrich, B. Haddow, A. Birch: Neural machine translation of rare words with subword units, ACL
+2016 (arXiv 1508.07909).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenmill.errors import UserError
+from tokenmill.records import Advance, Int32Array
+from tokenmill.vocabulary.bpe.heap import Heap
+from tokenmill.vocabulary.bpe.kernel import (
+    ANSWERED,
+    ASKING,
+    EXHAUSTED,
+    FULL,
+    HEAP_SIZE,
+    NUM_MERGES,
+    NUM_PAIRS,
+    NUM_POSITIONS,
+    NUM_TOKENS,
+    STOPPED,
+    Books,
+    Limits,
+    Merged,
+    Neighbours,
+    merge_pairs,
+)
+from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
+from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, frequent_pairs
+from tokenmill.vocabulary.bpe.slots import BLOCK_BITS, Slots, packed
+from tokenmill.vocabulary.bpe.spelling import add_strings, new_spelling
+from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
+from tokenmill.words.counts import WordCounts
+
+MAX_MASS = 1 << 62
+MERGES_A_CALL = 1000
+"""Between calls of the kernel progress is shown, and Ctrl-C is heard."""
+LEVEL = 64
+"""Pairs are kept down to this fraction of the most frequent one; then all are counted anew."""
+NO_LIMIT = 1 << 62
+
+
+def learn_merges(
+    words: WordCounts, symbols: Symbols, options: MergeOptions, advance: Advance | None = None
+) -> Merges:
+    """Learn the merges of words whose symbols are not merged yet.
+
+    Raises:
+        UserError: the counts are so large that sums of them could overflow.
+    """
+    return continue_merges(symbols.segment(words), symbols, options, advance)
+
+
+def continue_merges(
+    words: SegmentedWords,
+    symbols: Symbols,
+    options: MergeOptions,
+    advance: Advance | None = None,
+) -> Merges:
+    """Learn merges on top of a vocabulary, from words segmented by it; as `learn_merges`.
+
+    `symbols` are the tokens of that vocabulary; ids of new ones follow theirs.
+    """
+    num_tokens = float(np.diff(words.offsets).astype(np.float64) @ words.counts)
+    if num_tokens > MAX_MASS:
+        raise UserError(
+            "the counts of words are too large to be added up",
+            why=f"they make {num_tokens:.3g} tokens, and at most 2^62 can be counted",
+            hint="divide all weights by the same number",
+        )
+    learner = _Learner(words, symbols, options)
+    learner.run(advance or (lambda *_: None))
+    num_merges = int(learner.books.sizes[NUM_MERGES])
+    ids = np.ones(num_merges, np.int64)
+    ids[list(learner.known.reused)] = 0
+    ids = len(symbols) - 1 + np.cumsum(ids)
+    ids[list(learner.known.reused)] = list(learner.known.reused.values())
+    return Merges(
+        symbols,
+        learner.books.pairs[:num_merges].copy(),
+        ids.astype(np.int32),
+        learner.books.masses[:num_merges].copy(),
+        words.num_tokens,
+        words.num_dropped,
+    )
+
+
+class _Learner:
+    """The arrays of the kernel, and the answers to what it asks."""
+
+    def __init__(self, words: SegmentedWords, symbols: Symbols, options: MergeOptions) -> None:
+        self.options = options
+        self.minimum = max(options.min_frequency, 1)
+        self.max_length = NO_LIMIT
+        if options.max_token_length is not None:
+            self.max_length = options.max_token_length
+        # Each merge leaves at least one token less.
+        self.max_tokens = min(options.vocabulary_size, len(symbols) + len(words.ids))
+        num_tokens = max(self.max_tokens, len(symbols))
+        num_blocks = -(-len(words.ids) >> BLOCK_BITS)
+        self.slots = packed(
+            Slots(
+                words.ids.copy(),
+                np.ones(num_tokens, np.int32),
+                words.offsets.copy(),
+                words.counts.copy(),
+                np.empty(num_blocks, np.int32),
+            )
+        )
+        self.books = Books(
+            np.empty((num_tokens - len(symbols), 2), np.int32),
+            np.empty(num_tokens - len(symbols), np.int64),
+            np.ones(num_tokens, np.int32),
+            np.zeros(6, np.int64),
+        )
+        self.books.lengths[: len(symbols)] = symbols.lengths
+        self.books.sizes[NUM_TOKENS] = len(symbols)
+        self.neighbours = Neighbours(
+            np.zeros((2, num_tokens), np.int64),
+            np.zeros((2, num_tokens), np.int64),
+            np.empty((2, num_tokens), np.int32),
+            np.empty((2, num_tokens), np.int32),
+        )
+        self.spelling = new_spelling(num_tokens, symbols.prefix)
+        add_strings(self.spelling, symbols.strings, 0, symbols.prefix)
+        self.known = Spelled(symbols)
+
+    def run(self, advance: Advance) -> None:
+        """Merge until the vocabulary is large enough, or no pair is frequent enough."""
+        sizes = self.books.sizes
+        first = int(sizes[NUM_TOKENS])
+        while sizes[NUM_TOKENS] < self.max_tokens and self._count_pairs():
+            reason = STOPPED
+            while reason in (STOPPED, ASKING) and sizes[NUM_TOKENS] < self.max_tokens:
+                advance("merges", int(sizes[NUM_TOKENS]) - first, self.max_tokens - first)
+                reason = self._merge(MERGES_A_CALL)
+                if reason == ASKING:
+                    reason = self._answer()
+            if reason == EXHAUSTED and self.threshold == self.minimum:
+                break
+            self.slots = packed(self.slots)
+        done = int(sizes[NUM_TOKENS]) - first
+        advance("merges", done, done)
+
+    def _count_pairs(self) -> bool:
+        """Index the frequent pairs; whether there are any."""
+        self.pairs, places, self.threshold = frequent_pairs(
+            self.slots,
+            self.books.lengths,
+            self.max_length,
+            lambda most: max(most // LEVEL, self.minimum),
+        )
+        number, longest = len(places), int(places.max(initial=0))
+        self.heap = Heap(
+            np.empty(len(self.pairs.keys), np.int64), np.empty_like(self.pairs.keys, np.int32)
+        )
+        # Sorted from the largest on, they are a heap.
+        self.heap.counts[:number] = self.pairs.counts[:number]
+        self.heap.pairs[:number] = np.arange(number)
+        self.merged = Merged(
+            np.empty(longest, np.int64), *(np.empty(longest, np.int32) for _ in range(3))
+        )
+        sizes = self.books.sizes
+        sizes[NUM_PAIRS] = sizes[HEAP_SIZE] = number
+        sizes[NUM_POSITIONS] = places.sum()
+        return number > 0
+
+    def _merge(self, number: int) -> int:
+        """Learn so many merges; returns why it ended."""
+        stop = int(self.books.sizes[NUM_MERGES]) + number
+        return merge_pairs(
+            self.slots,
+            self.pairs,
+            self.heap,
+            self.spelling,
+            (self.neighbours, self.merged),
+            self.books,
+            Limits(
+                min(stop, len(self.books.pairs)), self.max_tokens, self.threshold, self.max_length
+            ),
+        )
+
+    def _answer(self) -> int:
+        """Learn the merge that was asked about, whose token may exist; returns why it ended."""
+        sizes = self.books.sizes
+        merge, new = int(sizes[NUM_MERGES]), int(sizes[NUM_TOKENS])
+        key = int(self.pairs.keys[self.heap.pairs[0]])
+        self.known.extend(self.books.pairs[:merge])
+        string = self.known.joined(key >> ID_BITS, key & ID_MASK)
+        token = self.known.ids.get(string)
+        sizes[ANSWERED] = 1
+        if token is None:
+            add_strings(self.spelling, [string], new, self.known.prefix)
+            return self._merge(1)
+        self._merge(1)
+        self.known.reused[merge] = token
+        sizes[NUM_TOKENS] -= 1
+        self.books.lengths[token] = self.books.lengths[new]
+        self.slots = packed(self.slots, new, token)
+        more = np.empty((1, 2), np.int32), np.empty(1, np.int64)
+        self.books = self.books._replace(
+            pairs=np.concatenate([self.books.pairs, more[0]]),
+            masses=np.concatenate([self.books.masses, more[1]]),
+        )
+        return FULL
+
+
+class Spelled:
+    """The strings of tokens, made when a merge may spell one that exists."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.prefix = symbols.prefix
+        self.strings = list(symbols.strings)
+        self.ids = {string: i for i, string in enumerate(symbols.strings)}
+        self.reused: dict[int, int] = {}
+        """Merges that made a token which existed, and that token."""
+        self._num_merges = 0
+
+    def joined(self, left: int, right: int) -> str:
+        """The string that a pair makes."""
+        return self.strings[left] + self.strings[right].removeprefix(self.prefix)
+
+    def extend(self, pairs: Int32Array) -> None:
+        """Note the tokens of all merges so far."""
+        for left, right in pairs[self._num_merges :].tolist():
+            if self._num_merges not in self.reused:
+                string = self.joined(left, right)
+                self.ids.setdefault(string, len(self.strings))
+                self.strings.append(string)
+            self._num_merges += 1

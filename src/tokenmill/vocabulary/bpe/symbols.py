@@ -1,0 +1,243 @@
+"""What words are made of before anything is merged: bytes, or characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.encode import encodings
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.vocabulary.bpe.slots import Integer
+from tokenmill.words.counts import UInt8Array, WordCounts
+
+NUM_CODE_POINTS = 0x110000
+DROPPED = -1
+FALLS_BACK = -2
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentedWords:
+    """Words as ids of tokens; no merge crosses a word."""
+
+    ids: Int32Array
+    """Shape (num_tokens,)."""
+    offsets: Int64Array
+    """Shape (num_words + 1,): word i is `ids[offsets[i]:offsets[i + 1]]`."""
+    counts: Int64Array
+    """Shape (num_words,): occurrences."""
+    num_fixed: int = 0
+    """Tokens of the corpus that are in none of the words, because nothing can merge with them."""
+    num_dropped: int = 0
+    """Characters of the corpus that have no token."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the corpus."""
+        return int(np.diff(self.offsets) @ self.counts) + self.num_fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The tokens that exist before the first merge, in id order, and how words become their ids.
+
+    Special tokens come first, if they were given: then ids are those of the `tokenizers` library.
+    """
+
+    strings: tuple[str, ...]
+    """As a tokenizer.json spells them: "Ġ" for a space of byte-level words, "##a", "<0x0A>"."""
+    texts: tuple[bytes, ...]
+    """The UTF-8 bytes that each one stands for."""
+    lengths: Int32Array
+    """Shape (num_symbols,): as `max_token_length` counts them."""
+    prefix: str = ""
+    """Spelled before every symbol that continues a word; merged tokens spell it only once."""
+    table: Int32Array = field(default_factory=lambda: np.empty((0, 0), np.int32))
+    """Ids of bytes, shape (1, 256); or of code points, shape (1 or 4, 0x110000): the row is 1 for a
+    character that is not the first of its word, + 2 for the last one. DROPPED or FALLS_BACK where
+    there is none. Shape (0, 0) if words come segmented."""
+    fallback: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
+    """Shape (256,): ids of the bytes of characters that fall back; else (0,)."""
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def segment(self, words: WordCounts) -> SegmentedWords:
+        """Words as ids of symbols."""
+        if self.table.shape == (1, 256):
+            return SegmentedWords(self.table[0][words.data], words.offsets, words.counts)
+        ids = np.empty(len(words.data), np.int32)
+        num_pieces = len(words)
+        if len(self.fallback):
+            num_pieces += len(words.data)
+        offsets, counts = np.zeros(num_pieces + 1, np.int64), np.empty(num_pieces, np.int64)
+        made = ids, offsets, counts
+        num_ids, num_pieces, num_dropped, num_fixed = _segment(
+            words.data, words.offsets, words.counts, self.table, made
+        )
+        return SegmentedWords(
+            ids[:num_ids],
+            offsets[: num_pieces + 1],
+            counts[:num_pieces],
+            int(num_fixed),
+            int(num_dropped),
+        )
+
+
+def byte_symbols(special_tokens: Sequence[str] = ()) -> Symbols:
+    """All 256 bytes, in the order of the characters that spell them in byte-level vocabularies."""
+    alphabet = encodings.byte_symbols()
+    specials = list(dict.fromkeys(special_tokens))
+    strings = [*specials, *(c for c in sorted(alphabet) if c not in specials)]
+    ids = {string: i for i, string in enumerate(strings)}
+    by_string = {string: bytes([byte]) for byte, string in enumerate(alphabet)}
+    texts = [by_string.get(string, string.encode()) for string in strings]
+    table = np.array([[ids[string] for string in alphabet]], np.int32)
+    return Symbols(tuple(strings), tuple(texts), np.ones(len(strings), np.int32), table=table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alphabet:
+    """Which characters become symbols, and how they are spelled."""
+
+    limit: int | None = None
+    """At most so many characters: the most frequent ones. Of characters equally frequent at the cut
+    those with the larger code points are left out (the `tokenizers` library leaves out any)."""
+    initial: str = ""
+    """Characters that are symbols even if no word has them; they count as the most frequent."""
+    prefix: str = ""
+    """Spelled before every character of a word but its first (WordPiece: "##")."""
+    suffix: str = ""
+    """Spelled after the last character of a word."""
+    byte_fallback: bool = False
+    """Whether characters outside of the alphabet become <0x00> ... <0xFF>, which never merge."""
+
+
+def character_symbols(
+    words: WordCounts, alphabet: Alphabet, special_tokens: Sequence[str] = ()
+) -> Symbols:
+    """The characters of a corpus, in the order of their code points.
+
+    Forms with a prefix or a suffix follow, sorted. The `tokenizers` library numbers those in the
+    order of a hash table, so its ids differ from run to run.
+    """
+    rows = 1 + 3 * bool(alphabet.prefix or alphabet.suffix)
+    seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
+    _count_characters(words.data, words.offsets, words.counts, seen)
+    specials = list(dict.fromkeys(special_tokens))
+    strings = {token: token.encode() for token in specials}
+    if alphabet.byte_fallback:
+        strings |= {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+    kept = _most_frequent(seen.sum(axis=0), alphabet)
+    for code in kept:
+        strings.setdefault(chr(code), chr(code).encode())
+    # A special token of one character is one of the alphabet as well.
+    kept = sorted({*kept, *(ord(token) for token in specials if len(token) == 1)})
+    forms = []
+    for row in range(rows if rows > 1 else 0):
+        prefix, suffix = alphabet.prefix * (row & 1), alphabet.suffix * (row >> 1)
+        forms += [(f"{prefix}{chr(code)}{suffix}", row, code) for code in kept if seen[row, code]]
+    for string, _, code in sorted(forms):
+        strings.setdefault(string, chr(code).encode())
+    ids = {string: i for i, string in enumerate(strings)}
+    table = np.full((rows, NUM_CODE_POINTS), DROPPED, np.int32)
+    fallback = np.empty(0, np.int32)
+    if alphabet.byte_fallback:
+        table[:] = FALLS_BACK
+        fallback = np.array([ids[f"<0x{byte:02X}>"] for byte in range(256)], np.int32)
+    table[0, kept] = [ids[chr(code)] for code in kept]
+    for string, row, code in forms:
+        table[row, code] = ids[string]
+    lengths = np.ones(len(strings), np.int32)
+    texts = tuple(strings.values())
+    return Symbols(tuple(strings), texts, lengths, alphabet.prefix, table, fallback)
+
+
+def _most_frequent(counts: Int64Array, alphabet: Alphabet) -> list[int]:
+    """Code points of the alphabet, sorted."""
+    counts[[ord(character) for character in alphabet.initial]] = np.iinfo(np.int64).max
+    codes = np.flatnonzero(counts)
+    if alphabet.limit is not None:
+        codes = codes[np.argsort(-counts[codes], kind="stable")[: alphabet.limit]]
+    kept: list[int] = np.sort(codes).tolist()
+    return kept
+
+
+def given_symbols(strings: Iterable[str], texts: Iterable[bytes], prefix: str = "") -> Symbols:
+    """The tokens of a vocabulary that is continued, in id order; words come segmented."""
+    strings = tuple(strings)
+    lengths = np.fromiter(map(len, strings), np.int32, len(strings))
+    return Symbols(strings, tuple(texts), lengths, prefix)
+
+
+@inlined
+def _decode(data: UInt8Array, place: Integer, stop: Integer) -> tuple[Integer, Integer]:
+    """The code point at a place, and the place after it. What is no UTF-8 gives any code point."""
+    first = np.int64(data[place])
+    size = 1 + int(first >= 0xC0) + int(first >= 0xE0) + int(first >= 0xF0)
+    size = int(min(size, stop - place))
+    code = first if first < 0x80 else first & (0x7F >> size)
+    for i in range(1, size):
+        code = (code << 6) | (np.int64(data[place + i]) & 0x3F)
+    return min(code, np.int64(NUM_CODE_POINTS - 1)), place + size
+
+
+@compiled
+def _count_characters(
+    data: UInt8Array, offsets: Int64Array, counts: Int64Array, seen: Int64Array
+) -> None:
+    rows = len(seen)
+    for word in range(len(counts)):
+        place, stop = offsets[word], offsets[word + 1]
+        row = 0
+        while place < stop:
+            code, place = _decode(data, place, stop)
+            if rows > 1 and place == stop:
+                row += 2
+            seen[row, code] += counts[word]
+            row = int(rows > 1)
+
+
+@compiled
+def _segment(
+    data: UInt8Array,
+    offsets: Int64Array,
+    counts: Int64Array,
+    table: Int32Array,
+    made: tuple[Int32Array, Int64Array, Int64Array],
+) -> tuple[int, int, Integer, Integer]:
+    """Write ids, offsets and counts of words; a character that falls back ends a word.
+
+    Returns the numbers of ids and words, of characters dropped and of bytes fallen back to.
+    """
+    ids, ends, weights = made
+    rows = len(table)
+    num_ids, num_words, num_dropped, num_fixed = 0, 0, np.int64(0), np.int64(0)
+    for word in range(len(counts)):
+        place, stop = offsets[word], offsets[word + 1]
+        row = 0
+        while place < stop:
+            start = place
+            code, place = _decode(data, place, stop)
+            if rows > 1 and place == stop:
+                row += 2
+            token = table[row, code]
+            row = int(rows > 1)
+            if token >= 0:
+                ids[num_ids] = token
+                num_ids += 1
+            elif token == DROPPED:
+                num_dropped += counts[word]
+            else:
+                num_fixed += (place - start) * counts[word]
+                if num_ids > ends[num_words]:
+                    weights[num_words] = counts[word]
+                    num_words += 1
+                    ends[num_words] = num_ids
+        if num_ids > ends[num_words]:
+            weights[num_words] = counts[word]
+            num_words += 1
+            ends[num_words] = num_ids
+    return num_ids, num_words, num_dropped, num_fixed
