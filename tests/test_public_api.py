@@ -22,13 +22,25 @@ from tokenmill.export.rows import ExportOptions
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
 from tokenmill.run.recipe.options import EncodeOptions, LimitOptions, ReadOptions, ResourceOptions
+from tokenmill.vocabulary.options import GroupOptions, Model, SpecialOptions, VocabularyOptions
+from tokenmill.words.digits import Digits
 
 HEAVY = {"numba", "torch", "pyarrow", "transformers"}
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "name", ["build", "open", "verify", "estimate", "recipe", "check_tokenizer", "view_document"]
+    "name",
+    [
+        "build",
+        "open",
+        "verify",
+        "estimate",
+        "recipe",
+        "check_tokenizer",
+        "view_document",
+        "train_tokenizer",
+    ],
 )
 def test_what_neither_packs_nor_loads_imports_no_compiler_and_no_framework(name: str) -> None:
     code = f"import sys, tokenmill; tokenmill.{name}; print(sorted({HEAVY} & set(sys.modules)))"
@@ -59,12 +71,13 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
     options.ResourceArguments: [ResourceOptions],
     options.PackArguments: [PackOptions],
     options.ExportArguments: [ExportOptions],
+    options.TrainArguments: [VocabularyOptions, SpecialOptions, GroupOptions],
     options.LoaderArguments: [tokenmill.OrderOptions, tokenmill.BatchOptions, tokenmill.Targets],
     options.TextLoaderArguments: [tokenmill.TextStreamOptions, tokenmill.BatchOptions],
 }
 NAMES: dict[str, Any] = {
     "Path": Path, "Column": Column, "Format": Format, "MaskedLM": MaskedLM,
-    "LongDocuments": LongDocuments, "Packing": Packing,
+    "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
 }  # fmt: skip
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
 """A share may be text there, as on a command line: "0.1%"."""
@@ -73,6 +86,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (EncodeOptions, "pad"): int,
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
+    (SpecialOptions, "chat_template"): Path,
 }
 SPELLED_OUT = {"sequence_length", "global_batch_size"}
 """Arguments of `text_loader` itself."""
@@ -100,7 +114,7 @@ def expected_type(struct: type, name: str, hint: Any) -> Any:
     """The type of an argument for a field: whatever is read as the field's type."""
     kind = without_rules(hint)
     if typing.get_origin(kind) in (list, tuple):
-        return Sequence[typing.get_args(kind)[0]]  # type: ignore[misc]
+        return Sequence[without_rules(typing.get_args(kind)[0])]  # type: ignore[misc]
     if kind is float and struct in FROM_STRINGS:
         return float | str
     more = MORE_TYPES.get((struct, name))
@@ -151,6 +165,8 @@ source = tokenmill.MixtureSource.of("out/", "plan", share=0.5)
 tokenmill.mix([source], batch_size=8, when_one_ends="go on")
 tokenmill.mix([source], epochs=2)  # call-arg
 tokenmill.mix_batches([source], when_one_ends="never")  # arg-type
+tokenmill.train_tokenizer("data/", "T/", vocabulary=8000, digits="single", weight=["th=3"])
+tokenmill.train_tokenizer("data/", "T/", vocab_size=8000)  # call-arg
 tokenmill.text_loader("data/", "t.json", sequence_length=64, batch_size=8, dropout=0.1)
 tokenmill.text_loader("data/", "t.json", batch_size=8)  # call-arg
 """

@@ -8,6 +8,7 @@ from tokenmill.cli import COMMANDS
 from tokenmill.load.opening import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.suggestions import WORDS, nearest
+from tokenmill.vocabulary.options import SECTIONS as TRAINING
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]
 KNOWN = ["tokenizer", "out", *OPTIONS]
@@ -43,6 +44,7 @@ def test_a_word_of_another_tool_counts_only_if_there_is_such_an_option() -> None
 
 def test_every_word_leads_to_a_name_of_ours() -> None:
     ours = {*KNOWN, *COMMANDS, "overwrite", "config", "columns", "max_sequences"}
+    ours |= {name for section in TRAINING.values() for name in section.__struct_fields__}
     assert set(WORDS) <= ours | set(OrderOptions.__struct_fields__)
     theirs = [word for words in WORDS.values() for word in words.split()]
     assert len(theirs) == len(set(theirs))

@@ -15,6 +15,8 @@ WORDS = {
     "tokenizer": "tokenizer_name tokenizer_path tokenizer_file tokenizer_model "
     "tokenizer_name_or_path tokenizer_type model model_name",
     "encoding": "encoding_name",
+    "vocabulary": "vocab vocab_size vocabulary_size size",
+    "special": "special_tokens user_defined_symbols control_symbols",
     "eos": "eod eos_token eos_id append_eod append_eos end_of_text",
     "pad": "pad_token pad_id pad_token_id",
     "keep": "keep_fields keep_columns columns metadata",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tokenmill.export.columns import Column, Format
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
+    from tokenmill.vocabulary.options import Model
+    from tokenmill.words.digits import Digits
 
 Labels = Literal["aligned", "next"]
 
@@ -163,3 +165,31 @@ class TextLoaderArguments(BatchArguments, total=False):
     eos: str | None
     pad: str | None
     max_bad: float
+
+
+class TrainArguments(TypedDict, total=False):
+    """The fields of VocabularyOptions, SpecialOptions and GroupOptions."""
+
+    model: Model
+    split: str | None
+    vocabulary: int | None
+    sizes: Sequence[int]
+    digits: Digits
+    min_frequency: int
+    max_token_length: int | None
+    character_coverage: float | None
+    limit_alphabet: int | None
+    byte_fallback: bool
+    special: Sequence[str]
+    special_at: Literal["start", "end"]
+    reserve: int
+    eos: str | None
+    bos: str | None
+    pad: str | None
+    unk: str | None
+    mask: str | None
+    chat_template: str | Path | None
+    weight: Sequence[str]
+    alpha: float | None
+    byte_premium: Sequence[str]
+    parity: Literal["base", "window"] | None

@@ -95,9 +95,7 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     members = [hint]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-    kind = members[0]
-    while typing.get_origin(kind) is Annotated:
-        kind = typing.get_args(kind)[0]
+    kind = _bare(members[0])
     flag = "--" + name.replace("_", "-")
     help_text = description + default
     if typing.get_origin(kind) is Literal:
@@ -109,6 +107,8 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     elif typing.get_origin(kind) is list:
         metavar = "VALUE=WEIGHT" if name == "weight" else "NAME"
         group.add_argument(flag, action="append", metavar=metavar, help=help_text)
+    elif typing.get_origin(kind) is tuple and _bare(typing.get_args(kind)[0]) is int:
+        group.add_argument(flag, type=_whole_numbers, metavar="N,N", help=help_text)
     elif typing.get_origin(kind) is tuple:
         group.add_argument(
             flag, type=lambda value: value.split(","), metavar="NAME,NAME", help=help_text
@@ -120,6 +120,18 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     else:
         metavar = "SHARE" if kind is float else "SIZE" if name == "memory" else "NAME"
         group.add_argument(flag, metavar=metavar, help=help_text)
+
+
+def _bare(hint: Any) -> Any:
+    """A type without the rules on its values."""
+    while typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return hint
+
+
+def _whole_numbers(text: str) -> list[int]:
+    """Whole numbers with commas between them, as an argument's type."""
+    return [whole_number(number) for number in text.split(",")]
 
 
 def _default_text(default: Any) -> str:

@@ -31,6 +31,7 @@ ACTIONS = {
     "fingerprint": Action(
         "print one line that is equal for equal tokenizers", "facts", run="show_fingerprint"
     ),
+    "train": Action("train a tokenizer on texts or word counts", "train"),
     "diff": Action(
         "compare two tokenizers by component; exit code 5 if they differ",
         "facts",

@@ -24,6 +24,8 @@ O200K_SPLIT = "|".join(
         r"\s+",
     ]
 )
+DIGIT_GROUPS = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+"""Groups of three from the right, as numbers are written: 1 234 567 (arXiv 2402.14903)."""
 TEKKEN_SPLIT = O200K_SPLIT.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace("{1,3}", "")
 DEEPSEEK3_SPLITS = (
     r"\p{N}{1,3}",
@@ -34,7 +36,9 @@ DEEPSEEK3_SPLITS = (
 JOINED_SPACES = frozenset({" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"})
 """Of normalizers: they make one space of several."""
 KNOWN_PATTERNS = JOINED_SPACES.union(
-    (LLAMA3_SPLIT, QWEN2_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT), DEEPSEEK3_SPLITS
+    (LLAMA3_SPLIT, QWEN2_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, DIGIT_GROUPS),
+    (split.replace(r"\p{N}{1,3}", DIGIT_GROUPS) for split in (LLAMA3_SPLIT, O200K_SPLIT)),
+    DEEPSEEK3_SPLITS,
 )
 """A tokenizer with any other one is tried in a process of its own first (`probe.py`). Fast engines
 are only ever given splits from this list."""

@@ -95,6 +95,32 @@ def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -
     return made
 
 
+def make_sections(
+    kinds: Mapping[str, type[msgspec.Struct]], options: Mapping[str, Any], what: str, hint: str
+) -> dict[str, Any]:
+    """Check flat options, as a caller or a command line gives them, and make their sections.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    known = {
+        name: each
+        for kind in kinds.values()
+        for name, each in typing.get_type_hints(kind, include_extras=True).items()
+    }
+    found = {
+        key: _checked(options[key], known[key], key, problems)
+        for key in _known_keys(options, known, "", problems)
+    }
+    if problems:
+        raise _problems_error(what, problems, hint)
+    return {
+        section: kind(**{name: found[name] for name in kind.__struct_fields__ if name in found})
+        for section, kind in kinds.items()
+    }
+
+
 def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
     """Why no plan can be made with options, if one is asked for."""
     if options.sequence_length is None:
@@ -122,7 +148,7 @@ def _known_keys(
     options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
 ) -> list[str]:
     names = {name: f"{prefix}{name}" for name in known}
-    if not prefix:
+    if known.keys() >= SECTIONS.keys():
         fields = ((section, SECTIONS[section].__struct_fields__) for section in SECTIONS)
         names |= {name: f"{section}.{name}" for section, inside in fields for name in inside}
     for key in options:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.engines.memo.charsmap import has_keys
-from tokenmill.words.patterns import JOINED_SPACES
+from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ _ALTERNATIVES = {
     *(r"'s", r"'t", r"'re", r"'ve", r"'m", r"'ll", r"'d"),
     *(r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+"),
     *(r"[\p{L}]+", r"[\p{N}]", r"[^\s\p{L}\p{N}]+", r"<\|startoftext\|>", r"<\|endoftext\|>"),
-    *(r"\p{N}", r"\p{N}+", r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+"),
+    *(r"\p{N}", r"\p{N}+", r"\p{N}{1,3}", DIGIT_GROUPS, "[一-龥\u3040-ゟ゠-ヿ]+"),
     *(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"),
     r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+",

@@ -1,0 +1,248 @@
+"""The options of `tokenmill tokenizer train`, described once.
+
+The flags of the command line and the keyword arguments of `tokenmill.train_tokenizer` are the
+fields below. Each description names what is recommended; the sources are these:
+
+    split           Llama 3's pattern is cl100k's, and the fastest engine encodes it exactly
+    digits          groups-right: Singh & Strouse 2024 (arXiv 2402.14903), arithmetic improves;
+                    single: Llama 1 and 2, Qwen, StarCoder; keep: as the split has it
+    byte fallback   Llama 2: no text is ever unknown, at 256 ids
+    coverage        0.9995, SentencePiece's own default
+    reserve         Llama 3 keeps 248 of its special tokens for later use
+    alpha           0.3: XLM-R (arXiv 1911.02116) and mT5 (arXiv 2010.11934)
+    parity          Foroutan et al. 2025 (arXiv 2508.04796)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tokenmill.errors import UserError
+from tokenmill.run.recipe.checks import make_sections
+from tokenmill.words.digits import Digits
+
+Model = Literal[
+    "bpe", "wordpiece", "unigram", "wordlevel", "sentencepiece-bpe", "sentencepiece-unigram"
+]
+Role = Literal["bos", "eos", "pad", "unk", "mask"]
+ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad", "mask")
+"""In the order in which their tokens are numbered, as in SentencePiece models."""
+
+DEFAULT_VOCABULARY = 32_000
+DEFAULT_SPLITS: dict[Model, str] = {
+    "bpe": "llama3",
+    "wordpiece": "bert",
+    "unigram": "metaspace",
+    "wordlevel": "whitespace",
+    "sentencepiece-bpe": "metaspace",
+    "sentencepiece-unigram": "metaspace",
+}
+MAX_VOCABULARY = 1 << 24
+
+Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Portion = Annotated[float, Meta(gt=0, le=1)]
+
+
+class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Model, split and size."""
+
+    model: Annotated[
+        Model, Meta(description="what is trained; bpe over bytes never meets an unknown text")
+    ] = "bpe"
+    split: Annotated[
+        str | None,
+        Meta(
+            description="how texts become words: gpt2, cl100k, o200k, llama3, qwen, ..., or a "
+            "tokenizer.json whose normalizer and pre-tokenizer are taken (default: llama3 for bpe)"
+        ),
+    ] = None
+    vocabulary: Annotated[
+        Size | None,
+        Meta(
+            description=f"number of ids, special tokens included (default: {DEFAULT_VOCABULARY}, "
+            "or the largest of --sizes)"
+        ),
+    ] = None
+    sizes: Annotated[
+        tuple[Size, ...],
+        Meta(description="write these smaller vocabularies of the same run, too, e.g. 8000,16000"),
+    ] = ()
+    digits: Annotated[
+        Digits,
+        Meta(
+            description="numbers: as the split has them, digit by digit, or in threes from the "
+            "right, which helps arithmetic"
+        ),
+    ] = "keep"
+    min_frequency: Annotated[
+        Positive, Meta(description="merge no pair that occurs less often; 2 keeps hapaxes out")
+    ] = 1
+    max_token_length: Annotated[
+        Positive | None,
+        Meta(description="longest token, in symbols; 16 to 32 keeps boilerplate out"),
+    ] = None
+    character_coverage: Annotated[
+        Portion | None,
+        Meta(
+            description="models over characters: share of the text whose characters are tokens; "
+            "0.9995 leaves out the rarest",
+        ),
+    ] = None
+    limit_alphabet: Annotated[
+        Positive | None,
+        Meta(description="models over characters: how many characters are tokens at most"),
+    ] = None
+    byte_fallback: Annotated[
+        bool, Meta(description="models over characters: spell others by bytes, never as unknown")
+    ] = False
+
+
+class SpecialOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Special tokens, their ids and roles, chat template."""
+
+    special: Annotated[
+        list[str],
+        Meta(description="a special token, or TOKEN=ID to fix its id; may be repeated"),
+    ] = []
+    special_at: Annotated[
+        Literal["start", "end"],
+        Meta(description="ids of special tokens: first, or last as in GPT-2 and Llama 3"),
+    ] = "start"
+    reserve: Annotated[
+        NonNegative,
+        Meta(description="spare special tokens <|reserved_0|>, ... for later use; Llama 3 has 248"),
+    ] = 0
+    eos: Annotated[str | None, Meta(description="token that ends a document")] = None
+    bos: Annotated[str | None, Meta(description="token that is put before every text")] = None
+    pad: Annotated[str | None, Meta(description="token that fills rows up")] = None
+    unk: Annotated[str | None, Meta(description="token for what the vocabulary lacks")] = None
+    mask: Annotated[str | None, Meta(description="token that hides others")] = None
+    chat_template: Annotated[
+        str | None, Meta(description="Jinja file, copied to chat_template.jinja")
+    ] = None
+
+
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of a corpus, e.g. languages: how much each counts."""
+
+    weight: Annotated[
+        list[str], Meta(description="count a group so many times: th=3; may be repeated")
+    ] = []
+    alpha: Annotated[
+        Portion | None,
+        Meta(description="sample groups by their share to this power; 0.3 as XLM-R and mT5"),
+    ] = None
+    byte_premium: Annotated[
+        list[str],
+        Meta(
+            description="bytes that a group needs for what others say in one, so that --alpha is "
+            "of content: th=2.7; may be repeated"
+        ),
+    ] = []
+    parity: Annotated[
+        Literal["base", "window"] | None,
+        Meta(description="bpe: each merge helps the group that is compressed worst"),
+    ] = None
+
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "vocabulary": VocabularyOptions,
+    "special": SpecialOptions,
+    "groups": GroupOptions,
+}
+SUMMARIES = {
+    "vocabulary": "model, split and size",
+    "special": "special tokens, their ids and roles, chat template",
+    "groups": "groups of the corpus, e.g. languages: how much each counts",
+}
+
+
+class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides a tokenizer but its counts."""
+
+    vocabulary: VocabularyOptions = VocabularyOptions()
+    special: SpecialOptions = SpecialOptions()
+    groups: GroupOptions = GroupOptions()
+
+    @property
+    def size(self) -> int:
+        """Ids of the largest vocabulary."""
+        given = self.vocabulary.vocabulary
+        return given or max(self.vocabulary.sizes, default=DEFAULT_VOCABULARY)
+
+    @property
+    def smaller_sizes(self) -> tuple[int, ...]:
+        """Ids of the vocabularies that are cut from it, ascending."""
+        return tuple(sorted(set(self.vocabulary.sizes) - {self.size}))
+
+    @property
+    def split_name(self) -> str:
+        """The name or path of the split."""
+        return self.vocabulary.split or DEFAULT_SPLITS[self.vocabulary.model]
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The weights that are given, by group."""
+        return {name: int(number) for name, number in _pairs(self.groups.weight)}
+
+    @property
+    def byte_premiums(self) -> dict[str, float]:
+        """The byte premiums that are given, by group."""
+        return {name: float(number) for name, number in _pairs(self.groups.byte_premium)}
+
+
+def make_train_options(values: Mapping[str, Any]) -> TrainOptions:
+    """Check flat options, as a command line or a caller gives them.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    hint = "tokenmill tokenizer train --help-all lists every option"
+    made = TrainOptions(**make_sections(SECTIONS, values, "the tokenizer", hint))
+    if problems := list(_conflicts(made)):
+        number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        why = "\n       ".join(problems)
+        raise UserError(f"the tokenizer has {number}", why=why, hint=hint)
+    return made
+
+
+def _conflicts(options: TrainOptions) -> Iterator[str]:
+    model, vocabulary, groups = options.vocabulary.model, options.vocabulary, options.groups
+    if options.smaller_sizes and options.smaller_sizes[-1] > options.size:
+        yield f"sizes: {options.smaller_sizes[-1]} is larger than the vocabulary of {options.size}"
+    if groups.parity and model != "bpe":
+        yield f"parity: is for bpe, not for {model}"
+    if groups.alpha is not None and groups.weight:
+        yield "alpha: weights are given already; choose one of the two"
+    if groups.byte_premium and groups.alpha is None:
+        yield "byte_premium: corrects the shares of --alpha, which is missing"
+    if vocabulary.character_coverage is not None and vocabulary.limit_alphabet is not None:
+        yield "limit_alphabet: character_coverage is given already; choose one of the two"
+    for text in groups.weight:
+        if not _is_pair(text, int):
+            yield f"weight: got {text!r}; must be GROUP=N with a whole number, e.g. th=3"
+    for text in groups.byte_premium:
+        if not _is_pair(text, float):
+            yield f"byte_premium: got {text!r}; must be GROUP=NUMBER above 0, e.g. th=2.7"
+
+
+def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        yield name, number
+
+
+def _is_pair(text: str, kind: type[int] | type[float]) -> bool:
+    name, equals, number = text.rpartition("=")
+    try:
+        value = kind(number)
+    except ValueError:
+        return False
+    positive = value >= 0 if kind is int else 0 < value < float("inf")
+    return bool(name and equals) and positive

@@ -1,0 +1,187 @@
+"""Training a tokenizer: inputs become counts, counts a model, and the model files that are checked.
+
+    inputs      texts, which are counted on the whole, or a folder of counts
+    counts      unique words and how often each occurs; groups get their weights
+    model       merges, pieces or words, learnt from the counts alone
+    files       tokenizer.json or tokenizer.model, and what goes with it
+    checked     the reference loads the files, and they encode the words as predicted
+
+Every step is a function of the one before, so the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.errors import UserError
+from tokenmill.records import Advance
+from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
+from tokenmill.store.counts.weights import sampling_weights
+from tokenmill.vocabulary.checking import Measured, measure
+from tokenmill.vocabulary.files import claimed, config_files, read_template
+from tokenmill.vocabulary.learning import Learned, Lesson, Vocabulary
+from tokenmill.vocabulary.models import LIBRARIES, learn
+from tokenmill.vocabulary.options import TrainOptions
+from tokenmill.vocabulary.provenance import CountsEntry, SizeEntry, Training, versions
+from tokenmill.vocabulary.special_tokens import special_tokens, usual_roles
+from tokenmill.vocabulary.splits import wanted_split
+
+
+@dataclass(frozen=True, slots=True)
+class TrainEvents:
+    """What a caller may want to hear of a training; everything is optional."""
+
+    on_counts: Callable[[CountsFolder], None] = lambda counts: None
+    advance: Advance = lambda stage, done, total: None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainReport:
+    """What a training made."""
+
+    folder: Path
+    training: Training
+    measured: list[Measured]
+    """Of each vocabulary, the largest first."""
+    remarks: list[str] = field(default_factory=list)
+
+
+def train(
+    inputs: Sequence[str],
+    out: str | Path,
+    options: TrainOptions,
+    *,
+    overwrite: bool = False,
+    events: TrainEvents | None = None,
+) -> TrainReport:
+    """Train a tokenizer on a folder of counts.
+
+    Raises:
+        OutputConflictError: the folder holds something else.
+        UserError: options do not fit together, or do not fit the counts.
+        TokenmillError: see `tokenmill.errors`.
+    """
+    events = events or TrainEvents()
+    template = read_template(options.special.chat_template)
+    with claimed(out, overwrite=overwrite) as output:
+        counts = _counts(inputs, options)
+        events.on_counts(counts)
+        lesson = _lesson(counts, options)
+        learned = learn(lesson, events.advance)
+        measured = [measure(each, lesson.words, events.advance) for each in learned.vocabularies]
+        config = config_files(options.vocabulary.model, lesson.specials.roles, template)
+        training = _training(lesson, learned, measured, counts)
+        training = output.publish(_files(learned, config), training)
+    return TrainReport(output.folder, training, measured, _remarks(options, learned))
+
+
+def _counts(inputs: Sequence[str], options: TrainOptions) -> CountsFolder:
+    """The counts that the inputs are."""
+    if len(inputs) != 1 or not is_counts_folder(inputs[0]):
+        hint = "tokenmill tokenizer count makes them"
+        raise UserError("a tokenizer is trained on word counts", where=str(inputs[0]), hint=hint)
+    counts = open_counts(inputs[0])
+    _require_split(counts, options)
+    return counts
+
+
+def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
+    """Raise a UserError where words were counted otherwise than the options say."""
+    vocabulary = options.vocabulary
+    if vocabulary.split is None and vocabulary.digits == "keep":
+        return
+    wanted = wanted_split(vocabulary.split or counts.split.name, vocabulary.digits)
+    steps = (wanted.normalizer, wanted.pre_tokenizer)
+    if steps != (counts.split.normalizer, counts.split.pre_tokenizer):
+        raise UserError(
+            "the words were counted with another split",
+            where=str(counts.folder),
+            why=f"with {counts.split.name or 'one of its own'}, not with {options.split_name}",
+            hint="leave out --split and --digits, or count again",
+        )
+
+
+def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
+    usual = usual_roles(options.vocabulary.model, counts.split.byte_level)
+    specials = special_tokens(options.special, usual)
+    weights = _weights(options, counts)
+    words = counts.total(weights)
+    return Lesson(words, counts.groups, weights, counts.split, options, specials)
+
+
+def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
+    """How often each group counts."""
+    alpha = options.groups.alpha
+    if alpha is None:
+        return {**dict.fromkeys(counts.groups, 1), **options.weights}
+    if unknown := sorted(options.byte_premiums.keys() - counts.groups.keys()):
+        why = f"the groups are {', '.join(map(repr, counts.groups))}"
+        raise UserError(f"there is no group {unknown[0]!r}", where=str(counts.folder), why=why)
+    sizes = {group.name: group.bytes for group in counts.manifest.groups}
+    return sampling_weights(sizes, alpha, options.byte_premiums)
+
+
+def _training(
+    lesson: Lesson, learned: Learned, measured: Sequence[Measured], counts: CountsFolder
+) -> Training:
+    split = lesson.split
+    return Training(
+        options=_told_options(lesson),
+        split={"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer},
+        special_ids=dict(learned.vocabularies[0].special_ids),
+        counts=CountsEntry(
+            counts_id=counts.counts_id,
+            weights=dict(lesson.weights),
+            words=len(lesson.words),
+            occurrences=lesson.words.num_occurrences,
+            bytes=lesson.words.num_bytes,
+            words_left_out=counts.left_out.words,
+            bytes_left_out=counts.left_out.bytes,
+        ),
+        sizes=[
+            SizeEntry(
+                vocabulary=vocabulary.size,
+                tokens=found.tokens,
+                unused=found.unused,
+                fallback_bytes=found.fallback_bytes,
+                longest=found.longest,
+            )
+            for vocabulary, found in zip(learned.vocabularies, measured, strict=True)
+        ],
+        curve=learned.curve,
+        versions=versions(*LIBRARIES[lesson.options.vocabulary.model]),
+        files=[],
+    )
+
+
+def _told_options(lesson: Lesson) -> dict[str, Any]:
+    """The options without the paths of this machine."""
+    options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lesson.options))
+    options["special"]["chat_template"] = lesson.options.special.chat_template is not None
+    options["vocabulary"]["split"] = lesson.split.name
+    return options
+
+
+def _files(learned: Learned, config: Mapping[str, bytes]) -> dict[str, bytes]:
+    """All files by their names; those of smaller vocabularies are in folders of their own."""
+    largest, *smaller = learned.vocabularies
+    files = {**largest.files, **config}
+    for vocabulary in smaller:
+        for name, data in {**vocabulary.files, **config}.items():
+            files[f"{vocabulary.size}/{name}"] = data
+    return dict(sorted(files.items()))
+
+
+def _remarks(options: TrainOptions, learned: Learned) -> list[str]:
+    largest: Vocabulary = learned.vocabularies[0]
+    if largest.size == options.size:
+        return []
+    return [
+        f"the vocabulary has {largest.size:,} tokens instead of {options.size:,}: "
+        "the corpus gives no more"
+    ]
