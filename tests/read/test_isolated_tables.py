@@ -24,7 +24,7 @@ from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, it
 from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent
-from tokenmill.run.start.preparation import sample_texts
+from tokenmill.run.start.inputs import sample_texts
 
 FORMATS = ("arrow-file", "arrow-stream")
 GOOD = ["one good text", "another good text"]

@@ -13,7 +13,7 @@ import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError
 from tokenmill.run.commit.workspace import (
-    MANIFEST_START,
+    DATASET_OUTPUT,
     Workspace,
     check_output,
     locked,
@@ -78,13 +78,13 @@ OTHERS = {"README.md", "tokens.txt", "mine/manifest.json", "work/lock", "work/no
 
 def test_removing_a_dataset_removes_its_files_and_nothing_else(workspace: Workspace) -> None:
     fill(workspace.out, *DATASET, *BUILD, *OTHERS)
-    workspace.remove_dataset()
+    workspace.remove_output()
     assert tree(workspace.out) == OTHERS
 
 
 def test_removing_what_is_not_there_is_no_error(workspace: Workspace) -> None:
     workspace.create()
-    workspace.remove_dataset()
+    workspace.remove_output()
     assert tree(workspace.out) == set()
 
 
@@ -94,7 +94,7 @@ def test_removing_a_dataset_never_follows_a_link_out_of_it(
     fill(tmp_path, "elsewhere/00000.bin")
     fill(workspace.out, "manifest.json")
     (workspace.out / "tokens").symlink_to(tmp_path / "elsewhere")
-    workspace.remove_dataset()
+    workspace.remove_output()
     assert (tmp_path / "elsewhere" / "00000.bin").is_file()
 
 
@@ -103,20 +103,20 @@ def test_an_output_may_be_empty_a_dataset_or_a_build(tmp_path: Path, names: list
     (tmp_path / "out").mkdir()
     fill(tmp_path / "out", *names)
     if "manifest.json" in names:
-        (tmp_path / "out" / "manifest.json").write_bytes(MANIFEST_START)
-    check_output(tmp_path / "out")
+        (tmp_path / "out" / "manifest.json").write_bytes(DATASET_OUTPUT.start)
+    check_output(Workspace(tmp_path / "out"))
 
 
 def test_an_output_may_be_a_build_that_was_killed_before_it_made_its_lock(tmp_path: Path) -> None:
     (tmp_path / "out" / "work").mkdir(parents=True)
-    check_output(tmp_path / "out")
+    check_output(Workspace(tmp_path / "out"))
 
 
 def test_an_output_with_an_empty_work_folder_beside_other_files_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "out", "notes.txt")
     (tmp_path / "out" / "work").mkdir()
     with pytest.raises(OutputConflictError):
-        check_output(tmp_path / "out")
+        check_output(Workspace(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,17 @@ def test_an_output_may_not_be_what_only_looks_like_one(tmp_path: Path, names: li
     (tmp_path / "out").mkdir()
     fill(tmp_path / "out", *names)
     with pytest.raises(OutputConflictError):
-        check_output(tmp_path / "out")
+        check_output(Workspace(tmp_path / "out"))
 
 
 def test_an_output_may_be_absent(tmp_path: Path) -> None:
-    check_output(tmp_path / "no" / "such" / "folder")
+    check_output(Workspace(tmp_path / "no" / "such" / "folder"))
 
 
 def test_an_output_may_be_a_link_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "real")
-    check_output(tmp_path / "out")
+    check_output(Workspace(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_output_may_be_a_link_to_a_folder(tmp_path: Path) -> None:
 def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: list[str]) -> None:
     fill(tmp_path / "out", *names)
     with pytest.raises(OutputConflictError, match="is not empty and holds no dataset") as caught:
-        check_output(tmp_path / "out")
+        check_output(Workspace(tmp_path / "out"))
     assert caught.value.why == f"it holds {names[0].split('/')[0]!r}"
     assert tree(tmp_path / "out") == set(names)
 
@@ -155,13 +155,13 @@ def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: li
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, "out")
     with pytest.raises(OutputConflictError, match="the output is a file"):
-        check_output(tmp_path / "out")
+        check_output(Workspace(tmp_path / "out"))
 
 
 def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "gone")
     with pytest.raises(OutputConflictError, match="the output is a broken link"):
-        check_output(tmp_path / "out")
+        check_output(Workspace(tmp_path / "out"))
 
 
 HOLD = """
@@ -247,4 +247,4 @@ def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
     fill(workspace.out, *DATASET)
     monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(StorageError, match="cannot remove the old dataset"):
-        workspace.remove_dataset()
+        workspace.remove_output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,6 +110,12 @@ def list_sources(inputs: Sequence[str], file_format: str, access: Access) -> lis
         UserError: nothing matches, a file is named twice, is not a regular file, is of a kind
             that cannot be read, or files of different kinds are mixed without `file_format`.
     """
+    by_input = list_by_input(inputs, file_format, access)
+    return [source for sources in by_input for source in sources]
+
+
+def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> list[list[Source]]:
+    """As `list_sources`, the files of each input apart."""
     names: dict[str, list[str]] = {LOCAL: []}
     for name in inputs:
         names.setdefault(place_of(name), []).append(name)
@@ -121,7 +128,8 @@ def list_sources(inputs: Sequence[str], file_format: str, access: Access) -> lis
     sources = _in_order(inputs, found)
     if not sources:
         raise UserError("no input files", why=f"found nothing in {', '.join(map(str, inputs))}")
-    return sources
+    numbered = iter(sources)
+    return [list(itertools.islice(numbered, len(found[name]))) for name in inputs]
 
 
 def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -> list[Source]:

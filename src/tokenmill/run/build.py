@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,13 +18,10 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.steps import unknown_step
 from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.read.places.place import FetchListener
-from tokenmill.read.sources import Source
-from tokenmill.run.commit.identity import versions
+from tokenmill.run.commit.identity import BuildState
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import (
     Description,
-    describe_rows,
     describe_sources,
     number_and_describe,
     recall_shards,
@@ -34,17 +29,18 @@ from tokenmill.run.commit.publish import (
     sweep,
 )
 from tokenmill.run.commit.workspace import Workspace, check_output, locked
+from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor, Phase
 from tokenmill.run.job import Job, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
-from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
+from tokenmill.run.progress import ProgressBoard, Snapshot
 from tokenmill.run.recipe.options import LimitOptions, Recipe
 from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start
+from tokenmill.run.start.inputs import access_of
 from tokenmill.run.start.preparation import (
     Preparation,
     Resolution,
-    access_of,
     identity_of,
     prepare,
     resolve,
@@ -67,16 +63,8 @@ if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
 
 
-@dataclass(slots=True)
-class BuildEvents:
-    """What a caller may want to hear of a build; everything is optional."""
-
-    on_prepared: Callable[[Preparation], None] = lambda prepared: None
-    on_engine: Callable[[str, str], None] = lambda engine, remark: None
-    on_progress: Listener = lambda snapshot: None
-    on_download: FetchListener = lambda progress: None
-    on_compare: Callable[[Source], None] = lambda source: None
-    """The time of an input has changed, and its content is about to be compared."""
+BuildEvents = RunEvents[Preparation]
+"""What a caller may want to hear of a build; everything is optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +120,8 @@ def _build_dataset(
     out = local_path(recipe.out, "the output folder")
     refuse_non_utf8(Path(os.path.realpath(out)), "the output folder")
     workspace = Workspace(out)
-    check_output(out)
-    access = access_of(recipe, events.on_download)
+    check_output(workspace)
+    access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve(recipe, tokenizer, access)
     if not overwrite and (finished := _found_before(workspace, resolution, events)):
         return finished
@@ -142,15 +130,15 @@ def _build_dataset(
     prepared = prepare(resolution, access, resources, in_process=in_process)
     with locked(workspace):
         if overwrite:
-            workspace.remove_dataset()
+            workspace.remove_output()
         if workspace.is_complete:  # by another process, in the meantime
             return _already_complete(workspace, start_of(resolution, events.on_compare))
         if not workspace.state.is_file():
-            workspace.remove_dataset()  # what an interrupted --overwrite has left
+            workspace.remove_output()  # what an interrupted --overwrite has left
         events.on_prepared(prepared)
         total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
         build = _Build(workspace, prepared, recipe.limits, total, events, executor)
-        return build.run(msgspec.to_builtins(recipe))
+        return build.run(recipe)
 
 
 def _found_before(
@@ -166,7 +154,7 @@ def _found_before(
     return None
 
 
-def _already_complete(workspace: Workspace, start: Start) -> BuildReport:
+def _already_complete(workspace: Workspace, start: Start[BuildState]) -> BuildReport:
     run, remarks = agree_on_dataset(workspace, start)
     sweep(workspace)
     return BuildReport(Dataset(workspace.out), run, None, remarks=tuple(remarks))
@@ -186,7 +174,7 @@ class _Build:
     ledger: Ledger = field(init=False)
     board: ProgressBoard = field(init=False)
 
-    def run(self, recipe: dict[str, Any]) -> BuildReport:
+    def run(self, recipe: Recipe) -> BuildReport:
         """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
         prepared, resources = self.prepared, self.prepared.resources
         self.workspace.create()
@@ -202,9 +190,12 @@ class _Build:
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
-            engine = self._job(exam).run(prepared.candidates.names, self.events.on_engine)
+            job = self._job(exam)
+            engine = job.run(prepared.candidates.names, self.events.on_engine)
         manifest = self._number_shards(fingerprint.result().value)
-        run = self._describe_run(recipe, engine, len(exam.result().texts))
+        identity, wall = identity_of(prepared), time.monotonic() - self.started
+        run = job.record(recipe, identity, engine, len(exam.result().texts), wall)
+        run = msgspec.structs.replace(run, tokenizer_commit=prepared.file.commit or msgspec.UNSET)
         write_sealed(self.workspace.out / RUN_NAME, run)
         write_manifest(self.workspace.out, manifest)
         sweep(self.workspace)
@@ -279,22 +270,3 @@ class _Build:
             policies=prepared.policies,
         )
         return number_and_describe(self.workspace, description, receipts, self.limits.max_bad)
-
-    def _describe_run(self, recipe: dict[str, Any], engine: str, num_calibrated: int) -> Run:
-        seconds = {**self.board.seconds, "wall": time.monotonic() - self.started}
-        receipts = self.ledger.final_receipts()
-        return Run(
-            recipe=recipe,
-            identity=msgspec.to_builtins(identity_of(self.prepared)),
-            inputs=[source.where for source in self.prepared.sources],
-            host=socket.gethostname(),
-            versions=versions(),
-            engine=engine,
-            audited_documents=sum(receipt.audited for receipt in receipts),
-            calibrated_texts=num_calibrated,
-            attempts=self.ledger.state.attempts,
-            seconds={name: round(spent, 3) for name, spent in seconds.items()},
-            peak_bytes=self.board.peak_bytes,
-            tokenizer_commit=self.prepared.file.commit or msgspec.UNSET,
-            row_digests=describe_rows(receipts),
-        )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from tokenmill.encode.exactness import CalibrationVetoError, with_first_exact
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
+from tokenmill.run.commit.identity import AnyIdentity, versions
 from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.publish import describe_rows
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.executor import Executor, Phase
 from tokenmill.run.machine.resources import Resources
@@ -20,7 +25,7 @@ from tokenmill.run.recipe.options import LimitOptions
 from tokenmill.run.session import Session
 from tokenmill.run.units.assignment import NO_LIMIT, Limit
 from tokenmill.run.work import Inputs, WorkQueue
-from tokenmill.store.manifest import Attempt
+from tokenmill.store.manifest import Attempt, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,27 @@ class Job:
         engine = with_first_exact(engines, run_all, tell)
         self._apply_limit(engine)
         return engine
+
+    def record(
+        self, recipe: object, identity: AnyIdentity, engine: str, num_calibrated: int, wall: float
+    ) -> Run:
+        """What the run was like, after `wall` seconds."""
+        seconds = {**self.board.seconds, "wall": wall}
+        receipts = self.ledger.final_receipts()
+        return Run(
+            recipe=msgspec.to_builtins(recipe),
+            identity=msgspec.to_builtins(identity),
+            inputs=[source.where for source in self.sources],
+            host=socket.gethostname(),
+            versions=versions(),
+            engine=engine,
+            audited_documents=sum(receipt.audited for receipt in receipts),
+            calibrated_texts=num_calibrated,
+            attempts=self.ledger.state.attempts,
+            seconds={name: round(spent, 3) for name, spent in seconds.items()},
+            peak_bytes=self.board.peak_bytes,
+            row_digests=describe_rows(receipts),
+        )
 
     def _run_all(self, phase: Phase) -> None:
         """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""

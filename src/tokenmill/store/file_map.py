@@ -67,6 +67,16 @@ class FileMap:
         """The bytes of the file, not copied; only for use while the file is mapped."""
         return memoryview((ctypes.c_ubyte * self._size).from_address(self.address)).cast("B")
 
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """For `np.asarray`: the bytes, mapped for as long as the array or a part of it lives."""
+        return {
+            "version": 3,
+            "shape": (self._size,),
+            "typestr": "|u1",
+            "data": (self.address, True),
+        }
+
     def close(self) -> None:
         """Unmap the file."""
         self._unmap()

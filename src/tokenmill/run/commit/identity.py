@@ -10,7 +10,7 @@ import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,6 +37,22 @@ class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Of a file that is not on this machine: its version there."""
     mtime_ns: int | UnsetType = UNSET
     """Of every other."""
+
+
+class AnyIdentity(Protocol):
+    """What any run starts with."""
+
+    commits: dict[str, str] | UnsetType
+    inputs: list[InputIdentity]
+    versions: dict[str, str]
+
+
+class AnyState(AnyIdentity, Protocol):
+    """What the next attempt at any run must know beside the receipts."""
+
+    quarantined: dict[int, str]
+    calibrated_engine: str
+    attempts: list[Attempt]
 
 
 class Identity(msgspec.Struct, kw_only=True):
@@ -72,8 +88,8 @@ class StoredIdentity(msgspec.Struct, kw_only=True):
     versions: dict[str, str] = {}
 
 
-def store_state(workspace: Workspace, state: BuildState) -> None:
-    """Store what the build agrees on from now on."""
+def store_state(workspace: Workspace, state: AnyState) -> None:
+    """Store what a run agrees on from now on."""
     write_atomically(workspace.state, msgspec.json.encode(state))
 
 
@@ -115,7 +131,7 @@ def version_differences(
 
 
 def identity_differences(
-    stored: Mapping[str, Any], now: Identity, change_of: Callable[[int], str]
+    stored: Mapping[str, Any], now: AnyIdentity, change_of: Callable[[int], str]
 ) -> list[str]:
     """How a stored identity and today's differ, libraries aside; a line each.
 

@@ -1,4 +1,4 @@
-"""What of a build is done: receipts, and what attempts have found out; stored as it happens."""
+"""What of a run is done: receipts, and what attempts have found out; stored as it happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tokenmill.errors import TokenmillError
 from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.commit.identity import BuildState, store_state
+from tokenmill.run.commit.identity import AnyState, store_state
 from tokenmill.run.commit.limits import crossing, receipts_in_order
 from tokenmill.run.commit.receipts import read_receipts, read_stream_ends, write_receipt
 from tokenmill.run.commit.workspace import Workspace
@@ -28,13 +28,13 @@ class Reused:
 
 @dataclass(slots=True)
 class Ledger:
-    """The receipts of a build, in the order of its inputs."""
+    """The receipts of a run, in the order of its inputs."""
 
     workspace: Workspace
-    state: BuildState
+    state: AnyState
     items: Sequence[Unit | Stream]
     limit: Limit
-    """Of the whole build."""
+    """Of the whole run."""
     receipts: dict[str, Receipt] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -135,18 +135,22 @@ def _number_shards(
                     files=files,
                 )
             )
+    move_files(workspace, moves)
+    return shards, rejected
+
+
+def move_files(workspace: Workspace, moves: Sequence[tuple[str, FileEntry]]) -> None:
+    """Give files of units, by the name that each has among them, the names of their entries."""
     write_atomically(workspace.work / PUBLISH_NAME, canonical_json(moves))
-    for name in sorted(set(PART_FOLDERS.values())):
-        if name != "rejected" or rejected:
-            with storage_errors("create a folder", workspace.out / name):
-                (workspace.out / name).mkdir(exist_ok=True)
+    folders = sorted({entry.name.partition("/")[0] for _, entry in moves})
+    for name in folders:
+        with storage_errors("create a folder", workspace.out / name):
+            (workspace.out / name).mkdir(exist_ok=True)
     for unit_name, entry in moves:
         _move(workspace.shards / unit_name, workspace.out / entry.name, entry)
-    for name in sorted(set(PART_FOLDERS.values())):
-        if (workspace.out / name).is_dir():
-            with storage_errors("flush a folder", workspace.out / name):
-                fsync_path(workspace.out / name)
-    return shards, rejected
+    for name in folders:
+        with storage_errors("flush a folder", workspace.out / name):
+            fsync_path(workspace.out / name)
 
 
 def recall_shards(workspace: Workspace) -> None:

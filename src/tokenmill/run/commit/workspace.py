@@ -1,8 +1,9 @@
-"""The folders of a build, and its lock."""
+"""The folders of a run, and its lock."""
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import logging
 import os
 import re
@@ -24,17 +25,44 @@ from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 
 LOGGER = logging.getLogger(__name__)
 
-MANIFEST_START = b'{\n  "format": "tokenmill",\n'
-HALF_WRITTEN = re.compile(r"(manifest|run)\.json\.\d+\.tmp")
+HALF_WRITTEN = re.compile(r"(manifest|counts|run)\.json\.\d+\.tmp")
 """What a kill may leave beside the files that it was meant to become."""
-DATASET_FOLDERS = ("tokens", "documents", "rejected", "tokenizer", "plans", "work")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputKind:
+    """What a run makes of its output folder, and what such a folder may hold."""
+
+    manifest: str
+    """The file that is written last."""
+    start: bytes
+    """How that file begins."""
+    folders: tuple[str, ...]
+    files: str
+    """A glob of the other files that it is made of; "" if they are all in folders."""
+    noun: str
+    """For errors."""
+    the: str
+    other: str
+
+
+DATASET_OUTPUT = OutputKind(
+    manifest=MANIFEST_NAME,
+    start=b'{\n  "format": "tokenmill",\n',
+    folders=("tokens", "documents", "rejected", "tokenizer", "plans", "work"),
+    files="",
+    noun="dataset",
+    the="the dataset",
+    other="another dataset",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a build keeps what is not yet a dataset."""
+    """Where a run keeps what is not yet a dataset, or whatever it makes."""
 
     out: Path
+    kind: OutputKind = DATASET_OUTPUT
 
     @property
     def work(self) -> Path:
@@ -68,8 +96,8 @@ class Workspace:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the dataset exists."""
-        return (self.out / MANIFEST_NAME).is_file()
+        """Whether what the run makes exists."""
+        return (self.out / self.kind.manifest).is_file()
 
     def create(self) -> None:
         """Make the folders, and clear what an earlier attempt left half done."""
@@ -84,12 +112,14 @@ class Workspace:
                 for path in folder.glob("*.tmp"):
                     path.unlink()
 
-    def remove_dataset(self) -> None:
-        """Remove a dataset or a build, and nothing else; the manifest goes first."""
-        with storage_errors("remove the old dataset", self.out):
-            for name in (MANIFEST_NAME, RUN_NAME):
+    def remove_output(self) -> None:
+        """Remove a dataset or a build, or whatever the run makes; the manifest goes first."""
+        with storage_errors(f"remove the old {self.kind.noun}", self.out):
+            for name in (self.kind.manifest, RUN_NAME):
                 (self.out / name).unlink(missing_ok=True)
-            for name in DATASET_FOLDERS:
+            for path in self.out.glob(self.kind.files) if self.kind.files else ():
+                path.unlink()
+            for name in self.kind.folders:
                 if name != "work":
                     remove_folder(self.out / name)
             for path in (self.attempts, self.shards, self.receipts):
@@ -98,38 +128,42 @@ class Workspace:
                 path.unlink()
 
 
-def check_output(out: Path) -> None:
+def check_output(workspace: Workspace) -> None:
     """Raise an OutputConflictError where the folder holds anything but a dataset or a build."""
+    out, noun = workspace.out, workspace.kind.noun
     if out.is_symlink() and not out.exists():
         raise OutputConflictError("the output is a broken link", where=str(out))
     if out.exists() and not out.is_dir():
         raise OutputConflictError("the output is a file", where=str(out))
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if names and not (_is_dataset(out) or _is_build(out, names)):
+    if names and not (_is_finished(workspace) or _is_begun(workspace, names)):
+        plural = noun if noun.endswith("s") else f"{noun}s"
         raise OutputConflictError(
-            "the output folder is not empty and holds no dataset",
+            f"the output folder is not empty and holds no {noun}",
             where=str(out),
             why=f"it holds {sorted(names)[0]!r}",
-            hint="choose another folder; --overwrite replaces datasets only",
+            hint=f"choose another folder; --overwrite replaces {plural} only",
         )
 
 
-def _is_dataset(out: Path) -> bool:
-    path = out / MANIFEST_NAME
+def _is_finished(workspace: Workspace) -> bool:
+    path, start = workspace.out / workspace.kind.manifest, workspace.kind.start
     with open(path if path.is_file() else os.devnull, "rb") as file:
-        return file.read(len(MANIFEST_START)) == MANIFEST_START
+        return file.read(len(start)) == start
 
 
-def _is_build(out: Path, names: set[str]) -> bool:
-    """A build that has not finished holds nothing but what a dataset may hold.
+def _is_begun(workspace: Workspace, names: set[str]) -> bool:
+    """A run that has not finished holds nothing but what its kind of output may hold.
 
     Its first step makes the empty folder `work`, the second the lock in it.
     """
-    work = out / "work"
+    work, kind = workspace.work, workspace.kind
     if names == {"work"} and work.is_dir() and not any(work.iterdir()):
         return True
-    strangers = names - {*DATASET_FOLDERS, RUN_NAME}
-    return (work / "lock").is_file() and all(map(HALF_WRITTEN.fullmatch, strangers))
+    strangers = names - {*kind.folders, RUN_NAME}
+    return workspace.lock.is_file() and all(
+        HALF_WRITTEN.fullmatch(name) or fnmatch.fnmatchcase(name, kind.files) for name in strangers
+    )
 
 
 @contextmanager
@@ -152,8 +186,8 @@ def locked(workspace: Workspace) -> Iterator[None]:
                 workspace.lock.unlink()
                 workspace.work.rmdir()
             except OSError as error:
-                text = "the dataset is complete, but %s could not be removed: %s"
-                LOGGER.warning(text, workspace.work, error.strerror)
+                text = "%s is complete, but %s could not be removed: %s"
+                LOGGER.warning(text, workspace.kind.the, workspace.work, error.strerror)
     finally:
         with contextlib.suppress(OSError):  # it is closed even so
             file.close()

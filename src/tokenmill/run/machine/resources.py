@@ -54,6 +54,11 @@ class Resources:
         """How far an engine's own cache may grow before it is dropped."""
         return self.worker_bytes // 2
 
+    @property
+    def table_bytes(self) -> int:
+        """How far tables of words may grow before they are written: sorting copies them."""
+        return self.worker_bytes // 4
+
 
 def choose_resources(options: ResourceOptions) -> Resources:
     """Options where given, else 80 % of the usable physical cores and at most 1.5 GB."""

@@ -17,6 +17,8 @@ from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
+    NOT_FOR_COUNTS,
+    CountRecipe,
     EncodeOptions,
     LimitOptions,
     ReadOptions,
@@ -48,8 +50,50 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         UserError: one or several options are wrong; the message holds all of them.
     """
     problems: list[str] = []
+    values = _nested(options, Recipe, ("inputs", "tokenizer", "out"), problems)
+    if not problems:
+        recipe = Recipe(**values)
+        problems = list(_conflicts(recipe))
+    if problems:
+        raise _problems_error(
+            "the recipe", problems, "tokenmill build --help-all lists every option"
+        )
+    return recipe
+
+
+def make_count_recipe(options: Mapping[str, Any]) -> CountRecipe:
+    """Check nested options of counting words.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    problems: list[str] = []
+    values = _nested(options, CountRecipe, ("inputs", "split", "out"), problems)
+    read = options.get("read") or {}
+    if isinstance(read, Mapping):
+        unfit = [name for name in NOT_FOR_COUNTS if name in read]
+        problems += [f"read.{name}: says nothing about words" for name in unfit]
+    if not problems:
+        recipe = CountRecipe(**values)
+        problems = [
+            *_shared_conflicts(recipe.inputs, recipe.read, recipe.resources),
+            *_reading_conflicts(recipe.reading),
+        ]
+    if problems:
+        hint = "tokenmill tokenizer count --help-all lists every option"
+        raise _problems_error("the command", problems, hint)
+    return recipe
+
+
+def _nested(
+    options: Mapping[str, Any],
+    kind: type[msgspec.Struct],
+    required: Sequence[str],
+    problems: list[str],
+) -> dict[str, Any]:
+    """The checked values of options with sections."""
     values: dict[str, Any] = {}
-    top = typing.get_type_hints(Recipe, include_extras=True)
+    top = typing.get_type_hints(kind, include_extras=True)
     for key in _known_keys(options, top, "", problems):
         if key not in SECTIONS:
             values[key] = _checked(options[key], top[key], key, problems)
@@ -61,17 +105,8 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         found = _section(key, section, problems)
         if not problems:
             values[key] = SECTIONS[key](**found)
-    problems += [
-        f"{key}: is missing" for key in ("inputs", "tokenizer", "out") if options.get(key, "") == ""
-    ]
-    if not problems:
-        recipe = Recipe(**values)
-        problems = list(_conflicts(recipe))
-    if problems:
-        raise _problems_error(
-            "the recipe", problems, "tokenmill build --help-all lists every option"
-        )
-    return recipe
+    problems += [f"{key}: is missing" for key in required if options.get(key, "") == ""]
+    return values
 
 
 def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -> PackOptions:
@@ -211,12 +246,18 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
         name = getattr(recipe.pack, option)
         if name is not None and name not in columns | kept:
             yield f"pack.{option}: {name!r} is not kept; add it to read.keep"
-    memory = recipe.resources.memory
+    yield from _shared_conflicts(recipe.inputs, recipe.read, recipe.resources)
+    yield from _reading_conflicts(recipe.read)
+
+
+def _shared_conflicts(
+    inputs: Sequence[str], read: ReadOptions, resources: ResourceOptions
+) -> typing.Iterator[str]:
+    memory = resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
-    if recipe.read.streaming and all(place_of(name) == LOCAL for name in recipe.inputs):
+    if read.streaming and all(place_of(name) == LOCAL for name in inputs):
         yield "read.streaming: is for inputs that are not on this machine, as hf://... names them"
-    yield from _reading_conflicts(recipe.read)
 
 
 def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:

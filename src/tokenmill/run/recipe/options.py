@@ -21,6 +21,10 @@ Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 MIN_MEMORY_BYTES = 512_000_000
+SOURCE_GROUPS = "source"
+"""What `CountRecipe.by` says if each input is a group."""
+NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
+"""Options of reading that say nothing about words."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,3 +146,40 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         if not self.read.streaming:
             del read["streaming"]
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
+
+
+class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that counting words depends on."""
+
+    inputs: Annotated[list[str], Meta(min_length=1)]
+    out: str
+    split: Annotated[
+        str,
+        Meta(description="how texts are cut into words: a published split, or a tokenizer's own"),
+    ]
+    by: Annotated[
+        str | None,
+        Meta(
+            description="count in groups: source (each INPUT), or a field of the records such as "
+            "language; NAME? if only some records have it"
+        ),
+    ] = None
+    min_count: Annotated[
+        Positive, Meta(description="leave out words that occur less often in their group")
+    ] = 1
+    read: ReadOptions = ReadOptions()
+    limits: LimitOptions = LimitOptions()
+    resources: ResourceOptions = ResourceOptions()
+
+    @property
+    def column(self) -> str | None:
+        """The field whose values are groups; `column.source` is a field that is named source."""
+        if self.by is None or self.by == SOURCE_GROUPS:
+            return None
+        return self.by.removeprefix("column.")
+
+    @property
+    def reading(self) -> ReadOptions:
+        """The options of reading, with the field that groups come from."""
+        keep = [self.column] if self.column else []
+        return msgspec.structs.replace(self.read, keep=keep)

@@ -1,18 +1,19 @@
-"""May this build continue what is in the output folder, or is that something else?"""
+"""May this run continue what is in the output folder, or is that something else?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tokenmill.errors import InputChangedError, OutputConflictError, VerificationError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
+    AnyIdentity,
+    AnyState,
     BuildState,
-    Identity,
-    deciding_libraries,
     identity_differences,
     shown,
     store_state,
@@ -23,26 +24,29 @@ from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import RUN_NAME, Run
+from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
+
+S = TypeVar("S", bound=AnyState)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What a build starts with, and what it takes to compare it."""
+class Start(Generic[S]):
+    """What a run starts with, and what it takes to compare it."""
 
-    identity: Identity
+    noun: str
+    """What errors call the run: "build"."""
+    identity: AnyIdentity
+    state: type[S]
+    """The identity with what attempts find out."""
     inputs: Sequence[str]
     """As the user named them."""
-    tokenizer_kind: str
+    deciding: Callable[[str], frozenset[str]]
+    """The libraries that decide the bytes, by the name of the engine."""
     contents: Contents
 
-    def deciding(self, engine: str) -> frozenset[str]:
-        """The libraries that decide the bytes, if `engine` encodes."""
-        return deciding_libraries(self.tokenizer_kind, engine, self.contents.sources)
 
-
-def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
-    """Store what a build starts with, or compare it with what it was started with.
+def agree_on_start(workspace: Workspace, start: Start[S]) -> S:
+    """Store what a run starts with, or compare it with what it was started with.
 
     Raises:
         InputChangedError: they differ; the message holds the differences.
@@ -50,12 +54,12 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
     """
     identity = start.identity
     if not workspace.state.is_file():
-        state = msgspec.convert(msgspec.to_builtins(identity), BuildState)
+        state = msgspec.convert(msgspec.to_builtins(identity), start.state)
         store_state(workspace, state)
         return state
     data = workspace.state.read_bytes()
     try:
-        state = msgspec.json.decode(data, type=BuildState)
+        state = msgspec.json.decode(data, type=start.state)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise VerificationError(
             "the file is damaged",
@@ -78,7 +82,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
         lines += [f"{name}: was version {old}, is {new}" for name, old, new in changed]
     if lines:
         raise InputChangedError(
-            "the build cannot be resumed: it was started with something else",
+            f"the {start.noun} cannot be resumed: it was started with something else",
             where=str(workspace.out),
             why=shown(lines),
             hint=_moved_hint(state, identity, start.inputs)
@@ -90,7 +94,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> BuildState:
     return state
 
 
-def agree_on_dataset(workspace: Workspace, start: Start) -> tuple[Run, list[str]]:
+def agree_on_dataset(workspace: Workspace, start: Start[BuildState]) -> tuple[Run, list[str]]:
     """Compare a finished dataset with what a build starts with.
 
     Returns how it was built, and a remark on every library that had a say in it and has another
@@ -101,30 +105,61 @@ def agree_on_dataset(workspace: Workspace, start: Start) -> tuple[Run, list[str]
     """
     dataset = Dataset(workspace.out)
     run = read_sealed(workspace.out / RUN_NAME, Run)
-    entries = dataset.manifest.sources
     read = dataset.policies.read
-    limited = read.max_documents is not None or read.max_tokens is not None
+    finished = Finished(
+        identity=run.identity,
+        versions=run.versions,
+        engine=run.engine,
+        sources=dataset.manifest.sources,
+        row_digests=run.row_digests or {},
+        limited=read.max_documents is not None or read.max_tokens is not None,
+    )
+    return run, agree_on_finished(workspace, start, finished)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How something finished was made."""
+
+    identity: dict[str, Any]
+    versions: dict[str, str]
+    engine: str
+    sources: Sequence[SourceEntry]
+    row_digests: Mapping[str, str]
+    limited: bool
+
+
+def agree_on_finished(workspace: Workspace, start: Start[S], finished: Finished) -> list[str]:
+    """Compare something finished with what a run starts with; returns the remarks.
+
+    Raises:
+        OutputConflictError: it was made of something else; the message holds the differences.
+    """
 
     def change_of(index: int) -> str:
-        if entries[index].quarantined:
+        entry = finished.sources[index]
+        if entry.quarantined:
             return LEFT_OUT
-        if limited:
+        if finished.limited:
             return LIMITED
-        rows = (run.row_digests or {}).get(str(index), "")
-        return start.contents.change_since_build(index, entries[index].xxh3_128, rows)
+        rows = finished.row_digests.get(str(index), "")
+        return start.contents.change_since_build(index, entry.xxh3_128, rows)
 
-    if lines := identity_differences(run.identity, start.identity, change_of):
+    if lines := identity_differences(finished.identity, start.identity, change_of):
+        kind = workspace.kind
         raise OutputConflictError(
-            "the output folder holds another dataset",
+            f"the output folder holds {kind.other}",
             where=str(workspace.out),
             why=shown(lines),
-            hint="choose another folder, or replace the dataset with --overwrite",
+            hint=f"choose another folder, or replace {kind.the} with --overwrite",
         )
-    changed = version_differences(run.versions, start.identity.versions, start.deciding(run.engine))
-    return run, [f"built with {name} {old}; {new} is installed" for name, old, new in changed]
+    changed = version_differences(
+        finished.versions, start.identity.versions, start.deciding(finished.engine)
+    )
+    return [f"built with {name} {old}; {new} is installed" for name, old, new in changed]
 
 
-def _moved_hint(stored: BuildState, identity: Identity, inputs: Sequence[str]) -> str:
+def _moved_hint(stored: AnyIdentity, identity: AnyIdentity, inputs: Sequence[str]) -> str:
     """How to resume with what the inputs stood for when the build was started."""
     pinned = pinned_names(inputs, stored.commits or {}, identity.commits or {})
     return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,34 +15,25 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import probe, require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import DataError, EngineError, UserError
-from tokenmill.read.documents import Reader
+from tokenmill.errors import EngineError
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.pool import end_idle_parsers
-from tokenmill.read.places.place import Access, FetchListener, ReadMode
-from tokenmill.read.preview import check_before_fetch, check_fields
-from tokenmill.read.sources import Source, commits_of, fetch_sources, list_sources
-from tokenmill.read.units import (
-    Extent,
-    Stream,
-    Unit,
-    choose_unit_bytes,
-    cut_units,
-    decompressed_bytes,
-)
-from tokenmill.run.commit.identity import Identity, InputIdentity, versions
+from tokenmill.read.places.place import Access
+from tokenmill.read.sources import Source, commits_of, list_sources
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
+from tokenmill.run.commit.identity import BuildState, Identity, deciding_libraries, versions
 from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
 from tokenmill.run.start.contents import Contents
+from tokenmill.run.start.inputs import (
+    input_identity,
+    ready_sources,
+    refuse_output_inside,
+    sample_texts,
+)
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.policies import Policies
-
-MAX_SAMPLE_TEXTS = 200
-MAX_SAMPLE_CHARACTERS = 400_000
-SAMPLE_BYTES = 1 << 18
-MAX_WHOLE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,7 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     if recipe.read.no_loss is not None:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     sources = list_sources(recipe.inputs, recipe.read.format, access)
-    _refuse_output_inside(sources, Path(recipe.out))
+    refuse_output_inside(sources, Path(recipe.out))
     return Resolution(
         inputs=recipe.inputs,
         out=Path(recipe.out),
@@ -135,11 +126,9 @@ def prepare(
     file, fields, policies = resolution.file, resolution.fields, resolution.policies
     control = policies.encode.special_tokens == "control"
     candidates = rank_engines(file, control, resolution.engine)
-    file_format = policies.read.format
-    check_before_fetch(resolution.sources, fields.text, file_format, access)
-    sources = fetch_sources(resolution.sources, file_format, access)
-    _refuse_output_inside(sources, resolution.out)
-    check_fields(sources, fields)
+    sources = ready_sources(
+        resolution.sources, fields, policies.read.format, resolution.out, access
+    )
     sample = sample_texts(sources, fields)
     if why := probe(file, sample):
         hint = "remove the document, or use another tokenizer"
@@ -174,52 +163,11 @@ def _source_for_workers(file: TokenizerFile) -> str:
     return file.source or pickled_source(file.tokenizer)
 
 
-def access_of(recipe: Recipe, listener: FetchListener) -> Access:
-    """How a build reads inputs that are not on this machine."""
-    mode: ReadMode = "stream" if recipe.read.streaming else "download"
-    return Access(mode, recipe.resources.cache_dir, listener)
-
-
-def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
-    """The first documents of some sources, for calibration and estimates."""
-    reader = Reader(sources, fields, SAMPLE_BYTES)
-    chosen = [source for source in sources if source.num_bytes and not _too_large(source, fields)]
-    chosen = chosen[:: max(len(chosen) // 8, 1)][:8]
-    texts: list[str] = []
-    for source in chosen:
-        budget = MAX_SAMPLE_CHARACTERS // len(chosen)
-        count = MAX_SAMPLE_TEXTS // len(chosen)
-        try:
-            batch = next(reader.read(Extent(source.index)), None)
-        except DataError:
-            continue
-        for text in batch.texts[:count] if batch else ():
-            texts.append(text[:budget])
-            budget -= len(text)
-            if budget <= 0:
-                break
-    return texts
-
-
-def _too_large(source: Source, fields: Fields) -> bool:
-    """A file that is one document would have to be read whole."""
-    whole = FORMATS[source.format].reads_whole(fields)
-    return whole and decompressed_bytes(source) > MAX_WHOLE_BYTES
-
-
-def _refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
-    folder = out.resolve()
-    for source in sources:
-        if source.path and source.path.is_relative_to(folder):  # paths are resolved
-            why = "a build never reads what it writes"
-            raise UserError("an input is inside the output folder", where=str(source.path), why=why)
-
-
 def identity_of(resolution: Resolution) -> Identity:
     """What a resumed build must agree with."""
     return Identity(
         commits=commits_of(resolution.sources) or msgspec.UNSET,
-        inputs=[_input_identity(source) for source in resolution.sources],
+        inputs=[input_identity(source) for source in resolution.sources],
         tokenizer=resolution.file.sha256,
         eos_id=resolution.boundary.eos_id,
         pad_id=resolution.boundary.pad_id,
@@ -230,16 +178,15 @@ def identity_of(resolution: Resolution) -> Identity:
     )
 
 
-def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start:
+def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start[BuildState]:
     """What a build starts with, to be held against what is in the output folder."""
-    kind = resolution.file.kind
-    unit_bytes = choose_unit_bytes(resolution.sources, slow=KINDS[kind].is_slow)
-    contents = Contents(resolution.sources, resolution.fields, unit_bytes, on_compare)
-    return Start(identity_of(resolution), resolution.inputs, kind, contents)
-
-
-def _input_identity(source: Source) -> InputIdentity:
-    name, num_bytes = source.name, source.num_bytes
-    if isinstance(source.version, str):
-        return InputIdentity(name=name, bytes=num_bytes, etag=source.version)
-    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.version)
+    kind, sources = resolution.file.kind, resolution.sources
+    unit_bytes = choose_unit_bytes(sources, slow=KINDS[kind].is_slow)
+    return Start(
+        noun="build",
+        identity=identity_of(resolution),
+        state=BuildState,
+        inputs=resolution.inputs,
+        deciding=lambda engine: deciding_libraries(kind, engine, sources),
+        contents=Contents(sources, resolution.fields, unit_bytes, on_compare),
+    )

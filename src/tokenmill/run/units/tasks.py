@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenmill.errors import DataError
 from tokenmill.store.policies import EncodePolicies
+from tokenmill.words.splits import Split
 
 
 class EncodeTask(msgspec.Struct, tag="encode", frozen=True, kw_only=True):
@@ -43,4 +45,32 @@ class EncodeTask(msgspec.Struct, tag="encode", frozen=True, kw_only=True):
         return self.policies.special_tokens == "control"
 
 
-Task = EncodeTask
+LARGEST_HASH = 2**32 - 1
+"""Splitters answer the exam with hashes of words."""
+MAX_GROUPS = 4_096
+RUN_PREFIX = "words-"
+"""Of the parts of a unit that are runs of words; a number follows."""
+
+
+class CountTask(msgspec.Struct, tag="count", frozen=True, kw_only=True):
+    """The words of documents are counted into sorted runs."""
+
+    split: Split
+    groups: list[str]
+    """The group of each source, by its index; empty if `column` says it, or there is one group."""
+    column: str
+    """The kept column whose values are groups; "" if groups do not come from the documents."""
+    table_bytes: int
+    """Tables that have grown to so much memory are written as a run."""
+
+
+Task = EncodeTask | CountTask
+
+
+def too_many_groups(what: str) -> DataError:
+    """The error for a column that has a value for each document or so."""
+    return DataError(
+        f"there are more than {MAX_GROUPS:,} groups",
+        why=f"{what!r} has too many values",
+        hint="group by a column with few values, as a language or a domain",
+    )

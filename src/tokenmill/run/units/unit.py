@@ -16,7 +16,7 @@ from tokenmill.run.units.assignment import NO_LIMIT, Assignment, Outcome, Setup,
 from tokenmill.run.units.attempt import TaskRunner, UnitAttempt
 from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.encode import EncodeRunner
-from tokenmill.run.units.tasks import EncodeTask
+from tokenmill.run.units.tasks import CountTask, EncodeTask
 from tokenmill.store.part_files import PartFiles
 
 
@@ -25,6 +25,10 @@ def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
     match setup.task:
         case EncodeTask():
             return EncodeRunner(setup, setup.task, engine)
+        case CountTask():
+            from tokenmill.run.units.count import CountRunner  # loads a compiler
+
+            return CountRunner(setup, setup.task)
 
 
 @dataclass(slots=True)

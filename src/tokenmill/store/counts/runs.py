@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from tokenmill.errors import VerificationError
 from tokenmill.store.counts.soundness import check_words
-from tokenmill.words.counts import WordCounts
+from tokenmill.store.file_map import FileMap
+from tokenmill.words.counts import UInt8Array, WordCounts
 
 _MAGIC = b"tmwords1"
 _ALIGNMENT = 8
@@ -63,12 +64,13 @@ def open_run(path: Path) -> dict[str, WordCounts]:
     sound = all(n >= 0 and num_bytes >= 0 for _, n, num_bytes in entries)
     if start[:8] != _MAGIC or not sound or place + sum(sizes) != size:
         raise _damaged(path, "its header and its size contradict each other")
+    data = np.asarray(FileMap(path, size))  # a job has thousands of runs
     groups = {}
     for (name, num_words, num_bytes), taken in zip(entries, sizes, strict=True):
         groups[name] = WordCounts(
-            data=_mapped(path, np.uint8, place + 8 * (2 * num_words + 1), num_bytes),
-            offsets=_mapped(path, np.int64, place, num_words + 1),
-            counts=_mapped(path, np.int64, place + 8 * (num_words + 1), num_words),
+            data=_part(data, np.uint8, place + 8 * (2 * num_words + 1), num_bytes),
+            offsets=_part(data, np.int64, place, num_words + 1),
+            counts=_part(data, np.int64, place + 8 * (num_words + 1), num_words),
         )
         if problem := check_words(groups[name]):
             raise _damaged(path, problem)
@@ -76,10 +78,9 @@ def open_run(path: Path) -> dict[str, WordCounts]:
     return groups
 
 
-def _mapped(path: Path, dtype: Any, place: int, length: int) -> npt.NDArray[Any]:
-    if not length:
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype, "r", place, (length,))
+def _part(data: UInt8Array, dtype: Any, place: int, length: int) -> npt.NDArray[Any]:
+    """`length` items from byte `place` on."""
+    return data[place : place + length * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _damaged(path: Path, why: str) -> VerificationError:

@@ -1,0 +1,257 @@
+"""The main path of counting: a corpus in, a folder of word counts out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.exactness import Exam
+from tokenmill.encode.split_file import as_tokenizer_file
+from tokenmill.encode.steps import unknown_step
+from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
+from tokenmill.paths import local_path, refuse_non_utf8
+from tokenmill.read.sources import Source
+from tokenmill.run.commit.counts import (
+    COUNTS_OUTPUT,
+    describe_counts,
+    judge_counts,
+    merge_runs,
+)
+from tokenmill.run.commit.ledger import Ledger, Reused
+from tokenmill.run.commit.publish import recall_shards, sweep
+from tokenmill.run.commit.workspace import Workspace, check_output, locked
+from tokenmill.run.events import RunEvents
+from tokenmill.run.executor import Executor, Phase
+from tokenmill.run.job import Job, attempt_with, board_for
+from tokenmill.run.local.processes import LocalProcesses
+from tokenmill.run.machine.resources import choose_resources
+from tokenmill.run.progress import ProgressBoard, Snapshot
+from tokenmill.run.recipe.options import CountRecipe
+from tokenmill.run.start.agreement import Finished, Start, agree_on_finished, agree_on_start
+from tokenmill.run.start.counting import (
+    CountPreparation,
+    CountResolution,
+    CountState,
+    count_identity,
+    prepare_count,
+    resolve_count,
+    start_of_count,
+)
+from tokenmill.run.start.inputs import access_of
+from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.tasks import LARGEST_HASH, CountTask
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.counts.folder import CountsFolder, open_counts
+from tokenmill.store.manifest import RUN_NAME, Run
+
+CountEvents = RunEvents[CountPreparation]
+"""What a caller may want to hear of counting; everything is optional."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountReport:
+    """What counting did."""
+
+    counts: CountsFolder
+    run: Run
+    snapshot: Snapshot | None
+    """None where the counts were already complete."""
+    reused: Reused | None = None
+    """What earlier attempts had done."""
+    remarks: tuple[str, ...] = ()
+    """Libraries that complete counts were made with, if other versions are installed now."""
+
+
+def count(
+    recipe: CountRecipe,
+    *,
+    sources: Sequence[Source] | None = None,
+    overwrite: bool = False,
+    events: CountEvents | None = None,
+    executor: Executor | None = None,
+) -> CountReport:
+    """Count the words of a corpus, or resume: units that have a receipt are not run again.
+
+    `sources` are those that the inputs of the recipe stand for, if they are known already. Units
+    run on `executor`, else in processes of this machine.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`; running the same call again resumes.
+    """
+    events = events or CountEvents()
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = stack.enter_context(LocalProcesses(choose_resources(recipe.resources)))
+        return _count(recipe, sources, overwrite, events, executor)
+
+
+def _count(
+    recipe: CountRecipe,
+    sources: Sequence[Source] | None,
+    overwrite: bool,
+    events: CountEvents,
+    executor: Executor,
+) -> CountReport:
+    workspace = counts_workspace(recipe.out)
+    access = access_of(recipe.read, recipe.resources, events.on_download)
+    resolution = resolve_count(recipe, sources, access)
+    if not overwrite and (finished := _found_before(workspace, resolution, events)):
+        return finished
+    resources = choose_resources(recipe.resources)
+    in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
+    prepared = prepare_count(resolution, access, resources, in_process=in_process)
+    with locked(workspace):
+        if overwrite:
+            workspace.remove_output()
+        if workspace.is_complete:  # by another process, in the meantime
+            return _already_complete(workspace, start_of_count(resolution, events.on_compare))
+        if not workspace.state.is_file():
+            workspace.remove_output()  # what an interrupted --overwrite has left
+        events.on_prepared(prepared)
+        return _Count(workspace, prepared, events, executor).run()
+
+
+def counts_workspace(out: str) -> Workspace:
+    """The folder of some counts.
+
+    Raises:
+        OutputConflictError: it holds something else.
+    """
+    path = local_path(out, "the output folder")
+    refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
+    workspace = Workspace(path, COUNTS_OUTPUT)
+    check_output(workspace)
+    return workspace
+
+
+def _found_before(
+    workspace: Workspace, resolution: CountResolution, events: CountEvents
+) -> CountReport | None:
+    """The counts, if they are complete; what was begun otherwise is refused before a download."""
+    if workspace.is_complete or workspace.state.is_file():
+        with locked(workspace):
+            start = start_of_count(resolution, events.on_compare)
+            if workspace.is_complete:
+                return _already_complete(workspace, start)
+            agree_on_start(workspace, start)
+    return None
+
+
+def _already_complete(workspace: Workspace, start: Start[CountState]) -> CountReport:
+    counts = open_counts(workspace.out)
+    run = read_sealed(workspace.out / RUN_NAME, Run)
+    finished = Finished(
+        identity=run.identity,
+        versions=run.versions,
+        engine=run.engine,
+        sources=counts.manifest.sources,
+        row_digests=run.row_digests or {},
+        limited=counts.manifest.policies.get("max_documents") is not None,
+    )
+    remarks = agree_on_finished(workspace, start, finished)
+    sweep(workspace)
+    return CountReport(counts, run, None, remarks=tuple(remarks))
+
+
+@dataclass(slots=True)
+class _Count:
+    """One attempt at counting."""
+
+    workspace: Workspace
+    prepared: CountPreparation
+    events: CountEvents
+    executor: Executor
+    started: float = field(default_factory=time.monotonic)
+    ledger: Ledger = field(init=False)
+    board: ProgressBoard = field(init=False)
+
+    def run(self) -> CountReport:
+        """Every stage by its name, and nothing else."""
+        prepared, recipe = self.prepared, self.prepared.recipe
+        self.workspace.create()
+        recall_shards(self.workspace)
+        state = agree_on_start(self.workspace, start_of_count(prepared, self.events.on_compare))
+        limit = Limit(documents=recipe.read.max_documents)
+        self.ledger = Ledger(self.workspace, state, prepared.items, limit)
+        reused = self.ledger.begin(attempt_with(prepared.resources, recipe.limits))
+        self.board = board_for(
+            self.ledger, prepared.num_bytes, 0, self.events.on_progress, self.executor
+        )
+        library = load_splitter(prepared.split, LIBRARY, 0)
+        with ThreadPoolExecutor(1, "calibration") as background:
+            exam = background.submit(_examine, library, prepared.sample)
+            job = self._job(exam, library)
+            engine = job.run(prepared.splitters, self.events.on_engine)
+        run = self._publish(job, engine, len(exam.result().texts))
+        sweep(self.workspace)
+        self.board.refresh(force=True)
+        counts = open_counts(self.workspace.out)
+        return CountReport(counts, run, self.board.snapshot(), reused)
+
+    def _job(self, exam: Future[Exam], library: Splitter) -> Job:
+        """Count everything that has no receipt."""
+        prepared, reference = self.prepared, Encoder(library, LARGEST_HASH)
+        return Job(
+            workspace=self.workspace,
+            sources=prepared.sources,
+            fields=prepared.fields,
+            resources=prepared.resources,
+            limits=prepared.recipe.limits,
+            executor=self.executor,
+            ledger=self.ledger,
+            board=self.board,
+            phase_of=lambda name: Phase(self._setup(name), exam, reference),
+        )
+
+    def _setup(self, splitter: str) -> Setup:
+        prepared, resources = self.prepared, self.prepared.resources
+        return Setup(
+            task=CountTask(
+                split=prepared.split,
+                groups=prepared.groups,
+                column=prepared.fields.keep[0] if prepared.fields.keep else "",
+                table_bytes=resources.table_bytes,
+            ),
+            sources=prepared.sources,
+            fields=prepared.fields,
+            engine=splitter,
+            is_watched=bool(unknown_step(as_tokenizer_file(prepared.split))),
+            batch_bytes=resources.batch_bytes,
+            cache_bytes=resources.cache_bytes,
+            growth_bytes=resources.growth_bytes,
+            attempts_dir=str(self.workspace.attempts.resolve()),
+            shards_dir=str(self.workspace.shards.resolve()),
+        )
+
+    def _publish(self, job: Job, engine: str, num_calibrated: int) -> Run:
+        """Merge the runs; the counts exist when that is done."""
+        prepared, recipe = self.prepared, self.prepared.recipe
+        receipts = self.ledger.final_receipts()
+        description = describe_counts(
+            prepared.split,
+            recipe.by or "",
+            recipe.min_count,
+            prepared.policies,
+            prepared.sources,
+            receipts,
+            self.ledger.state.quarantined,
+        )
+        judge_counts(self.workspace, description, receipts, recipe.limits.max_bad)
+        wall = time.monotonic() - self.started
+        run = job.record(recipe, count_identity(prepared), engine, num_calibrated, wall)
+        write_sealed(self.workspace.out / RUN_NAME, run)
+        merge_runs(self.workspace, description, receipts)
+        return run
+
+
+def _examine(library: Splitter, sample: Sequence[str]) -> Exam:
+    """The library's words of the fixed strings and of some of the user's documents."""
+    texts = [*adversarial_texts(()), *sample]
+    return Exam(texts, Encoder(library, LARGEST_HASH).encode(texts))

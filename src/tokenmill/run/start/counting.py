@@ -1,0 +1,197 @@
+"""Everything that is found out and refused before words are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tokenmill.encode.probe import probe
+from tokenmill.encode.split_file import as_tokenizer_file, find_split
+from tokenmill.encode.words import LIBRARY, word_splitters
+from tokenmill.errors import EngineError
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.pool import end_idle_parsers
+from tokenmill.read.places.place import Access
+from tokenmill.read.sources import Source, commits_of, list_by_input
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
+from tokenmill.run.commit.identity import InputIdentity, deciding_libraries, versions
+from tokenmill.run.machine.resources import Resources
+from tokenmill.run.recipe.options import (
+    NOT_FOR_COUNTS,
+    SOURCE_GROUPS,
+    CountRecipe,
+)
+from tokenmill.run.start.agreement import Start
+from tokenmill.run.start.contents import Contents
+from tokenmill.run.start.inputs import (
+    input_identity,
+    ready_sources,
+    refuse_output_inside,
+    sample_texts,
+)
+from tokenmill.store.manifest import Attempt
+from tokenmill.words.splits import Split
+
+
+class CountIdentity(msgspec.Struct, kw_only=True):
+    """What counting starts with; a later attempt must agree with it."""
+
+    commits: dict[str, str] | UnsetType = UNSET
+    """What moving names stand for, as the commit of each data set that is read."""
+    inputs: list[InputIdentity]
+    split: Split
+    by: str | None
+    groups: list[str]
+    min_count: int
+    policies: dict[str, Any]
+    versions: dict[str, str]
+
+
+class CountState(CountIdentity, kw_only=True):
+    """What the next attempt must know beside the receipts."""
+
+    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
+    calibrated_engine: str = ""
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CountResolution:
+    """A recipe, resolved as far as it can be before anything is downloaded."""
+
+    recipe: CountRecipe
+    split: Split
+    sources: list[Source]
+    groups: list[str]
+    """The group of each source; empty if groups are something else."""
+
+    @property
+    def fields(self) -> Fields:
+        """What is taken of each record."""
+        return self.recipe.reading.fields
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        """The options of reading that decide what is counted."""
+        read: dict[str, Any] = msgspec.to_builtins(self.recipe.read)
+        return {name: value for name, value in read.items() if name not in NOT_FOR_COUNTS}
+
+
+@dataclass(frozen=True, slots=True)
+class CountPreparation(CountResolution):
+    """A recipe, resolved, and its sources ready to be read."""
+
+    splitters: tuple[str, ...]
+    """Names, best first."""
+    resources: Resources
+    items: list[Unit | Stream]
+    sample: list[str]
+    """Real documents for calibration."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all inputs on disk."""
+        return sum(source.num_bytes for source in self.sources)
+
+
+def resolve_count(
+    recipe: CountRecipe, sources: Sequence[Source] | None, access: Access
+) -> CountResolution:
+    """Find the split and the sources, unless they are given; nothing is downloaded or written.
+
+    Raises:
+        UserError: something in the recipe cannot be carried out.
+    """
+    split = find_split(recipe.split)
+    if sources is None:
+        by_input = list_by_input(recipe.inputs, recipe.read.format, access)
+        sources = [source for of_input in by_input for source in of_input]
+        labels = group_names(recipe.inputs)
+        names = [name for name, found in zip(labels, by_input, strict=True) for _ in found]
+    else:
+        names = [source.name for source in sources]
+    refuse_output_inside(sources, Path(recipe.out))
+    groups = names if recipe.by == SOURCE_GROUPS else []
+    return CountResolution(recipe, split, list(sources), groups)
+
+
+def group_names(inputs: Sequence[str]) -> list[str]:
+    """What each input is called as a group: its last part, as named; all of it where two are alike.
+
+    The same on every machine where folders are called alike: "web" for "/data/web/".
+    """
+    short = [name.rstrip("/").rpartition("/")[2] or name for name in inputs]
+    return [
+        name if short.count(label) > 1 else label for name, label in zip(inputs, short, strict=True)
+    ]
+
+
+def prepare_count(
+    resolution: CountResolution, access: Access, resources: Resources, *, in_process: bool
+) -> CountPreparation:
+    """Download what is to be downloaded, and read the first records of the inputs.
+
+    Raises:
+        UserError: something in the recipe cannot be carried out.
+        TokenmillError: a file cannot be fetched.
+    """
+    recipe, fields = resolution.recipe, resolution.fields
+    sources = ready_sources(
+        resolution.sources, fields, recipe.read.format, Path(recipe.out), access
+    )
+    sample = sample_texts(sources, fields)
+    if why := probe(as_tokenizer_file(resolution.split), sample):
+        hint = "remove the document, or use another split"
+        raise EngineError("the split fails on a document", why=why, hint=hint)
+    if not in_process:
+        end_idle_parsers()  # each worker has its own
+    return CountPreparation(
+        recipe=recipe,
+        split=resolution.split,
+        sources=sources,
+        groups=resolution.groups,
+        splitters=word_splitters(resolution.split),
+        resources=resources,
+        items=list(cut_units(sources, fields, choose_unit_bytes(sources))),
+        sample=sample,
+    )
+
+
+def count_identity(resolution: CountResolution) -> CountIdentity:
+    """What a resumed count must agree with."""
+    recipe = resolution.recipe
+    return CountIdentity(
+        commits=commits_of(resolution.sources) or UNSET,
+        inputs=[input_identity(source) for source in resolution.sources],
+        split=resolution.split,
+        by=recipe.by,
+        groups=resolution.groups,
+        min_count=recipe.min_count,
+        policies=resolution.policies,
+        versions=versions(),
+    )
+
+
+def start_of_count(
+    resolution: CountResolution, on_compare: Callable[[Source], None]
+) -> Start[CountState]:
+    """What counting starts with, to be held against what is in the output folder."""
+    sources = resolution.sources
+
+    def deciding(splitter: str) -> frozenset[str]:
+        compiled = frozenset() if splitter == LIBRARY else frozenset({"numba", "python"})
+        return deciding_libraries("huggingface", "", sources) | compiled
+
+    return Start(
+        noun="count",
+        identity=count_identity(resolution),
+        state=CountState,
+        inputs=resolution.recipe.inputs,
+        deciding=deciding,
+        contents=Contents(sources, resolution.fields, choose_unit_bytes(sources), on_compare),
+    )

@@ -1,0 +1,88 @@
+"""Inputs before work starts: fetched, checked, and sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenmill.errors import DataError, UserError
+from tokenmill.read.documents import Reader
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.places.place import Access, FetchListener, ReadMode
+from tokenmill.read.preview import check_before_fetch, check_fields
+from tokenmill.read.sources import Source, fetch_sources
+from tokenmill.read.units import Extent, decompressed_bytes
+from tokenmill.run.commit.identity import InputIdentity
+from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
+
+MAX_SAMPLE_TEXTS = 200
+MAX_SAMPLE_CHARACTERS = 400_000
+SAMPLE_BYTES = 1 << 18
+MAX_WHOLE_BYTES = 4 << 20
+
+
+def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchListener) -> Access:
+    """How inputs that are not on this machine are read."""
+    mode: ReadMode = "stream" if read.streaming else "download"
+    return Access(mode, resources.cache_dir, listener)
+
+
+def ready_sources(
+    sources: Sequence[Source], fields: Fields, file_format: str, out: Path, access: Access
+) -> list[Source]:
+    """The same sources, downloaded where they are to be, with the fields that are asked for.
+
+    Raises:
+        UserError: a field is missing, or a file cannot be read in this way.
+        TokenmillError: a file cannot be fetched.
+    """
+    check_before_fetch(sources, fields.text, file_format, access)
+    fetched = fetch_sources(sources, file_format, access)
+    refuse_output_inside(fetched, out)
+    check_fields(fetched, fields)
+    return fetched
+
+
+def refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
+    """Raise a UserError if an input lies in the output folder."""
+    folder = out.resolve()
+    for source in sources:
+        if source.path and source.path.is_relative_to(folder):  # paths are resolved
+            why = "a build never reads what it writes"
+            raise UserError("an input is inside the output folder", where=str(source.path), why=why)
+
+
+def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
+    """The first documents of some sources, for calibration and estimates."""
+    reader = Reader(sources, fields, SAMPLE_BYTES)
+    chosen = [source for source in sources if source.num_bytes and not _too_large(source, fields)]
+    chosen = chosen[:: max(len(chosen) // 8, 1)][:8]
+    texts: list[str] = []
+    for source in chosen:
+        budget = MAX_SAMPLE_CHARACTERS // len(chosen)
+        count = MAX_SAMPLE_TEXTS // len(chosen)
+        try:
+            batch = next(reader.read(Extent(source.index)), None)
+        except DataError:
+            continue
+        for text in batch.texts[:count] if batch else ():
+            texts.append(text[:budget])
+            budget -= len(text)
+            if budget <= 0:
+                break
+    return texts
+
+
+def _too_large(source: Source, fields: Fields) -> bool:
+    """A file that is one document would have to be read whole."""
+    whole = FORMATS[source.format].reads_whole(fields)
+    return whole and decompressed_bytes(source) > MAX_WHOLE_BYTES
+
+
+def input_identity(source: Source) -> InputIdentity:
+    """What a resumed run must find of an input."""
+    name, num_bytes = source.name, source.num_bytes
+    if isinstance(source.version, str):
+        return InputIdentity(name=name, bytes=num_bytes, etag=source.version)
+    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.version)

@@ -1,0 +1,223 @@
+"""Documents to counts of their words: one table for each group, written as sorted runs.
+
+A document without text is empty in the books; one whose text has no words is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.exactness import audited_documents
+from tokenmill.encode.split_file import as_tokenizer_file
+from tokenmill.encode.steps import Step, steps_before_model
+from tokenmill.encode.words import LIBRARY, load_splitter
+from tokenmill.errors import DataError
+from tokenmill.records import DocumentBatch
+from tokenmill.run.units.assignment import Setup
+from tokenmill.run.units.attempt import UnitAttempt
+from tokenmill.run.units.tasks import (
+    LARGEST_HASH,
+    MAX_GROUPS,
+    RUN_PREFIX,
+    CountTask,
+    too_many_groups,
+)
+from tokenmill.store.counts.runs import write_run
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import storage_errors
+from tokenmill.store.manifest import Counts, FileEntry
+from tokenmill.store.part_files import PartFiles
+from tokenmill.store.rejected import RejectedWriter
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.table import WordTable
+
+MAX_GROUP_CHARACTERS = 1_000
+
+
+class CountRunner:
+    """Holds the splitter; a TaskRunner."""
+
+    def __init__(self, setup: Setup, task: CountTask) -> None:
+        self.setup, self.task = setup, task
+        self.splitter = load_splitter(task.split, setup.engine, setup.cache_bytes)
+        self.encoder = Encoder(self.splitter, LARGEST_HASH)
+        self.source_names = [source.name for source in setup.sources]
+
+    def steps(self) -> list[Step]:
+        """Normalizer and pre-tokenizer."""
+        return steps_before_model(as_tokenizer_file(self.task.split))
+
+    def begin(self, attempt: UnitAttempt) -> CountedUnit:
+        """Start with empty tables."""
+        return CountedUnit(self, attempt)
+
+
+class CountedUnit:
+    """The words of one unit; a UnitTask."""
+
+    def __init__(self, runner: CountRunner, attempt: UnitAttempt) -> None:
+        self._runner, self._task, self._attempt = runner, runner.task, attempt
+        self.files = PartFiles(attempt.folder, attempt.stem, "word counts")
+        self._tables: dict[str, WordTable] = {}
+        self._runs: list[FileEntry] = []
+        self._rejected_path = self.files.path("jsonl")
+        with storage_errors("write rejected records", self._rejected_path):
+            self._rejected = RejectedWriter(self._rejected_path, runner.source_names)
+
+    def add(self, group: Sequence[DocumentBatch]) -> None:
+        """Count the words of some batches of documents."""
+        attempt = self._attempt
+        wanted = self._within_limit(group)
+        with attempt.timing("split"):
+            words = attempt.guarded(
+                wanted, lambda: self._count(wanted), lambda: self._count_carefully(wanted)
+            )
+        for batch, num_words in zip(wanted, words, strict=True):
+            self._sample_for_audit(batch)
+            self._book(batch, num_words)
+            self._rejected.add(batch.rejected)
+        if sum(table.num_bytes for table in self._tables.values()) > self._task.table_bytes:
+            with attempt.timing("write"):
+                self._spill()
+
+    def close(self) -> list[FileEntry]:
+        """Write what the tables hold."""
+        self._spill()
+        with storage_errors("write rejected records", self._rejected_path):
+            self._rejected.close()
+            size = self._rejected_path.stat().st_size
+            if not size:
+                self._rejected_path.unlink()
+                return self._runs
+        entry = FileEntry(name="jsonl", bytes=size, xxh3_128=self._rejected.digest)
+        return [*self._runs, entry]
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(OSError):
+            self._rejected.close()
+        parts = [f"{RUN_PREFIX}{number}" for number in range(len(self._runs) + 1)]
+        self.files.discard([*parts, "jsonl"])
+
+    def _within_limit(self, group: Sequence[DocumentBatch]) -> list[DocumentBatch]:
+        """Documents are taken in order until a limit is reached."""
+        limit = self._attempt.assignment.limit.documents
+        if limit is None:
+            return list(group)
+        room = limit - self._attempt.tally.documents
+        wanted: list[DocumentBatch] = []
+        for batch in group:
+            within = np.cumsum([bool(text) for text in batch.texts]) <= room
+            if len(within) and not within.all():
+                self._attempt.limited = True
+                wanted.append(batch.head(int(np.argmin(within))))
+                break
+            room -= sum(map(bool, batch.texts))
+            wanted.append(batch)
+        return wanted
+
+    def _count(self, group: Sequence[DocumentBatch]) -> list[int]:
+        """Count all words; returns how many each batch has."""
+        splitter = self._runner.splitter
+        if len(group) == 1 and not self._task.column:
+            return [splitter.count(group[0].texts, self._table(self._group(group[0].source)))]
+        words = splitter.split([text for batch in group for text in batch.texts])
+        found, first = [], 0
+        for batch in group:
+            for name, start, stop in self._stretches(batch):
+                edges = words.edges[
+                    words.words_before[first + start] : words.words_before[first + stop] + 1
+                ]
+                self._table(name).add(words.data, edges)
+            last = first + len(batch.texts)
+            found.append(int(words.words_before[last] - words.words_before[first]))
+            first = last
+        return found
+
+    def _count_carefully(self, group: Sequence[DocumentBatch]) -> list[int]:
+        """Count the words of each document alone, after announcing it."""
+        attempt, splitter = self._attempt, self._runner.splitter
+        found = []
+        for batch in group:
+            names = iter(self._names(batch))
+
+            def count(text: str, names: Iterator[str] = names) -> int:
+                return splitter.count([text], self._table(next(names)))
+
+            counts = attempt.careful.each(batch, splitter.name, count, attempt.announce)
+            found.append(sum(counts))
+        return found
+
+    def _group(self, source: int) -> str:
+        """The group of a source; "" if groups come from the documents, or there is only one."""
+        return self._task.groups[source] if self._task.groups else ""
+
+    def _names(self, batch: DocumentBatch) -> list[str]:
+        """The group of each document; one without a value is in the group "".
+
+        Raises:
+            DataError: a value cannot be a group.
+        """
+        if not self._task.column:
+            return [self._group(batch.source)] * len(batch.texts)
+        names = [value or "" for value in batch.columns[self._task.column]]
+        if any(len(name) > MAX_GROUP_CHARACTERS for name in names):
+            index = next(i for i, name in enumerate(names) if len(name) > MAX_GROUP_CHARACTERS)
+            raise DataError(
+                f"a value of {self._task.column!r} is too long for the name of a group",
+                where=f"{self._runner.source_names[batch.source]}, position "
+                f"{batch.positions[index]}",
+                why=f"it has {len(names[index]):,} characters, over {MAX_GROUP_CHARACTERS:,}",
+                hint="group by a column with few values, as a language or a domain",
+            )
+        return names
+
+    def _stretches(self, batch: DocumentBatch) -> Iterator[tuple[str, int, int]]:
+        """Yield (group, start, stop) for documents [start, stop) that follow each other."""
+        names, start = self._names(batch), 0
+        for place in range(1, len(names) + 1):
+            if place == len(names) or names[place] != names[start]:
+                yield names[start], start, place
+                start = place
+
+    def _table(self, name: str) -> WordTable:
+        if name not in self._tables:
+            if len(self._tables) == MAX_GROUPS:
+                raise too_many_groups(self._task.column)
+            self._tables[name] = WordTable()
+        return self._tables[name]
+
+    def _sample_for_audit(self, batch: DocumentBatch) -> None:
+        attempt, encoder = self._attempt, self._runner.encoder
+        if self._runner.setup.engine == LIBRARY:
+            return  # it is what everything else is held against
+        # At least one short document of every unit.
+        with_short = attempt.tally.bytes == 0
+        chosen = audited_documents(batch.texts, attempt.hashes(batch), with_short)
+        for text in (batch.texts[index] for index in chosen):
+            attempt.audited.texts.append(text)
+            attempt.audited.ids.append(encoder.encode([text]).ids.tolist())
+
+    def _book(self, batch: DocumentBatch, num_words: int) -> None:
+        written = np.array([bool(text) for text in batch.texts], np.bool_)
+        num_bytes = int(batch.record_bytes[written].sum())
+        self._attempt.book(batch, int(written.sum()), num_bytes, Counts(tokens=num_words))
+
+    def _spill(self) -> None:
+        """Write the tables as one run, and empty them."""
+        words: dict[str, WordCounts] = {}
+        for name in sorted(self._tables):
+            if found := self._tables.pop(name).take():
+                words[name] = found
+        if not words:
+            return
+        part = f"{RUN_PREFIX}{len(self._runs)}"
+        path = self.files.path(part)
+        with storage_errors("write word counts", path):
+            write_run(path, words)
+            size, digest = path.stat().st_size, file_digest(path)
+        self._runs.append(FileEntry(name=part, bytes=size, xxh3_128=digest))
