@@ -17,7 +17,9 @@ from tokenmill.api.loading import text_loader as text_loader
 from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export_rows as export_rows
 from tokenmill.api.plans import make_plan as make_plan
+from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
+from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer
 from tokenmill.export.rows import ExportManifest as ExportManifest
 from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
@@ -52,4 +54,5 @@ from tokenmill.run.recipe.files import load_recipe as load_recipe
 from tokenmill.run.recipe.options import Recipe as Recipe
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
+from tokenmill.vocabulary.changing import TokenizerChange as TokenizerChange
 from tokenmill.vocabulary.training import TrainReport as TrainReport

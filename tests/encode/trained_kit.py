@@ -7,10 +7,10 @@ import functools
 import json
 from typing import Any
 
-from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, Json, added_token, as_file, sequence, split
-from tokenizer_kit import sentencepiece_json as llama_json
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from encode.tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, Json, added_token, as_file, sequence, split
+from encode.tokenizer_kit import sentencepiece_json as llama_json
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.words.patterns import LLAMA3_SPLIT

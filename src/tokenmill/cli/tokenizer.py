@@ -38,6 +38,8 @@ ACTIONS = {
         "add_two_tokenizers",
         "show_difference",
     ),
+    "extend": Action("add tokens that a corpus needs, behind those of a BPE tokenizer", "extend"),
+    "trim": Action("remove the tokens of a BPE tokenizer that a corpus needs least", "trim"),
 }
 
 

@@ -2,6 +2,13 @@
 
 from tokenmill.hf.collating import PackedRowsCollator, collator
 from tokenmill.hf.config import CausalLMConfig
+from tokenmill.hf.embeddings import resize_embeddings
 from tokenmill.hf.tokenizer import CausalLMTokenizer
 
-__all__ = ["CausalLMConfig", "CausalLMTokenizer", "PackedRowsCollator", "collator"]
+__all__ = [
+    "CausalLMConfig",
+    "CausalLMTokenizer",
+    "PackedRowsCollator",
+    "collator",
+    "resize_embeddings",
+]

@@ -1,0 +1,62 @@
+"""What `tokenmill tokenizer extend` and `trim` have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from tokenmill.vocabulary.changing import TokenizerChange
+
+NUM_EXAMPLES = 12
+
+
+def add_change_arguments(parser: Parser) -> None:
+    """What is changed, on what, and where it goes."""
+    parser.add_argument(
+        "base",
+        metavar="BASE",
+        help="the tokenizer: tokenizer.json, its folder, .tiktoken, Hub name, or a dataset",
+    )
+    parser.add_argument(
+        "--on",
+        required=True,
+        metavar="COUNTS",
+        help="word counts, of tokenmill tokenizer count --split BASE",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new tokenizer")
+    parser.add_argument(
+        "--encoding",
+        default="",
+        metavar="NAME",
+        help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+
+
+def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int:
+    """Print what was done; returns the exit code."""
+    import msgspec
+
+    from tokenmill.cli.tables import print_facts
+
+    if as_json:
+        record = msgspec.to_builtins(change.record)
+        print(json.dumps({"folder": str(change.folder), **record, "tokens": change.tokens}))
+        return 0
+    figures = change.record.figures
+    before, after = figures["tokens_before"], figures["tokens_after"]
+    share = f"{abs(before - after) / max(before, 1):.1%}"
+    lengths = f"{before:,} -> {after:,} tokens, {share} {'saved' if after <= before else 'more'}"
+    examples = ", ".join(map(repr, change.tokens[:NUM_EXAMPLES]))
+    facts = [
+        ("tokens", summary),
+        ("ids", f"{figures['ids_before']:,} -> {figures['ids_after']:,}"),
+        ("corpus", lengths),
+        ("examples", examples),
+        ("written", f"{change.folder}: {', '.join(file.name for file in change.record.files)}"),
+    ]
+    print_facts(facts)
+    return 0

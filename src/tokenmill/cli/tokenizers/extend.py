@@ -1,0 +1,55 @@
+"""tokenmill tokenizer extend"""
+
+from __future__ import annotations
+
+import argparse
+
+from tokenmill.cli.parser import Parser
+from tokenmill.cli.tokenizers.changes import add_change_arguments, print_change
+
+EXAMPLES = """\
+examples:
+  tokenmill tokenizer count medical/ --split tokenizer.json --out counts/
+  tokenmill tokenizer extend tokenizer.json --on counts/ --add 4000 --out extended/"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this action."""
+    parser.usage = f"{parser.prog} BASE --on COUNTS --add N --out DIR [options]"
+    parser.epilog = EXAMPLES
+    add_change_arguments(parser)
+    parser.add_argument(
+        "--add", required=True, type=int, metavar="N", help="number of tokens to add"
+    )
+    parser.add_argument(
+        "--min-frequency",
+        default=2,
+        type=int,
+        metavar="N",
+        help="occurrences that a new token needs when it is made (default: 2)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Extend a tokenizer; returns the exit code."""
+    from tokenmill.api.tokenizers import extend_tokenizer
+    from tokenmill.cli.quantities import counted
+
+    change = extend_tokenizer(
+        options.base,
+        options.on,
+        options.out,
+        add=options.add,
+        min_frequency=options.min_frequency,
+        encoding=options.encoding,
+    )
+    figures = change.record.figures
+    summary = f"{counted(figures['added'], 'token')} added"
+    if figures["added"] < options.add:
+        summary += f": no other pair occurs {options.min_frequency:,} times"
+    if figures["revived"]:
+        summary += f"; {figures['revived']:,} old ones can be reached now"
+    if figures["words_left_out"]:
+        words = counted(figures["words_left_out"], "unique word")
+        summary += f"; not learnt from {words} with the string of an added token"
+    return print_change(change, summary, as_json=options.json)

@@ -1,0 +1,37 @@
+"""tokenmill tokenizer trim"""
+
+from __future__ import annotations
+
+import argparse
+
+from tokenmill.cli.parser import Parser
+from tokenmill.cli.tokenizers.changes import add_change_arguments, print_change
+
+EXAMPLES = """\
+examples:
+  tokenmill tokenizer count data/ --split tokenizer.json --out counts/
+  tokenmill tokenizer trim tokenizer.json --on counts/ --to 24000 --out trimmed/"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this action."""
+    parser.usage = f"{parser.prog} BASE --on COUNTS --to N --out DIR [options]"
+    parser.epilog = EXAMPLES
+    add_change_arguments(parser)
+    parser.add_argument(
+        "--to", required=True, type=int, metavar="N", help="number of tokens that are left"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trim a tokenizer; returns the exit code."""
+    from tokenmill.api.tokenizers import trim_tokenizer
+    from tokenmill.cli.quantities import counted
+
+    change = trim_tokenizer(
+        options.base, options.on, options.out, to=options.to, encoding=options.encoding
+    )
+    figures = change.record.figures
+    words = counted(figures["words_changed"], "unique word")
+    summary = f"{counted(figures['removed'], 'token')} removed; {words} held one"
+    return print_change(change, summary, as_json=options.json)
