@@ -26,6 +26,17 @@ def test_qwen_is_qwen2_with_nfc():
     assert named_split("qwen").normalizer == {"type": "NFC"}
 
 
+def test_sentencepiece_s_splits_hold_the_tables_of_its_rules():
+    pytest.importorskip("sentencepiece")
+    normalizers = named_split("sentencepiece").normalizer["normalizers"]
+    assert [step["type"] for step in normalizers] == ["Precompiled", "Replace", "Strip"]
+    assert named_split("sentencepiece-nmt_nfkc").normalizer == {
+        "type": "Sequence",
+        "normalizers": normalizers,
+    }
+    assert "Precompiled" not in str(named_split("sentencepiece-identity").normalizer)
+
+
 def test_an_unknown_split_is_answered_with_the_nearest():
     with pytest.raises(UserError, match=r"unknown split 'lama3'(.|\n)*did you mean llama3\?"):
         named_split("lama3")

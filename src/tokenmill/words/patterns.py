@@ -35,7 +35,10 @@ DEEPSEEK3_SPLITS = (
 )
 JOINED_SPACES = frozenset({" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"})
 """Of normalizers: they make one space of several."""
+FIRST_SPACE, LAST_SPACE = r"\A ", r" \z"
+"""Of normalizers that remove them. They follow one that joined spaces, so none is long."""
 KNOWN_PATTERNS = JOINED_SPACES.union(
+    (FIRST_SPACE, LAST_SPACE),
     (LLAMA3_SPLIT, QWEN2_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, DIGIT_GROUPS),
     (split.replace(r"\p{N}{1,3}", DIGIT_GROUPS) for split in (LLAMA3_SPLIT, O200K_SPLIT)),
     DEEPSEEK3_SPLITS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tokenmill.errors import UserError
 from tokenmill.suggestions import nearest
@@ -18,6 +18,13 @@ from tokenmill.words.patterns import (
     QWEN2_SPLIT,
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
+)
+from tokenmill.words.sentencepiece import (
+    RULES,
+    NormalizationRule,
+    Normalizer,
+    metaspace,
+    named_normalizer,
 )
 
 Json = dict[str, Any]
@@ -72,12 +79,6 @@ def _bert(name: str, lowercase: bool) -> Split:
 
 _NFC = {"type": "NFC"}
 _DIGITS = {"type": "Digits", "individual_digits": True}
-_METASPACE = {
-    "type": "Metaspace",
-    "replacement": "▁",
-    "prepend_scheme": "always",
-    "split": True,
-}
 SPLITS = {
     split.name: split
     for split in (
@@ -90,7 +91,7 @@ SPLITS = {
         _byte_split("starcoder", _DIGITS, byte_level(use_regex=True)),
         _regex_split("tekken", TEKKEN_SPLIT),
         _regex_split("deepseek3", *DEEPSEEK3_SPLITS),
-        Split("metaspace", None, _METASPACE, False),
+        Split("metaspace", None, metaspace("always"), False),
         _bert("bert", lowercase=True),
         _bert("bert-cased", lowercase=False),
         Split("whitespace", None, {"type": "Whitespace"}, False),
@@ -98,6 +99,11 @@ SPLITS = {
 }
 """By name. `cl100k` is OpenAI's pattern as tokenizer.json files spell it, which is Llama 3's, too.
 Published SentencePiece models convert to `metaspace`, each with a normalizer of its own."""
+SENTENCEPIECE_SPLITS: dict[str, NormalizationRule] = {
+    "sentencepiece": "nmt_nfkc",
+    **{f"sentencepiece-{rule}": rule for rule in RULES},
+}
+"""What gives the words of SentencePiece's own rules, whose tables that library holds."""
 ALIASES = {"qwen": "qwen2", "qwen3": "qwen2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
@@ -105,17 +111,27 @@ def named_split(name: str) -> Split:
     """The published split of that name or alias.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is SentencePiece's, which is not installed.
     """
+    if rule := SENTENCEPIECE_SPLITS.get(name):
+        return sentencepiece_split(named_normalizer(rule), name)
     split = SPLITS.get(ALIASES.get(name, name))
     if split is None:
-        close = nearest(name, [*SPLITS, *ALIASES])
+        close = nearest(name, [*SPLITS, *SENTENCEPIECE_SPLITS, *ALIASES])
         raise UserError(
             f"unknown split {name!r}",
-            why=f"the splits are {', '.join(SPLITS)}",
+            why=f"the splits are {', '.join([*SPLITS, *SENTENCEPIECE_SPLITS])}",
             hint=f"did you mean {close}?" if close else "or name a tokenizer.json of your own",
         )
     return split
+
+
+def sentencepiece_split(normalizer: Normalizer, name: str = "") -> Split:
+    """What gives the words of a SentencePiece model."""
+    steps = normalizer.steps()
+    scheme: Literal["always", "never"] = "always" if normalizer.add_prefix else "never"
+    sequence = {"type": "Sequence", "normalizers": steps} if steps else None
+    return Split(name, sequence, metaspace(scheme), False)
 
 
 def split_of(tokenizer_json: Json) -> Split:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.engines.memo.charsmap import has_keys
-from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES
+from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
 
 Json = dict[str, Any]
 
@@ -225,7 +225,8 @@ def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     if pattern.get("Regex") in JOINED_SPACES or pattern.get("String") == " ":
         return "" if becomes_space else "a normalizer that replaces spaces"
     if "String" not in pattern:
-        return "a normalizer with a regex"
+        is_local = pattern.get("Regex") == LAST_SPACE and content == ""
+        return "" if is_local else "a normalizer with a regex"
     spaces = any(c.isspace() or c == "▁" for c in pattern["String"])
     visible = content.isascii() and content.isprintable() and content and " " not in content
     return "" if visible and not spaces else "a normalizer that replaces spaces or makes some"

@@ -1,0 +1,1 @@
+"""SentencePiece models, trained by its own library from counts of words."""

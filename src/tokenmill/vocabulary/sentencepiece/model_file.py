@@ -1,0 +1,123 @@
+"""SentencePiece's model files.
+
+Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.errors import UserError
+from tokenmill.protobuf import read_fields, write_field
+from tokenmill.words.sentencepiece import Normalizer
+
+PIECES, TRAINER, NORMALIZER = 1, 2, 3
+"""Fields of `ModelProto`."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
+"""Types of pieces."""
+UNIGRAM, BPE = 1, 2
+"""Types of models."""
+_TRAINED_WITH = {1, 2, 7, 18, 54}
+"""Of `TrainerSpec`: input, model_prefix, input_format, max_sentence_length and
+seed_sentencepieces_file, which say how words came to the trainer, and not what a model does."""
+_MODEL_TYPE, _BYTE_FALLBACK = 3, 35
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A token of a model."""
+
+    text: str
+    score: float
+    """The double of a float32: of BPE minus the order of merging, of Unigram a log probability."""
+    type: int = NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What of a model file its encoding depends on."""
+
+    pieces: list[Piece]
+    """In the order of their ids."""
+    type: int
+    byte_fallback: bool
+    normalizer: Normalizer
+
+    @property
+    def unk_id(self) -> int:
+        """The id of the unknown piece."""
+        return next(i for i, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
+
+
+def read_model(data: bytes) -> ModelFile:
+    """What a model file holds.
+
+    Raises:
+        UserError: it is no model file, or damaged.
+    """
+    try:
+        fields = list(read_fields(data))
+        pieces = [_piece(_bytes(value)) for number, value in fields if number == PIECES]
+        messages: dict[int, Any] = dict(fields)
+        spec: dict[int, Any] = dict(read_fields(_bytes(messages.get(TRAINER, b""))))
+        normalizer = Normalizer.read(_bytes(messages.get(NORMALIZER, b"")))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError("this is no SentencePiece model", why=str(error)) from error
+    if not any(piece.type == UNKNOWN for piece in pieces):
+        raise UserError("this is no SentencePiece model", why="it has no unknown piece")
+    kind = spec.get(_MODEL_TYPE, UNIGRAM)
+    return ModelFile(pieces, kind, bool(spec.get(_BYTE_FALLBACK, 0)), normalizer)
+
+
+def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:
+    """A model as its trainer wrote it, with another normalizer, and without traces of its making.
+
+    `spellings` has the characters that other characters stand for in its pieces.
+    """
+    out = []
+    for number, value in read_fields(data):
+        if number == TRAINER:
+            value = _without(_bytes(value), _TRAINED_WITH)
+        elif number == NORMALIZER:
+            value = normalizer_spec
+        elif number == PIECES and spellings:
+            value = _respelled(_bytes(value), spellings)
+        out.append(write_field(number, value))
+    return b"".join(out)
+
+
+def _piece(data: bytes) -> Piece:
+    text, score, kind = "", 0.0, NORMAL
+    for number, value in read_fields(data):
+        match number, value:
+            case 1, bytes():
+                text = value.decode()
+            case 2, float():
+                score = value
+            case 3, int():
+                kind = value
+    return Piece(text, score, kind)
+
+
+def _respelled(data: bytes, spellings: Mapping[str, str]) -> bytes:
+    table = str.maketrans(dict(spellings))
+
+    def fields() -> Iterator[bytes]:
+        for number, value in read_fields(data):
+            is_text = number == 1 and isinstance(value, bytes)
+            text = _bytes(value).decode().translate(table).encode() if is_text else value
+            yield write_field(number, text)
+
+    return b"".join(fields())
+
+
+def _without(data: bytes, numbers: set[int]) -> bytes:
+    return b"".join(write_field(n, value) for n, value in read_fields(data) if n not in numbers)
+
+
+def _bytes(value: int | float | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a number where bytes are expected")
+    return value

@@ -1,0 +1,187 @@
+"""The pieces that a Unigram trainer begins with: frequent parts of words, weighted by their counts.
+
+A part that occurs once is no seed, and neither is one that is followed by the same character
+wherever it occurs: the longer part is. The library has the same rule (inner nodes of a suffix
+tree), but takes unique words as if each occurred twice. The best 1,000,000 seeds by occurrences
+times characters are kept, as there.
+
+Parts of length n + 1 are found from those of length n: a number for each part, a pair of the number
+and the next character for each place, and a sort of the pairs.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.records import Int64Array
+from tokenmill.vocabulary.sentencepiece.options import SentencePieceOptions
+from tokenmill.vocabulary.sentencepiece.spelling import character_offsets
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.sentencepiece import SPACE
+
+BoolArray = npt.NDArray[np.bool_]
+MAX_SEEDS = 1_000_000
+MAX_CHARACTERS = 1 << 24
+"""Of the words that are looked at, the most frequent ones; a character takes about 80 bytes."""
+_WIDTHS = ("FULLWIDTH", "HALFWIDTH")
+_HAN = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
+_INHERITED = ("COMBINING", "VARIATION")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """What a Unigram trainer begins with, beside single characters."""
+
+    pieces: list[str]
+    counts: Int64Array
+    """Shape (num_seeds,): occurrences in the corpus."""
+    num_words: int
+    """Unique words that were looked at; no other word is more frequent."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Each seed with its occurrences, as `seed_sentencepieces_file` wants them."""
+        for piece, count in zip(self.pieces, self.counts.tolist(), strict=True):
+            yield b"%s\t%d\n" % (piece.encode(), count)
+
+
+class _Parts(NamedTuple):
+    """All parts of one length that occur twice or more, by number."""
+
+    size: int
+    places: Int64Array
+    """Shape (num_places,): where one begins."""
+    numbers: Int64Array
+    """Shape (num_places,): which one it is."""
+    firsts: Int64Array
+    """Shape (num_parts,): the first place of each."""
+    counts: Int64Array
+    """Shape (num_parts,): its occurrences in the corpus."""
+
+
+def find_seeds(
+    words: WordCounts, options: SentencePieceOptions, max_characters: int = MAX_CHARACTERS
+) -> Seeds:
+    """The seeds of words that are spelled for the library; the best first."""
+    codes, weights, follows, num_words = _text(words, options, max_characters)
+    alphabet, numbers = np.unique(codes, return_inverse=True)
+    places = np.arange(len(codes))
+    parts = _Parts(1, places, numbers, places[:0], np.zeros(len(alphabet), np.int64))
+    found: list[tuple[int, Int64Array, Int64Array]] = []
+    for _ in range(options.max_piece_characters - 1):
+        longer, parents = _longer(parts, numbers, len(alphabet), weights, follows)
+        if parts.size > 1:
+            most = np.zeros(len(parts.counts), np.int64)
+            np.maximum.at(most, parents, longer.counts)
+            found.append(_seeds_of(parts, most))
+        parts = longer
+    found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
+    return _best(found, codes, num_words)
+
+
+def _longer(
+    parts: _Parts,
+    letters: Int64Array,
+    alphabet_size: int,
+    weights: Int64Array,
+    follows: BoolArray,
+) -> tuple[_Parts, Int64Array]:
+    """Parts of one character more, and which part each of them begins with."""
+    size = parts.size
+    goes_on = follows[parts.places + size - 1]
+    places = parts.places[goes_on]
+    pairs = parts.numbers[goes_on] * alphabet_size + letters[places + size]
+    order = np.argsort(pairs)
+    pairs, places = pairs[order], places[order]
+    begins = np.diff(pairs, prepend=-1) != 0
+    starts = np.flatnonzero(begins)
+    if not len(starts):
+        return _Parts(size + 1, places, pairs, starts, starts), starts
+    counts = np.add.reduceat(weights[places], starts)
+    kept = counts > 1
+    numbers = (np.cumsum(kept) - 1)[np.cumsum(begins) - 1]
+    stays = kept[np.cumsum(begins) - 1]
+    firsts = np.minimum.reduceat(places, starts)[kept]
+    longer = _Parts(size + 1, places[stays], numbers[stays], firsts, counts[kept])
+    return longer, pairs[starts][kept] // alphabet_size
+
+
+def _seeds_of(parts: _Parts, most: Int64Array) -> tuple[int, Int64Array, Int64Array]:
+    """The parts that occur more often than any longer one that begins with them: size, first
+    places, counts.
+    """
+    is_seed = most < parts.counts
+    return parts.size, parts.firsts[is_seed], parts.counts[is_seed]
+
+
+def _best(
+    found: list[tuple[int, Int64Array, Int64Array]], codes: Int64Array, num_words: int
+) -> Seeds:
+    sizes = np.concatenate([np.full(len(counts), size) for size, _, counts in found])
+    firsts = np.concatenate([places for _, places, _ in found])
+    counts = np.concatenate([counts for _, _, counts in found])
+    order = np.lexsort((firsts, sizes, -sizes * counts))[:MAX_SEEDS]
+    text = codes.astype("<u4").tobytes().decode("utf-32-le")
+    ranges = zip(firsts[order].tolist(), sizes[order].tolist(), strict=True)
+    return Seeds([text[start : start + size] for start, size in ranges], counts[order], num_words)
+
+
+def _text(
+    words: WordCounts, options: SentencePieceOptions, max_characters: int
+) -> tuple[Int64Array, Int64Array, BoolArray, int]:
+    """The most frequent words as one text: code points, occurrences of the word that each is in,
+    whether the next one may belong to the same piece; and the number of words.
+    """
+    data = words.data.tobytes().decode().encode("utf-32-le")
+    codes, offsets = np.frombuffer(data, "<u4"), character_offsets(words)
+    order = np.argsort(-words.counts, kind="stable")
+    sizes = np.diff(offsets)[order]
+    order = np.sort(order[np.cumsum(sizes) <= max_characters])
+    sizes = np.diff(offsets)[order]
+    ends = np.cumsum(sizes)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
+        offsets[order] - ends + sizes, sizes
+    )
+    codes = codes[places].astype(np.int64)
+    follows = _follows(codes, options)
+    follows[ends - 1] = False
+    return codes, np.repeat(words.counts[order], sizes), follows, len(order)
+
+
+def _follows(codes: Int64Array, options: SentencePieceOptions) -> BoolArray:
+    """Whether a piece may hold a character and the next one, as far as these two decide it."""
+    kinds = {code: _kind(chr(code)) for code in np.unique(codes).tolist()}
+    numbered = {kind: i for i, kind in enumerate(sorted(set(kinds.values())))}
+    table = np.zeros(max(kinds, default=0) + 1, np.int64)
+    table[list(kinds)] = [numbered[kind] for kind in kinds.values()]
+    scripts = table[codes]
+    if "inherited" in numbered:  # takes the script of the character before it
+        own = np.where(scripts == numbered["inherited"], 0, np.arange(len(codes)))
+        scripts = scripts[np.maximum.accumulate(own)]
+    is_space = codes == ord(SPACE)
+    follows = np.zeros(len(codes), np.bool_)
+    follows[:-1] = ~is_space[1:]
+    if options.split_by_script:
+        follows[:-1] &= (scripts[:-1] == scripts[1:]) | is_space[:-1]
+    if options.split_digits:
+        is_digit = (codes >= ord("0")) & (codes <= ord("9"))
+        follows[:-1] &= ~(is_digit[:-1] | is_digit[1:])
+    return follows
+
+
+def _kind(character: str) -> str:
+    """The script of a letter or mark, nearly as SentencePiece has it, which refuses what it must
+    not be given; "" for other characters.
+    """
+    if unicodedata.category(character)[0] not in "LM":
+        return ""
+    first, *others = unicodedata.name(character, "").split() or [""]
+    if first in _INHERITED:
+        return "inherited"
+    first = others[0] if first in _WIDTHS else first
+    return "han" if first in _HAN else first
