@@ -114,8 +114,8 @@ def merge_pairs(
         sizes[HEAP_SIZE] = remove_first(heap, sizes[HEAP_SIZE], pairs.keys)
         slots.sizes[new] = slots.sizes[left] + slots.sizes[right]
         books.lengths[new] = books.lengths[left] + books.lengths[right]
-        number = _merge(slots, pairs, pair, merged, new)
-        mass = _count_neighbours(slots, number, merged, neighbours, new)
+        number = merge_places(slots, pairs, pair, merged, (left, right, new))
+        mass = count_neighbours(slots, number, merged, neighbours, new)
         merge = sizes[NUM_MERGES]
         books.pairs[merge, 0], books.pairs[merge, 1] = left, right
         books.masses[merge] = mass[0]
@@ -124,17 +124,23 @@ def merge_pairs(
         fits = _replace_pairs(pairs, heap, neighbours, mass, (left, right, new), books, limits)
         pairs.counts[pair] = 0
         if fits:
-            _note_positions(slots, pairs, number, merged, neighbours)
-        _forget(neighbours, mass)
+            note_positions(slots, pairs, number, merged, neighbours)
+        forget(neighbours, mass)
         if not fits:
             return FULL
     return STOPPED
 
 
 @inlined
-def _merge(slots: Slots, pairs: Pairs, pair: Integer, merged: Merged, new: Integer) -> int:
+def merge_places(
+    slots: Slots,
+    pairs: Pairs,
+    pair: Integer,
+    merged: Merged,
+    merge: tuple[Integer, Integer, Integer],
+) -> int:
     """Merge a pair wherever it is, from left to right; the number of places."""
-    left, right = pairs.keys[pair] >> ID_BITS, pairs.keys[pair] & ID_MASK
+    left, right, new = merge
     start = pairs.starts[pair]
     number = 0
     for i in range(start, start + pairs.lengths[pair]):
@@ -152,7 +158,7 @@ def _merge(slots: Slots, pairs: Pairs, pair: Integer, merged: Merged, new: Integ
 
 
 @inlined
-def _count_neighbours(
+def count_neighbours(
     slots: Slots, number: int, merged: Merged, neighbours: Neighbours, new: Integer
 ) -> tuple[Integer, int, int]:
     """Count what stands before and after each new token.
@@ -232,9 +238,10 @@ def _replace_pairs(
 
 
 @inlined
-def _note_positions(
+def note_positions(
     slots: Slots, pairs: Pairs, number: int, merged: Merged, neighbours: Neighbours
 ) -> None:
+    """Note where the pairs of the new tokens with their neighbours begin."""
     for i in range(number):
         token = np.int64(merged.lefts[i])
         if token >= 0 and neighbours.pairs[0, token] >= 0:
@@ -246,7 +253,8 @@ def _note_positions(
 
 
 @inlined
-def _forget(neighbours: Neighbours, mass: tuple[Integer, int, int]) -> None:
+def forget(neighbours: Neighbours, mass: tuple[Integer, int, int]) -> None:
+    """Empty the counts of neighbours."""
     for side in range(2):
         for i in range(mass[1 + side]):
             token = neighbours.tokens[side, i]

@@ -105,7 +105,7 @@ def count_pairs(
                     capacity *= 2
                     keys, totals = _longer(keys), _longer(totals)
                     places = _longer(places)
-                    table = _index(keys[:size], 2 * capacity)
+                    table = indexed(keys[:size], 2 * capacity)
                     slot = slot_of(table, left, right)
                 index = np.int64(size)
                 size += 1
@@ -127,7 +127,8 @@ def _longer(array: Int64Array) -> Int64Array:
 
 
 @compiled
-def _index(keys: Int64Array, num_slots: int) -> PairTable:
+def indexed(keys: Int64Array, num_slots: int) -> PairTable:
+    """A table of pairs with their indices; `num_slots` is a power of two."""
     table = PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32))
     for i in range(len(keys)):
         slot = slot_of(table, keys[i] >> ID_BITS, keys[i] & ID_MASK)

@@ -1,0 +1,120 @@
+"""Queues of pairs, one for each language: the largest count first, then the larger strings.
+
+A pairing heap (Fredman et al. 1986): its links are arrays over the pairs, so any number of queues
+grow in the same arrays. Counts are lazy, as in `bpe/heap.py`: counts of pairs only fall, and a pair
+whose queued count is too high is put where it belongs once it comes to the top.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK
+from tokenmill.vocabulary.bpe.slots import Integer
+
+NONE = -1
+
+
+class Strings(NamedTuple):
+    """How tokens are spelled: token i is `points[starts[i]:starts[i + 1]]`."""
+
+    points: Int32Array
+    """Code points."""
+    starts: Int64Array
+    """Shape (max_tokens + 1,)."""
+
+
+class Queues(NamedTuple):
+    """Links between pairs, by their index."""
+
+    tops: Int32Array
+    """Shape (num_queues,): the first pair of each queue, or NONE."""
+    counts: Int64Array
+    """The count by which a pair is queued."""
+    children: Int32Array
+    siblings: Int32Array
+    strings: Strings
+    stride: int
+    """Left ids in keys are tokens modulo this."""
+
+
+@inlined
+def compare(strings: Strings, one: Integer, other: Integer) -> np.int64:
+    """Above 0 if a token is spelled larger than another one, below 0 if smaller."""
+    start, second = strings.starts[one], strings.starts[other]
+    size, length = strings.starts[one + 1] - start, strings.starts[other + 1] - second
+    for i in range(min(size, length)):
+        difference = np.int64(strings.points[start + i]) - np.int64(strings.points[second + i])
+        if difference != 0:
+            return difference
+    return np.int64(size - length)
+
+
+@compiled
+def precedes(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> bool:
+    """Whether a pair comes before another one of the same queue."""
+    if queues.counts[one] != queues.counts[other]:
+        return bool(queues.counts[one] > queues.counts[other])
+    left, second = keys[one] >> ID_BITS, keys[other] >> ID_BITS
+    if left != second:
+        return bool(compare(queues.strings, left % queues.stride, second % queues.stride) > 0)
+    return bool(compare(queues.strings, keys[one] & ID_MASK, keys[other] & ID_MASK) > 0)
+
+
+@inlined
+def meld(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> Integer:
+    """Make one heap of two; the pair at its top."""
+    if not precedes(queues, keys, one, other):
+        one, other = other, one
+    queues.siblings[other] = queues.children[one]
+    queues.children[one] = other
+    return one
+
+
+@compiled
+def push(queues: Queues, keys: Int64Array, queue: Integer, pair: Integer, count: Integer) -> None:
+    """Queue a pair."""
+    queues.counts[pair] = count
+    queues.children[pair] = NONE
+    queues.siblings[pair] = NONE
+    top = np.int64(queues.tops[queue])
+    queues.tops[queue] = pair if top == NONE else meld(queues, keys, top, np.int64(pair))
+
+
+@compiled
+def remove_first(queues: Queues, keys: Int64Array, queue: Integer) -> None:
+    """Take the first pair out of its queue."""
+    rest = np.int64(queues.children[queues.tops[queue]])
+    melded = np.int64(NONE)
+    while rest != NONE:
+        one, other = rest, np.int64(queues.siblings[rest])
+        rest = np.int64(NONE)
+        if other != NONE:
+            rest = np.int64(queues.siblings[other])
+            one = np.int64(meld(queues, keys, one, other))
+        queues.siblings[one] = melded
+        melded = one
+    top = np.int64(NONE)
+    while melded != NONE:
+        following = np.int64(queues.siblings[melded])
+        queues.siblings[melded] = NONE
+        top = melded if top == NONE else np.int64(meld(queues, keys, top, melded))
+        melded = following
+    queues.tops[queue] = top
+
+
+@compiled
+def first_pair(queues: Queues, keys: Int64Array, counts: Int64Array, queue: Integer) -> np.int64:
+    """The pair of a queue that occurs most often now, or NONE; it stays in the queue."""
+    while queues.tops[queue] != NONE:
+        pair = np.int64(queues.tops[queue])
+        if counts[pair] == queues.counts[pair]:
+            return pair
+        remove_first(queues, keys, queue)
+        if counts[pair] > 0:
+            push(queues, keys, queue, pair, counts[pair])
+    return np.int64(NONE)
