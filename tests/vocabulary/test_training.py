@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from training_kit import TEXTS, contents, counted, loaded, trained
@@ -14,7 +15,7 @@ from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.vocabulary.learning_bpe import rank_pattern
 from tokenmill.vocabulary.provenance import read_training
-from tokenmill.vocabulary.splits import wanted_split
+from tokenmill.words.splits import named_split
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_the_rank_file_gives_tiktoken_the_same_ids(split: str, tmp_path: Path) -
     ranks = load_tiktoken_bpe(str(report.folder / "tokenizer.tiktoken"))
     encoding = tiktoken.Encoding(
         "trained",
-        pat_str=rank_pattern(wanted_split(split)),
+        pat_str=rank_pattern(named_split(split)),
         mergeable_ranks=ranks,
         special_tokens=dict(report.training.special_ids),
     )
@@ -212,3 +213,38 @@ def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> N
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(OutputConflictError, match="is not empty and holds no trained tokenizer"):
         train([str(counts)], tmp_path / "other", options, overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The texts as JSON Lines, with a language each."""
+    path = tmp_path_factory.mktemp("texts") / "corpus.jsonl"
+    records = [{"text": text, "lang": "de" if i == 1 else "other"} for i, text in enumerate(TEXTS)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_texts_are_counted_first_and_the_counts_go(corpus: Path, tmp_path: Path) -> None:
+    counts = counted(tmp_path / "counts", {"": TEXTS})
+    from_counts = trained(tmp_path / "T", counts, vocabulary=300)
+    report = tokenmill.train_tokenizer(corpus, tmp_path / "U", vocabulary=300, workers=1)
+    assert contents(report.folder) == contents(from_counts.folder)
+
+
+def test_any_number_of_workers_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    one = tokenmill.train_tokenizer(corpus, tmp_path / "one", vocabulary=300, workers=1)
+    two = tokenmill.train_tokenizer(corpus, tmp_path / "two", vocabulary=300, workers=2)
+    assert contents(one.folder) == contents(two.folder)
+
+
+def test_counts_are_kept_and_trained_from_again(corpus: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "counts"
+    options: dict[str, Any] = {"vocabulary": 300, "digits": "groups-right", "weight": ["de=5"]}
+    first = tokenmill.train_tokenizer(
+        corpus, tmp_path / "T", counts=kept, by="lang", workers=1, **options
+    )
+    again = tokenmill.train_tokenizer(kept, tmp_path / "U", **options)
+    assert contents(first.folder) == contents(again.folder)
+    assert dict(first.training.counts.weights) == {"de": 5, "other": 1}
+    with pytest.raises(UserError, match="the words are counted already"):
+        tokenmill.train_tokenizer(kept, tmp_path / "V", by="lang")

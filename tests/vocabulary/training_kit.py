@@ -8,12 +8,12 @@ from typing import Any
 
 import tokenizers
 
+from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words import LIBRARY, load_splitter
 from tokenmill.store.counts.folder import Description, write_counts
 from tokenmill.vocabulary.options import make_train_options
-from tokenmill.vocabulary.splits import wanted_split
 from tokenmill.vocabulary.training import TrainReport, train
-from tokenmill.words.digits import Digits
+from tokenmill.words.digits import Digits, with_digits
 from tokenmill.words.table import WordTable
 
 TEXTS = [
@@ -31,7 +31,7 @@ def counted(
     folder: Path, texts: Mapping[str, Sequence[str]], split: str = "llama3", digits: Digits = "keep"
 ) -> Path:
     """Counts of groups of texts."""
-    found = wanted_split(split, digits)
+    found = with_digits(find_split(split), digits)
     splitter = load_splitter(found, LIBRARY, 1 << 20)
     groups = {}
     for name, members in texts.items():

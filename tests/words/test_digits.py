@@ -43,6 +43,9 @@ def test_a_split_that_cuts_so_already_stays_as_it_is() -> None:
     assert with_digits(named_split("qwen2"), "single") == named_split("qwen2")
     assert with_digits(named_split("starcoder"), "single") == named_split("starcoder")
     assert with_digits(named_split("gpt2"), "keep") == named_split("gpt2")
+    for name in ("gpt2", "llama3", "metaspace"):
+        grouped = with_digits(named_split(name), "groups-right")
+        assert with_digits(grouped, "groups-right") == grouped
 
 
 def test_single_digits_of_llama_3_are_the_pattern_of_qwen() -> None:

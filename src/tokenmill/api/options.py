@@ -167,8 +167,22 @@ class TextLoaderArguments(BatchArguments, total=False):
     max_bad: float
 
 
-class TrainArguments(TypedDict, total=False):
-    """The fields of VocabularyOptions, SpecialOptions and GroupOptions."""
+class CountArguments(LimitArguments, ResourceArguments, total=False):
+    """How texts are counted: the fields of a CountRecipe, LimitOptions, ResourceOptions, and those
+    of ReadOptions that say something about words.
+    """
+
+    by: str | None
+    min_count: int
+    format: str
+    text_field: str
+    separator: str | None
+    streaming: bool
+    max_documents: int | None
+
+
+class TrainArguments(CountArguments, total=False):
+    """The fields of VocabularyOptions, SpecialOptions and GroupOptions; how texts are counted."""
 
     model: Model
     split: str | None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tokenmill.api.building import Inputs
-from tokenmill.vocabulary.options import make_train_options
+from tokenmill.vocabulary.options import counting_values, make_train_options
 
 if TYPE_CHECKING:
     from tokenmill.api.options import TrainArguments
@@ -18,10 +18,14 @@ def train_tokenizer(
     inputs: Inputs,
     out: str | Path,
     *,
+    counts: str | Path | None = None,
     overwrite: bool = False,
     **options: Unpack[TrainArguments],
 ) -> TrainReport:
-    """Train a tokenizer; options are those of `tokenmill tokenizer train`, with underscores.
+    """Train a tokenizer on texts, or on a folder of counts, and check it.
+
+    Options are those of `tokenmill tokenizer train`, with underscores. The counts of texts stay in
+    the folder `counts`, if one is given.
 
     Raises:
         TokenmillError: see `tokenmill.errors`.
@@ -29,8 +33,15 @@ def train_tokenizer(
     from tokenmill.vocabulary.training import train
 
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    chosen = make_train_options(options)
-    return train([str(name) for name in names], out, chosen, overwrite=overwrite)
+    training, counting = counting_values(options)
+    return train(
+        [str(name) for name in names],
+        out,
+        make_train_options(training),
+        counting=counting,
+        counts_folder=counts,
+        overwrite=overwrite,
+    )
 
 
 def extend_tokenizer(

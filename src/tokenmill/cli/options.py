@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import types
 import typing
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -57,11 +58,14 @@ def add_tokenizer_argument(parser: Parser) -> None:
     )
 
 
-def add_section(group: argparse._ArgumentGroup, kind: type[msgspec.Struct]) -> None:
-    """Add every option of a section."""
+def add_section(
+    group: argparse._ArgumentGroup, kind: type[msgspec.Struct], names: Collection[str] | None = None
+) -> None:
+    """Add every option of a section, or those of the given names."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
-        _add_option(group, field.name, hints[field.name], _default_text(field.default))
+        if names is None or field.name in names:
+            _add_option(group, field.name, hints[field.name], _default_text(field.default))
 
 
 def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -136,6 +140,6 @@ def _whole_numbers(text: str) -> list[int]:
 
 def _default_text(default: Any) -> str:
     """What an option is if it is not given; nothing for options that are then off."""
-    if default is msgspec.NODEFAULT or default in (None, False, "", 0, 0.0):
+    if default is msgspec.NODEFAULT or default in (None, False, "", 0, 0.0, ()):
         return ""
     return f" (default: {','.join(default) if isinstance(default, tuple) else default})"

@@ -23,6 +23,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import InternalError
 from tokenmill.records import Advance
 from tokenmill.vocabulary.learning import Vocabulary
+from tokenmill.vocabulary.provenance import LongToken
 from tokenmill.vocabulary.tokenizer_json import BYTE_TOKENS, CONTINUATION
 from tokenmill.words.counts import WordCounts
 
@@ -34,6 +35,7 @@ MAX_WORDS = 1 << 20
 SAMPLE_WORDS = 4_000
 CACHE_BYTES = 100_000_000
 NUM_LONGEST = 8
+SHOWN_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Measured:
     tokens: int
     unused: int
     fallback_bytes: int
-    longest: list[str]
+    longest: list[LongToken]
     engine: str
 
 
@@ -159,6 +161,7 @@ def _contents(tokenizer: Json) -> Iterator[tuple[str | None, bytes | None]]:
             yield text, text.encode()
 
 
-def _longest(contents: list[tuple[str | None, bytes | None]]) -> list[str]:
+def _longest(contents: list[tuple[str | None, bytes | None]]) -> list[LongToken]:
     texts = [text for text, content in contents if text is not None and content is not None]
-    return sorted(texts, key=lambda text: (-len(text), text))[:NUM_LONGEST]
+    texts = sorted(texts, key=lambda text: (-len(text), text))[:NUM_LONGEST]
+    return [LongToken(characters=len(text), start=text[:SHOWN_CHARACTERS]) for text in texts]

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.errors import UserError
-from tokenmill.run.recipe.checks import make_sections
+from tokenmill.run.recipe.checks import make_sections, section_of
 from tokenmill.words.digits import Digits
 
 Model = Literal[
@@ -156,6 +156,9 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "special": SpecialOptions,
     "groups": GroupOptions,
 }
+COUNTING = ("by", "min_count")
+COUNTING_SECTIONS = ("read", "limits", "resources")
+"""Options of a `CountRecipe`, which say how texts are counted before a model is trained."""
 SUMMARIES = {
     "vocabulary": "model, split and size",
     "special": "special tokens, their ids and roles, chat template",
@@ -195,6 +198,20 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     def byte_premiums(self) -> dict[str, float]:
         """The byte premiums that are given, by group."""
         return {name: float(number) for name, number in _pairs(self.groups.byte_premium)}
+
+
+def counting_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Flat options, as those of training, and as those of a `CountRecipe` with its sections."""
+    training: dict[str, Any] = {}
+    counting: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in COUNTING:
+            counting[name] = value
+        elif section_of(name) in COUNTING_SECTIONS:
+            counting.setdefault(section_of(name), {})[name] = value
+        else:
+            training[name] = value
+    return training, counting
 
 
 def make_train_options(values: Mapping[str, Any]) -> TrainOptions:

@@ -35,6 +35,14 @@ class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
     bytes_left_out: Count
 
 
+class LongToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that is longer than most."""
+
+    characters: Count
+    start: str
+    """Its first characters."""
+
+
 class SizeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One vocabulary, measured on the words that it was learnt from."""
 
@@ -45,8 +53,7 @@ class SizeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that the corpus never needs; special tokens do not count."""
     fallback_bytes: Count
     """Bytes of the corpus in tokens that are no whole characters, or that are unknown."""
-    longest: list[str]
-    """The longest tokens, as text."""
+    longest: list[LongToken]
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

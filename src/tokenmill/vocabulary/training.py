@@ -11,32 +11,38 @@ Every step is a function of the one before, so the same inputs give the same byt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tokenmill.encode.split_file import find_split
 from tokenmill.errors import UserError
 from tokenmill.records import Advance
+from tokenmill.run.count import CountEvents, count
+from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
 from tokenmill.store.counts.weights import sampling_weights
 from tokenmill.vocabulary.checking import Measured, measure
 from tokenmill.vocabulary.files import claimed, config_files, read_template
-from tokenmill.vocabulary.learning import Learned, Lesson, Vocabulary
+from tokenmill.vocabulary.learning import Learned, Lesson
 from tokenmill.vocabulary.models import LIBRARIES, learn
 from tokenmill.vocabulary.options import TrainOptions
 from tokenmill.vocabulary.provenance import CountsEntry, SizeEntry, Training, versions
 from tokenmill.vocabulary.special_tokens import special_tokens, usual_roles
-from tokenmill.vocabulary.splits import wanted_split
+from tokenmill.words.digits import with_digits
+
+LONG_CHARACTERS = 128
+"""Longer tokens are remarked on."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainEvents:
     """What a caller may want to hear of a training; everything is optional."""
 
-    on_counts: Callable[[CountsFolder], None] = lambda counts: None
+    counting: CountEvents = field(default_factory=CountEvents)
     advance: Advance = lambda stage, done, total: None
 
 
@@ -56,10 +62,15 @@ def train(
     out: str | Path,
     options: TrainOptions,
     *,
+    counting: Mapping[str, Any] | None = None,
+    counts_folder: str | Path | None = None,
     overwrite: bool = False,
     events: TrainEvents | None = None,
 ) -> TrainReport:
-    """Train a tokenizer on a folder of counts.
+    """Train a tokenizer on texts, or on one folder of counts.
+
+    `counting` are the options of a `CountRecipe` for texts; their counts stay in `counts_folder`,
+    or go when the tokenizer is complete. A run that was stopped resumes its counting.
 
     Raises:
         OutputConflictError: the folder holds something else.
@@ -69,25 +80,36 @@ def train(
     events = events or TrainEvents()
     template = read_template(options.special.chat_template)
     with claimed(out, overwrite=overwrite) as output:
-        counts = _counts(inputs, options)
-        events.on_counts(counts)
+        place = output.counts if counts_folder is None else counts_folder
+        counts = _counts(inputs, options, counting or {}, place, events.counting)
         lesson = _lesson(counts, options)
         learned = learn(lesson, events.advance)
         measured = [measure(each, lesson.words, events.advance) for each in learned.vocabularies]
         config = config_files(options.vocabulary.model, lesson.specials.roles, template)
         training = _training(lesson, learned, measured, counts)
         training = output.publish(_files(learned, config), training)
-    return TrainReport(output.folder, training, measured, _remarks(options, learned))
+    return TrainReport(output.folder, training, measured, list(_remarks(options, training)))
 
 
-def _counts(inputs: Sequence[str], options: TrainOptions) -> CountsFolder:
-    """The counts that the inputs are."""
-    if len(inputs) != 1 or not is_counts_folder(inputs[0]):
-        hint = "tokenmill tokenizer count makes them"
-        raise UserError("a tokenizer is trained on word counts", where=str(inputs[0]), hint=hint)
-    counts = open_counts(inputs[0])
-    _require_split(counts, options)
-    return counts
+def _counts(
+    inputs: Sequence[str],
+    options: TrainOptions,
+    counting: Mapping[str, Any],
+    place: str | Path,
+    events: CountEvents,
+) -> CountsFolder:
+    """The counts that the inputs are, or those that are made of them in a place."""
+    if len(inputs) == 1 and is_counts_folder(inputs[0]):
+        if counting:
+            why = f"{', '.join(counting)} would say how texts are counted"
+            raise UserError("the words are counted already", where=inputs[0], why=why)
+        counts = open_counts(inputs[0])
+        _require_split(counts, options)
+        return counts
+    vocabulary = options.vocabulary
+    values = {**counting, "split": options.split_name, "digits": vocabulary.digits}
+    recipe = make_count_recipe({**values, "inputs": list(inputs), "out": str(place)})
+    return count(recipe, events=events).counts
 
 
 def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
@@ -95,7 +117,8 @@ def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
     vocabulary = options.vocabulary
     if vocabulary.split is None and vocabulary.digits == "keep":
         return
-    wanted = wanted_split(vocabulary.split or counts.split.name, vocabulary.digits)
+    name = vocabulary.split or counts.split.name
+    wanted = with_digits(find_split(name) if name else counts.split, vocabulary.digits)
     steps = (wanted.normalizer, wanted.pre_tokenizer)
     if steps != (counts.split.normalizer, counts.split.pre_tokenizer):
         raise UserError(
@@ -177,11 +200,16 @@ def _files(learned: Learned, config: Mapping[str, bytes]) -> dict[str, bytes]:
     return dict(sorted(files.items()))
 
 
-def _remarks(options: TrainOptions, learned: Learned) -> list[str]:
-    largest: Vocabulary = learned.vocabularies[0]
-    if largest.size == options.size:
-        return []
-    return [
-        f"the vocabulary has {largest.size:,} tokens instead of {options.size:,}: "
-        "the corpus gives no more"
-    ]
+def _remarks(options: TrainOptions, training: Training) -> Iterator[str]:
+    largest = training.sizes[0]
+    if largest.vocabulary < options.size:
+        yield (
+            f"the vocabulary has {largest.vocabulary:,} tokens instead of {options.size:,}: "
+            "the corpus gives no more"
+        )
+    longest = max((token.characters for token in largest.longest), default=0)
+    if longest > LONG_CHARACTERS:
+        yield (
+            f"the longest token has {longest:,} characters, because the corpus repeats it: "
+            "--max-token-length 64 keeps such tokens out"
+        )

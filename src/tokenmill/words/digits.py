@@ -21,7 +21,7 @@ from tokenmill.words.splits import Json, Split
 Digits = Literal["keep", "single", "groups-right"]
 
 _PATTERNS = {"single": r"\p{N}", "groups-right": DIGIT_GROUPS}
-_DIGITS_ALONE = re.compile(r"(^|\|)\\p\{N\}(?:\{1,3\})?(?=\||$)")
+_DIGITS_ALONE = re.compile(rf"(^|\|)(?:{re.escape(DIGIT_GROUPS)}|\\p\{{N\}}(?:\{{1,3\}})?)(?=\||$)")
 """The alternative of a pattern that takes nothing but digits."""
 
 

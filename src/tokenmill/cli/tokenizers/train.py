@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.options import add_section
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.quantities import counted, size_text
 
@@ -29,8 +29,9 @@ COMMON = (
 
 def add_arguments(parser: Parser) -> None:
     """The options of this action."""
-    from tokenmill.run.recipe.options import ResourceOptions
-    from tokenmill.vocabulary.options import SECTIONS, SUMMARIES
+    from tokenmill.run.recipe.checks import SECTIONS as RECIPE
+    from tokenmill.run.recipe.options import NOT_FOR_COUNTS, CountRecipe
+    from tokenmill.vocabulary.options import COUNTING, COUNTING_SECTIONS, SECTIONS, SUMMARIES
 
     parser.usage = "tokenmill tokenizer train INPUT ... --out DIR [options]"
     parser.epilog = EXAMPLES
@@ -52,8 +53,13 @@ def add_arguments(parser: Parser) -> None:
     for section, kind in SECTIONS.items():
         add_section(parser.add_argument_group(section, SUMMARIES[section]), kind)
     add_section(
-        parser.add_argument_group("resources", "processes, memory and cache"), ResourceOptions
+        parser.add_argument_group("counting", "how words are counted"), CountRecipe, COUNTING
     )
+    for section in COUNTING_SECTIONS:
+        kind = RECIPE[section]
+        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+        group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
+        add_section(group, kind, set(kind.__struct_fields__) - set(NOT_FOR_COUNTS))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,12 +69,11 @@ def run(options: argparse.Namespace) -> int:
     import msgspec
 
     from tokenmill.cli.meter import meter
-    from tokenmill.vocabulary.options import SECTIONS, make_train_options
+    from tokenmill.run.count import CountEvents
+    from tokenmill.vocabulary.options import counting_values, make_train_options
     from tokenmill.vocabulary.training import TrainEvents, train
 
-    values: dict[str, Any] = {}
-    for kind in SECTIONS.values():
-        values |= given_options(options, kind)
+    values, counting = counting_values(_given(options))
     chosen = make_train_options(values)
     started = time.monotonic()
     with meter() as advance:
@@ -76,8 +81,15 @@ def run(options: argparse.Namespace) -> int:
             options.inputs,
             options.out,
             chosen,
+            counting=counting,
+            counts_folder=options.counts,
             overwrite=options.overwrite,
-            events=TrainEvents(advance=advance),
+            events=TrainEvents(
+                CountEvents(
+                    on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
+                ),
+                advance,
+            ),
         )
     if options.json:
         print(msgspec.json.encode(report.training).decode())
@@ -88,6 +100,17 @@ def run(options: argparse.Namespace) -> int:
     print()
     print_table(*_sizes(report))
     return 0
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that a command line sets, of all sections."""
+    from tokenmill.run.recipe.checks import SECTIONS as RECIPE
+    from tokenmill.vocabulary.options import COUNTING, COUNTING_SECTIONS, SECTIONS
+
+    names = [name for kind in SECTIONS.values() for name in kind.__struct_fields__]
+    names += [name for each in COUNTING_SECTIONS for name in RECIPE[each].__struct_fields__]
+    found = {name: getattr(options, name, None) for name in (*names, *COUNTING)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
@@ -108,7 +131,8 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
         yield "weights", shown
     specials = ", ".join(f"{token} {i}" for token, i in list(training.special_ids.items())[:8])
     yield "special", specials or "none"
-    yield "longest", " ".join(map(repr, largest.longest[:6]))
+    longest = sorted({repr(token.start.strip()[:24]) for token in largest.longest})
+    yield "longest", f"{largest.longest[0].characters:,} characters; {' '.join(longest)}"
     yield (
         "checked",
         f"loaded by the tokenizers library; words encoded by {report.measured[0].engine}",

@@ -15,6 +15,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.store.policies import Policies
+from tokenmill.words.digits import Digits
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -157,6 +158,13 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="how texts are cut into words: a published split, or a tokenizer's own"),
     ]
+    digits: Annotated[
+        Digits,
+        Meta(
+            description="numbers: as the split has them, digit by digit, or in threes from the "
+            "right, which helps arithmetic"
+        ),
+    ] = "keep"
     by: Annotated[
         str | None,
         Meta(

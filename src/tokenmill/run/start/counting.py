@@ -35,6 +35,7 @@ from tokenmill.run.start.inputs import (
     sample_texts,
 )
 from tokenmill.store.manifest import Attempt
+from tokenmill.words.digits import with_digits
 from tokenmill.words.splits import Split
 
 
@@ -107,7 +108,7 @@ def resolve_count(
     Raises:
         UserError: something in the recipe cannot be carried out.
     """
-    split = find_split(recipe.split)
+    split = with_digits(find_split(recipe.split), recipe.digits)
     if sources is None:
         by_input = list_by_input(recipe.inputs, recipe.read.format, access)
         sources = [source for of_input in by_input for source in of_input]
