@@ -28,7 +28,7 @@ from tokenmill.records import Int32Array, Int64Array
 Json = dict[str, Any]
 
 
-class _Merges(NamedTuple):
+class MergeTable(NamedTuple):
     """The merges of a model; a merge is known by its rank."""
 
     table: PairTable
@@ -50,7 +50,7 @@ class MergeSampler:
         parts = [np.array([vocab[m[side]] for m in merges], np.int32) for side in (0, 1)]
         table = pair_table(parts[0], parts[1], np.arange(len(merges), dtype=np.int32))
         results = np.array([vocab[left + right[prefix:]] for left, right in merges], np.int32)
-        self._merges = _Merges(table, results)
+        self._merges = MergeTable(table, results)
         self._crossable = _crossable(tokenizer, merges)
 
     def encode(self, text: str, key: np.uint64) -> Int32Array:
@@ -59,7 +59,7 @@ class MergeSampler:
         if self._crossable is not None:
             offsets = _cut(words.symbols, words.offsets, self._crossable)
             words = Words(words.symbols, offsets)
-        return _merge(*words, self._merges, self._dropout, key)
+        return merge_words(*words, self._merges, self._dropout, key)[0]
 
 
 def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
@@ -115,10 +115,10 @@ class _Word(NamedTuple):
 
 
 @compiled
-def _merge(
-    symbols: Int32Array, offsets: Int64Array, merges: _Merges, dropout: np.uint64, key: np.uint64
-) -> Int32Array:
-    """The ids of every word, one after another."""
+def merge_words(
+    symbols: Int32Array, offsets: Int64Array, merges: MergeTable, dropout: np.uint64, key: np.uint64
+) -> tuple[Int32Array, Int64Array]:
+    """The ids of every word, one after another, and their offsets, shape (num_words + 1,)."""
     longest = 0
     for i in range(len(offsets) - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
@@ -128,6 +128,7 @@ def _merge(
     ids = np.empty(longest, np.int32)
     word = _Word(ids, links[0], links[1], links[2], entries[0], entries[1])
     result = np.empty(len(symbols), np.int32)
+    edges = np.zeros(len(offsets), np.int64)
     num_ids, draws = 0, np.uint64(0)
     for i in range(len(offsets) - 1):
         length = offsets[i + 1] - offsets[i]
@@ -141,11 +142,12 @@ def _merge(
             result[num_ids] = word.ids[place]
             num_ids += 1
             place = word.following[place]
-    return result[:num_ids].copy()
+        edges[i + 1] = num_ids
+    return result[:num_ids].copy(), edges
 
 
 @inlined
-def _begin(word: _Word, symbols: Int32Array, merges: _Merges) -> int:
+def _begin(word: _Word, symbols: Int32Array, merges: MergeTable) -> int:
     """Fill in a word of symbols; the size of its heap."""
     size = 0
     for i in range(len(symbols)):
@@ -163,7 +165,7 @@ def _apply(
     word: _Word,
     length: int,
     size: int,
-    merges: _Merges,
+    merges: MergeTable,
     chance: tuple[np.uint64, np.uint64, np.uint64],
 ) -> np.uint64:
     """Apply merges until none is kept; how many numbers have been drawn by then."""
@@ -198,7 +200,7 @@ def _apply(
 
 
 @inlined
-def _consider(word: _Word, left: int, right: int, size: int, merges: _Merges) -> int:
+def _consider(word: _Word, left: int, right: int, size: int, merges: MergeTable) -> int:
     """Note the merge of two neighbours, if there is one; the new size of the heap."""
     rank = np.int64(merges.table.values[slot_of(merges.table, word.ids[left], word.ids[right])])
     word.ranks[left] = rank

@@ -22,7 +22,9 @@ from tokenmill.vocabulary.bpe.slots import Integer, Slots
 
 ID_BITS = 32
 ID_MASK = (1 << ID_BITS) - 1
-MORE_PAIRS = 1 << 12
+MORE_PAIRS = 1 << 16
+MIXER = 0x9E3779B97F4A7C15
+KEY, COUNT, PLACES = 0, 1, 2
 
 
 class Pairs(NamedTuple):
@@ -81,60 +83,51 @@ def allowed(lengths: Int32Array, left: Integer, right: Integer, max_length: int)
 
 
 @compiled
-def count_pairs(
-    slots: Slots, lengths: Int32Array, max_length: int
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+def count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
     """All pairs of tokens that may be merged, of words whose tokens take one slot each.
 
-    Returns their keys, counts, and numbers of places; shape (num_pairs,) each.
+    Returns a hash table, shape (num_entries, 3): key, occurrences and places of a pair. No place:
+    the entry is free.
     """
-    table = PairTable(np.full(1 << 12, NOTHING, np.int64), np.full(1 << 12, NOTHING, np.int32))
-    capacity = 1 << 11
-    keys, totals = np.empty(capacity, np.int64), np.zeros(capacity, np.int64)
-    places = np.zeros(capacity, np.int64)
+    entries = np.zeros((1 << 12, 3), np.int64)
     size = 0
     for word in range(len(slots.counts)):
         for i in range(slots.offsets[word], slots.offsets[word + 1] - 1):
-            left, right = slots.ids[i], slots.ids[i + 1]
-            slot = slot_of(table, left, right)
-            index = np.int64(table.values[slot])
-            if index == NOTHING:
+            left, right = np.int64(slots.ids[i]), np.int64(slots.ids[i + 1])
+            key = (left << ID_BITS) | right
+            entry = _entry_of(entries, key)
+            if entries[entry, PLACES] == 0:
                 if not allowed(lengths, left, right, max_length):
                     continue
-                if size == capacity:
-                    capacity *= 2
-                    keys, totals = _longer(keys), _longer(totals)
-                    places = _longer(places)
-                    table = indexed(keys[:size], 2 * capacity)
-                    slot = slot_of(table, left, right)
-                index = np.int64(size)
+                if 2 * size >= len(entries):
+                    entries = _rehashed(entries)
+                    entry = _entry_of(entries, key)
+                entries[entry, KEY] = key
                 size += 1
-                table.keys[slot] = (np.int64(left) << ID_BITS) | np.int64(right)
-                table.values[slot] = index
-                keys[index] = table.keys[slot]
-                totals[index] = 0
-                places[index] = 0
-            totals[index] += slots.counts[word]
-            places[index] += 1
-    return keys[:size], totals[:size], places[:size]
+            entries[entry, COUNT] += slots.counts[word]
+            entries[entry, PLACES] += 1
+    return entries
+
+
+@inlined
+def _entry_of(entries: Int64Array, key: Integer) -> np.int64:
+    """The entry of a pair, or the free one where it belongs."""
+    mask = np.int64(len(entries) - 1)
+    entry = np.int64((np.uint64(key) * np.uint64(MIXER)) >> np.uint64(ID_BITS)) & mask
+    while entries[entry, KEY] != key and entries[entry, PLACES] != 0:
+        entry = (entry + np.int64(1)) & mask
+    return entry
 
 
 @compiled
-def _longer(array: Int64Array) -> Int64Array:
-    longer = np.empty(2 * len(array), np.int64)
-    longer[: len(array)] = array
-    return longer
-
-
-@compiled
-def indexed(keys: Int64Array, num_slots: int) -> PairTable:
-    """A table of pairs with their indices; `num_slots` is a power of two."""
-    table = PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32))
-    for i in range(len(keys)):
-        slot = slot_of(table, keys[i] >> ID_BITS, keys[i] & ID_MASK)
-        table.keys[slot] = keys[i]
-        table.values[slot] = i
-    return table
+def _rehashed(entries: Int64Array) -> Int64Array:
+    larger = np.zeros((4 * len(entries), 3), np.int64)
+    for i in range(len(entries)):
+        if entries[i, PLACES] != 0:
+            entry = _entry_of(larger, entries[i, KEY])
+            for column in range(3):  # a row at once takes seconds to compile
+                larger[entry, column] = entries[i, column]
+    return larger
 
 
 @compiled
@@ -161,15 +154,16 @@ def frequent_pairs(
     Returns them sorted (count, then key), with room for as many again, the number of places of
     each, and the threshold.
     """
-    keys, counts, places = count_pairs(slots, lengths, max_length)
-    threshold = thresholds(int(counts.max(initial=0)))
-    chosen = np.flatnonzero(counts >= threshold)
-    chosen = chosen[np.lexsort((keys[chosen], -counts[chosen]))]
-    keys, counts, places = keys[chosen], counts[chosen], places[chosen]
-    capacity = 2 * len(keys) + MORE_PAIRS
+    entries = count_pairs(slots, lengths, max_length)
+    threshold = thresholds(int(entries[:, COUNT].max()))
+    chosen = entries[entries[:, COUNT] >= threshold]
+    del entries
+    chosen = chosen[np.lexsort((chosen[:, KEY], -chosen[:, COUNT]))]
+    keys, counts, places = (np.ascontiguousarray(column) for column in chosen.T)
+    capacity = 4 * len(keys) + MORE_PAIRS
     num_positions = int(places.sum())
     num_slots = 1 << (2 * capacity - 1).bit_length()
-    room = num_positions + num_positions // 2
+    room = num_positions + len(slots.ids)
     wide = len(slots.ids) > np.iinfo(np.uint32).max
     pairs = Pairs(
         PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32)),
