@@ -1,52 +1,209 @@
-"""Merges equal those of the `tokenizers` library, and the corpus is as long as they say."""
+"""Merges equal those of the `tokenizers` library, wherever that is repeatable."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tokenmill.encode import encodings
-from tokenmill.vocabulary.bpe.learning import learn_merges
+from tokenmill.errors import UserError
+from tokenmill.vocabulary.bpe import learning, pairs
+from tokenmill.vocabulary.bpe.learning import continue_merges, learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
-from tokenmill.vocabulary.bpe.symbols import byte_symbols
+from tokenmill.vocabulary.bpe.segmenting import segment
+from tokenmill.vocabulary.bpe.symbols import (
+    Alphabet,
+    byte_symbols,
+    character_symbols,
+    given_symbols,
+)
 from tokenmill.words.counts import WordCounts
+from vocabulary.bpe.library_kit import (
+    SPACES,
+    encoder,
+    library,
+    ours,
+    standard_library,
+    words_of,
+)
 
-BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
-BYTES = {character: byte for byte, character in enumerate(encodings.byte_symbols())}
-
-
-def byte_words(texts: Iterable[str]) -> WordCounts:
-    counts: Counter[bytes] = Counter()
-    for text in texts:
-        for word, _ in BYTE_LEVEL.pre_tokenize_str(text):
-            counts[bytes(BYTES[character] for character in word)] += 1
-    return WordCounts.of(counts)
-
-
-def library(texts: Iterable[str], **options: Any) -> Any:
-    """Vocabulary and merges that the library learns from texts, byte-level."""
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = BYTE_LEVEL
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False, **options)
-    tokenizer.train_from_iterator(texts, trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+FLORES = Path(__file__).resolve().parents[4] / "shared" / "data" / "flores"
+STRANGE = [
+    "low lower newest widest aaaa abab aaaaaaa",
+    "\n\n\n  \t\t   indented\r\n\r\n",
+    "日本語のテキスト、日本語。한국어 텍스트 ภาษาไทย हिन्दी עברית",
+    "😀😀😀👩‍👩‍👧‍👦🏳️‍🌈 e\u0301e\u0301é \u0000\u0000 \ufeff\u00ad ༀ𝔘",
+    "x" * 3000 + " " + "xy" * 1500 + " " + " " * 500,
+]
 
 
-def ours(merges: Merges) -> Any:
-    strings = merges.strings()
-    pairs = [(strings[left], strings[right]) for left, right in merges.pairs.tolist()]
-    return {string: i for i, string in enumerate(strings)}, pairs
+def learn(words: WordCounts, size: int, **options: Any) -> Merges:
+    return learn_merges(words, byte_symbols(), MergeOptions(vocabulary_size=size, **options))
 
 
-def test_merges_of_a_few_words() -> None:
-    texts = ["low lower newest widest", "aaaa abab aaaaaaa"] * 3
-    merges = learn_merges(byte_words(texts), byte_symbols(), MergeOptions(vocabulary_size=280))
+@pytest.mark.parametrize("size", [257, 300, 1000, 4000, 32000])
+def test_source_code_gives_the_same_merges_at_every_size(size: int) -> None:
+    texts = [*standard_library(12), *STRANGE]
+    assert ours(learn(words_of(texts), size)) == library(texts, vocab_size=size)
 
-    assert ours(merges) == library(texts, vocab_size=280)
+
+@pytest.mark.parametrize("language", ["tha_Thai", "rus_Cyrl", "amh_Ethi", "zho_Hans", "swh_Latn"])
+def test_languages_give_the_same_merges(language: str) -> None:
+    path = FLORES / f"{language}.dev"
+    if not path.exists():
+        pytest.skip("the FLORES sentences are not on this machine")
+    texts = path.read_text(encoding="utf-8").splitlines()
+    assert ours(learn(words_of(texts), 4000)) == library(texts, vocab_size=4000)
+
+
+WORDS = st.lists(st.text("ab", min_size=1, max_size=9) | st.text("abc", min_size=1), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    WORDS,
+    st.integers(0, 40),
+    st.integers(0, 3),
+    st.none() | st.integers(0, 6),
+    st.lists(st.sampled_from(["<s>", "a", "c", "ab", "aab", "bb", "é"]), max_size=3),
+)
+@example(["aaaaaaa", "aaaa", "aaa"], 40, 0, None, [])
+@example(["abababab", "ababa"], 40, 0, None, [])
+@example(["ab", "ab", "abb"], 40, 0, None, ["ab"])
+def test_words_of_two_letters_with_ties_overlaps_and_tokens_that_exist(
+    words: list[str],
+    size: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    special_tokens: list[str],
+) -> None:
+    counts = words_of([" ".join(words)], SPACES)
+    merges = learn_merges(
+        counts,
+        character_symbols(counts, Alphabet(), special_tokens),
+        MergeOptions(
+            vocabulary_size=size, min_frequency=min_frequency, max_token_length=max_token_length
+        ),
+    )
+
+    assert ours(merges) == library(
+        [" ".join(words)],
+        SPACES,
+        vocab_size=size,
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
+        special_tokens=special_tokens,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORDS, st.lists(st.integers(1, 9), min_size=12, max_size=12))
+def test_counts_are_repeated_words(words: list[str], times: list[int]) -> None:
+    repeated = [word for word, number in zip(words, times, strict=False) for _ in range(number)]
+    counts = words_of([" ".join(repeated)], SPACES)
+    options = MergeOptions(vocabulary_size=60)
+    merges = learn_merges(counts, character_symbols(counts, Alphabet()), options)
+    many = WordCounts(counts.data, counts.offsets, counts.counts * 10**9)
+
+    assert ours(merges) == library([" ".join(repeated)], SPACES, vocab_size=60)
+    assert ours(learn_merges(many, character_symbols(many, Alphabet()), options)) == ours(merges)
+
+
+def test_counts_that_could_overflow_are_refused() -> None:
+    words = WordCounts.of({b"ab": 1 << 61, b"cd": 1 << 60})
+    assert len(learn(WordCounts.of({b"ab": 1 << 60}), 300)) == 1
+
+    with pytest.raises(UserError, match="too large to be added up"):
+        learn(words, 300)
+    with pytest.raises(UserError, match="too large to be added up"):
+        character_symbols(words, Alphabet())
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORDS, st.integers(1, 3), st.integers(0, 2))
+def test_counting_anew_in_between_changes_nothing(words: list[str], level: int, room: int) -> None:
+    counts = words_of([" ".join(words)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learning, "LEVEL", level)
+        patch.setattr(pairs, "MORE_PAIRS", room)
+        patch.setattr(learning, "MERGES_A_CALL", 1)
+        often = learn(counts, 300)
+
+    once = learn(counts, 300)
+    assert (ours(often), often.masses.tolist()) == (ours(once), once.masses.tolist())
+
+
+@pytest.mark.soak  # another signature of the kernel takes seconds to compile
+def test_slots_beyond_32_bits_are_noted_in_64(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = words_of(STRANGE)
+    narrow = learn(words, 400)
+    monkeypatch.setattr(pairs, "MAX_NARROW_SLOTS", 0)
+
+    assert ours(learn(words, 400)) == ours(narrow)
+
+
+def test_tokens_with_equal_hashes_are_told_apart_by_their_strings() -> None:
+    # Polynomial hashes modulo 2^64 cannot tell the 2,048th Thue-Morse word from its complement.
+    word, complement = "a", "b"
+    for _ in range(11):
+        word, complement = word + complement, complement + word
+    texts = [f"{word} {complement} {word}"]
+    counts = words_of(texts, SPACES)
+    merges = learn_merges(
+        counts, character_symbols(counts, Alphabet()), MergeOptions(vocabulary_size=4096)
+    )
+
+    assert ours(merges) == library(texts, SPACES, vocab_size=4096)
+    assert {word, complement} <= set(merges.strings())
+
+
+def test_every_smaller_vocabulary_is_a_beginning() -> None:
+    texts = [*standard_library(12), *STRANGE]
+    words = words_of(texts)
+    merges = learn(words, 3000)
+    lengths = merges.corpus_lengths()
+    for size in (257, 300, 1000, 3000):
+        cut = merges.cut(size)
+
+        assert ours(cut) == ours(learn(words, size))
+        encoded = sum(len(tokens) for tokens in encoder(cut).encode_batch(texts))
+        in_words = segment(byte_symbols().segment(words), cut)
+        assert lengths[size - 256] == cut.num_tokens() == encoded == in_words.num_tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORDS, st.integers(0, 6), st.none() | st.integers(0, 6))
+def test_a_vocabulary_is_continued_where_it_ended(
+    words: list[str], num_merges: int, max_token_length: int | None
+) -> None:
+    counts = words_of([" ".join(words)])
+    options = MergeOptions(vocabulary_size=300, max_token_length=max_token_length)
+    whole = learn_merges(counts, byte_symbols(), options)
+    first = whole.cut(256 + num_merges)
+    begun = segment(byte_symbols().segment(counts), first)
+    rest = continue_merges(begun, given_symbols(first.strings(), first.texts()), options)
+
+    assert np.concatenate([first.pairs, rest.pairs]).tolist() == whole.pairs.tolist()
+    assert np.concatenate([first.ids, rest.ids]).tolist() == whole.ids.tolist()
+    assert np.concatenate([first.masses, rest.masses]).tolist() == whole.masses.tolist()
+    assert rest.num_symbols_in_corpus == first.num_tokens()
+
+
+def test_progress_is_shown_up_to_the_last_merge() -> None:
+    seen: list[Any] = []
+    words = words_of(standard_library(12))
+    options = MergeOptions(vocabulary_size=2000)
+    learn_merges(words, byte_symbols(), options, lambda *step: seen.append(step))
+
+    assert seen[0] == ("merges", 0, 1744)
+    assert seen[-1] == ("merges", 1744, 1744)
+
+
+def test_no_words_and_no_room_give_no_merges() -> None:
+    assert len(learn(WordCounts.of({}), 1000)) == 0
+    assert len(learn(WordCounts.of({b"a": 5}), 1000)) == 0
+    assert len(learn(WordCounts.of({b"ab": 5}), 10)) == 0

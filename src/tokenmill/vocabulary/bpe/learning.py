@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.errors import UserError
 from tokenmill.records import Advance, Int32Array
 from tokenmill.vocabulary.bpe.heap import Heap
 from tokenmill.vocabulary.bpe.kernel import (
@@ -36,10 +35,9 @@ from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, frequent_pairs
 from tokenmill.vocabulary.bpe.slots import BLOCK_BITS, Slots, packed
 from tokenmill.vocabulary.bpe.spelling import add_strings, new_spelling
-from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
+from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols, require_countable
 from tokenmill.words.counts import WordCounts
 
-MAX_MASS = 1 << 62
 MERGES_A_CALL = 1000
 """Between calls of the kernel progress is shown, and Ctrl-C is heard."""
 LEVEL = 64
@@ -68,13 +66,7 @@ def continue_merges(
 
     `symbols` are the tokens of that vocabulary; ids of new ones follow theirs.
     """
-    num_tokens = float(np.diff(words.offsets).astype(np.float64) @ words.counts)
-    if num_tokens > MAX_MASS:
-        raise UserError(
-            "the counts of words are too large to be added up",
-            why=f"they make {num_tokens:.3g} tokens, and at most 2^62 can be counted",
-            hint="divide all weights by the same number",
-        )
+    require_countable(words.offsets, words.counts)
     learner = _Learner(words, symbols, options)
     learner.run(advance or (lambda *_: None))
     num_merges = int(learner.books.sizes[NUM_MERGES])

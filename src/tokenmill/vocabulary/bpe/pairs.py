@@ -23,6 +23,7 @@ from tokenmill.vocabulary.bpe.slots import Integer, Slots
 ID_BITS = 32
 ID_MASK = (1 << ID_BITS) - 1
 MORE_PAIRS = 1 << 16
+MAX_NARROW_SLOTS = 1 << 32
 MIXER = 0x9E3779B97F4A7C15
 KEY, COUNT, PLACES = 0, 1, 2
 
@@ -164,7 +165,7 @@ def frequent_pairs(
     num_positions = int(places.sum())
     num_slots = 1 << (2 * capacity - 1).bit_length()
     room = num_positions + len(slots.ids)
-    wide = len(slots.ids) > np.iinfo(np.uint32).max
+    wide = len(slots.ids) > MAX_NARROW_SLOTS
     pairs = Pairs(
         PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32)),
         np.empty(capacity, np.int64),

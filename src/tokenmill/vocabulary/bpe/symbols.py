@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenmill.compiled import compiled, inlined
 from tokenmill.encode import encodings
+from tokenmill.errors import UserError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.slots import Integer
 from tokenmill.words.counts import UInt8Array, WordCounts
@@ -16,6 +17,7 @@ from tokenmill.words.counts import UInt8Array, WordCounts
 NUM_CODE_POINTS = 0x110000
 DROPPED = -1
 FALLS_BACK = -2
+MAX_TOTAL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,11 @@ def character_symbols(
 
     Forms with a prefix or a suffix follow, sorted. The `tokenizers` library numbers those in the
     order of a hash table, so its ids differ from run to run.
+
+    Raises:
+        UserError: the counts are so large that sums of them could overflow.
     """
+    require_countable(words.offsets, words.counts)
     rows = 1 + 3 * bool(alphabet.prefix or alphabet.suffix)
     seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
     _count_characters(words.data, words.offsets, words.counts, seen)
@@ -153,6 +159,21 @@ def character_symbols(
     lengths = np.ones(len(strings), np.int32)
     texts = tuple(strings.values())
     return Symbols(tuple(strings), texts, lengths, alphabet.prefix, table, fallback)
+
+
+def require_countable(offsets: Int64Array, counts: Int64Array) -> None:
+    """Refuse counts whose sums could overflow, over words of those lengths.
+
+    Raises:
+        UserError: they could.
+    """
+    total = float(np.diff(offsets).astype(np.float64) @ counts)
+    if total > MAX_TOTAL:
+        raise UserError(
+            "the counts of words are too large to be added up",
+            why=f"they make {total:.3g} symbols, and at most 2^62 can be counted",
+            hint="divide all weights by the same number",
+        )
 
 
 def _most_frequent(counts: Int64Array, alphabet: Alphabet) -> list[int]:
