@@ -83,12 +83,27 @@ def allowed(lengths: Int32Array, left: Integer, right: Integer, max_length: int)
     return bool(together < max_length or together == 2)
 
 
-@compiled
-def count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
+def count_pairs(
+    slots: Slots, lengths: Int32Array, max_length: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """All pairs of tokens that may be merged, of words whose tokens take one slot each.
 
-    Returns a hash table, shape (num_entries, 3): key, occurrences and places of a pair. No place:
-    the entry is free.
+    Returns their keys, counts, and numbers of places; shape (num_pairs,) each.
+    """
+    entries = _count_pairs(slots, lengths, max_length)
+    return _columns(entries[entries[:, PLACES] > 0])
+
+
+def _columns(entries: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    keys, counts, places = (np.ascontiguousarray(column) for column in entries.T)
+    return keys, counts, places
+
+
+@compiled
+def _count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
+    """Count pairs in a hash table, shape (num_entries, 3): key, occurrences and places of a pair.
+
+    An entry without a place is free.
     """
     entries = np.zeros((1 << 12, 3), np.int64)
     size = 0
@@ -132,14 +147,19 @@ def _rehashed(entries: Int64Array) -> Int64Array:
 
 
 @compiled
-def fill(
-    slots: Slots, pairs: Pairs, keys: Int64Array, counts: Int64Array, places: Int64Array
-) -> None:
-    """Add pairs, and note where they begin, in words whose tokens take one slot each."""
-    start = 0
+def indexed(keys: Int64Array, num_slots: int) -> PairTable:
+    """A table of pairs with their indices; `num_slots` is a power of two."""
+    table = PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32))
     for i in range(len(keys)):
-        add(pairs, i, keys[i] >> ID_BITS, keys[i] & ID_MASK, counts[i], start)
-        start += places[i]
+        slot = slot_of(table, keys[i] >> ID_BITS, keys[i] & ID_MASK)
+        table.keys[slot] = keys[i]
+        table.values[slot] = i
+    return table
+
+
+@compiled
+def note_all(slots: Slots, pairs: Pairs) -> None:
+    """Note where the pairs begin, in words whose tokens take one slot each."""
     for word in range(len(slots.counts)):
         for i in range(slots.offsets[word], slots.offsets[word + 1] - 1):
             index = find(pairs, slots.ids[i], slots.ids[i + 1])
@@ -152,27 +172,29 @@ def frequent_pairs(
 ) -> tuple[Pairs, Int64Array, int]:
     """Index the pairs that occur at least as often as `thresholds` says for the most frequent one.
 
-    Returns them sorted (count, then key), with room for as many again, the number of places of
-    each, and the threshold.
+    Returns them sorted (count, then key), with room for more of them; the number of places of each;
+    and the threshold.
     """
-    entries = count_pairs(slots, lengths, max_length)
+    entries = _count_pairs(slots, lengths, max_length)
     threshold = thresholds(int(entries[:, COUNT].max()))
     chosen = entries[entries[:, COUNT] >= threshold]
     del entries
-    chosen = chosen[np.lexsort((chosen[:, KEY], -chosen[:, COUNT]))]
-    keys, counts, places = (np.ascontiguousarray(column) for column in chosen.T)
-    capacity = 4 * len(keys) + MORE_PAIRS
+    keys, counts, places = _columns(chosen[np.lexsort((chosen[:, KEY], -chosen[:, COUNT]))])
     num_positions = int(places.sum())
-    num_slots = 1 << (2 * capacity - 1).bit_length()
     room = num_positions + len(slots.ids)
+    more = len(keys) * 3 + MORE_PAIRS
     wide = len(slots.ids) > MAX_NARROW_SLOTS
     pairs = Pairs(
-        PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32)),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
+        indexed(keys, 1 << (2 * (len(keys) + more) - 1).bit_length()),
+        _longer(keys, more),
+        _longer(counts, more),
+        _longer(np.cumsum(places) - places, more),
+        np.zeros(len(keys) + more, np.int64),
         np.empty(room, np.int64) if wide else np.empty(room, np.uint32),
     )
-    fill(slots, pairs, keys, counts, places)
+    note_all(slots, pairs)
     return pairs, places, threshold
+
+
+def _longer(array: Int64Array, more: int) -> Int64Array:
+    return np.concatenate([array, np.empty(more, np.int64)])
