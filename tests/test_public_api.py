@@ -97,6 +97,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
     (SpecialOptions, "chat_template"): Path,
+    (GroupOptions, "parity_counts"): Path,
 }
 OF_NO_WORDS = {"id_field", "keep", "no_loss", "validation", "max_tokens"}
 OF_A_COMMAND = {"inputs", "out", "split", "digits", "read", "limits", "resources"}

@@ -248,3 +248,77 @@ def test_counts_are_kept_and_trained_from_again(corpus: Path, tmp_path: Path) ->
     assert dict(first.training.counts.weights) == {"de": 5, "other": 1}
     with pytest.raises(UserError, match="the words are counted already"):
         tokenmill.train_tokenizer(kept, tmp_path / "V", by="lang")
+
+
+def test_a_wordpiece_is_bert_s(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "counts", {"": TEXTS[:3]}, "bert")
+    report = trained(tmp_path / "T", counts, model="wordpiece", vocabulary=150, sizes=[120])
+    assert list(report.training.special_ids) == ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    tokenizer = loaded(report)
+    assert tokenizer.encode("all human beings").tokens[0] == "[CLS]"
+    assert tokenizer.encode("All Human", "beings").tokens.count("[SEP]") == 2
+    assert tokenizer.decode(tokenizer.encode("all human beings").ids) == "all human beings"
+    assert [entry.vocabulary for entry in report.training.sizes] == [150, 120]
+    assert rank_engines(load_tokenizer_file(report.folder), False).names[0] == "memo"
+
+
+def test_a_wordlevel_knows_the_most_frequent_words(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "counts", {"": ["b a a c", "a b d"]}, "whitespace")
+    report = trained(tmp_path / "T", counts, model="wordlevel", vocabulary=5, sizes=[3])
+    assert loaded(report).get_vocab() == {"[UNK]": 0, "</s>": 1, "a": 2, "b": 3, "c": 4}
+    assert loaded(report, 3).get_vocab() == {"[UNK]": 0, "</s>": 1, "a": 2}
+    assert [(entry.tokens, entry.fallback_bytes) for entry in report.training.sizes] == [
+        (7, 1),
+        (7, 4),
+    ]
+
+
+@pytest.mark.parametrize("model", ["sentencepiece-bpe", "sentencepiece-unigram"])
+def test_sentencepiece_models_are_its_own_files(model: Any, tmp_path: Path) -> None:
+    import sentencepiece
+
+    counts = counted(tmp_path / "counts", {"": TEXTS * 3}, "sentencepiece")
+    report = trained(
+        tmp_path / "T", counts, model=model, vocabulary=400, byte_fallback=True, special=["<|a|>"]
+    )
+    assert dict(report.training.special_ids) | {"<|a|>": 3} == {
+        "<unk>": 0,
+        "<s>": 1,
+        "</s>": 2,
+        "<|a|>": 3,
+    }
+    processor = sentencepiece.SentencePieceProcessor(str(report.folder / "tokenizer.model"))
+    assert (processor.vocab_size(), processor.decode(processor.encode("frei 猫"))) == (
+        400,
+        "frei 猫",
+    )
+    num_tokens = sum(len(ids) for ids in processor.encode(TEXTS * 3))
+    assert report.training.sizes[0].tokens == num_tokens
+    assert load_tokenizer_file(report.folder).kind == "sentencepiece"
+
+
+def test_a_unigram_is_a_tokenizer_json(tmp_path: Path) -> None:
+    counts = counted(tmp_path / "counts", {"": TEXTS * 3}, "sentencepiece")
+    report = trained(tmp_path / "T", counts, model="unigram", vocabulary=180)
+    tokenizer = loaded(report)
+    assert tokenizer.get_vocab_size() == 180
+    assert tokenizer.decode(tokenizer.encode("geboren frei").ids) == "geboren frei"
+    other = counted(tmp_path / "other", {"": TEXTS})
+    with pytest.raises(UserError, match="unigram cannot be trained on words of the split 'llama3'"):
+        trained(tmp_path / "U", other, model="unigram", vocabulary=180)
+
+
+def test_parity_is_for_the_group_that_is_worst_off(tmp_path: Path) -> None:
+    groups = {"de": TEXTS[1:2] * 9, "ru": TEXTS[2:3]}
+    counts = counted(tmp_path / "counts", groups)
+    parallel = counted(tmp_path / "parallel", {"de": TEXTS[1:2], "ru": TEXTS[2:3]})
+    plain = trained(tmp_path / "plain", counts, vocabulary=290)
+    alike = trained(tmp_path / "alike", counts, vocabulary=290, parity="base")
+    told = trained(
+        tmp_path / "told", counts, vocabulary=290, parity="window", parity_counts=parallel
+    )
+    russian = TEXTS[2]
+    lengths = [len(loaded(report).encode(russian).ids) for report in (plain, alike, told)]
+    assert lengths[0] > max(lengths[1:])
+    with pytest.raises(UserError, match="parity: no group has a weight"):
+        trained(tmp_path / "T", counts, parity="base", weight=["de=2"])

@@ -207,3 +207,4 @@ class TrainArguments(CountArguments, total=False):
     alpha: float | None
     byte_premium: Sequence[str]
     parity: Literal["base", "window"] | None
+    parity_counts: str | Path | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,8 +24,15 @@ from tokenmill.errors import InternalError
 from tokenmill.records import Advance
 from tokenmill.vocabulary.learning import Vocabulary
 from tokenmill.vocabulary.provenance import LongToken
+from tokenmill.vocabulary.sentencepiece.model_file import (
+    BYTE,
+    NORMAL,
+    USER_DEFINED,
+    read_model,
+)
 from tokenmill.vocabulary.tokenizer_json import BYTE_TOKENS, CONTINUATION
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.sentencepiece import SPACE
 
 Json = dict[str, Any]
 
@@ -53,26 +60,23 @@ class Measured:
 
 
 def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Measured:
-    """Encode the words with a tokenizer.json; its bytes, tokens and fallbacks.
+    """Encode the words with the file of a vocabulary; its bytes, tokens and fallbacks.
 
     Raises:
-        InternalError: the library does not load it, gives other ids than its engine, or needs
-            another number of tokens than was predicted.
+        EngineError: the engine gives other ids than the library.
+        InternalError: another number of tokens was predicted.
     """
-    tokenizer: Json = msgspec.json.decode(vocabulary.files["tokenizer.json"])
-    name, engine = _engine(tokenizer)
+    subject = _subject(vocabulary)
     chosen = np.arange(len(words))
-    if name == REFERENCE and len(words) > MAX_WORDS:
+    if subject.name == REFERENCE and len(words) > MAX_WORDS:
         chosen = np.sort(np.argsort(-words.counts, kind="stable")[:MAX_WORDS])
     frequencies = np.zeros(vocabulary.size, np.int64)
     for first in range(0, len(chosen), BATCH_WORDS):
         advance("checking", first, len(chosen))
         some = chosen[first : first + BATCH_WORDS]
-        batch = engine.encode([words.word(i).decode() for i in some])
+        batch = subject.engine.encode([subject.text(words, i) for i in some])
         np.add.at(frequencies, batch.ids, np.repeat(words.counts[some], np.diff(batch.offsets)))
-    _check_sample(tokenizer, name, engine, words)
-    lengths = np.diff(words.offsets)[chosen]
-    num_bytes = int(lengths @ words.counts[chosen])
+    _compare_sample(subject, words)
     tokens = int(frequencies.sum())
     if vocabulary.num_tokens not in (None, tokens) and len(chosen) == len(words):
         raise InternalError(
@@ -80,41 +84,74 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
             why=f"{tokens} tokens instead of {vocabulary.num_tokens}",
             hint="please report this with the options and the split",
         )
-    contents = list(_contents(tokenizer))
-    whole = np.array([0 if content is None else len(content) for _, content in contents], np.int64)
-    ordinary = np.array([i for i, (text, _) in enumerate(contents) if text is not None], np.int64)
+    num_bytes = int(np.diff(words.offsets)[chosen] @ words.counts[chosen])
+    whole = np.array([0 if token.data is None else len(token.data) for token in subject.tokens])
+    used = [count > 0 for count in frequencies.tolist()]
     return Measured(
         occurrences=int(words.counts[chosen].sum()),
         bytes=num_bytes,
         tokens=tokens,
-        unused=int(np.count_nonzero(frequencies[ordinary] == 0)),
+        unused=sum(not was for was, token in zip(used, subject.tokens, strict=True) if token.text),
         fallback_bytes=num_bytes - int(frequencies @ whole),
-        longest=_longest(contents),
-        engine=name,
+        longest=_longest(subject.tokens),
+        engine=subject.name,
     )
 
 
-def _engine(tokenizer: Json) -> tuple[str, Engine]:
-    """The best engine for words that are given one at a time, as the model alone sees them."""
-    file = _file(tokenizer)
+class _Token(NamedTuple):
+    """What a token stands for."""
+
+    text: str | None
+    """None for special tokens."""
+    data: bytes | None
+    """None for all that is no whole character."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A tokenizer that is given words one at a time, as its model alone sees them."""
+
+    name: str
+    engine: Engine
+    reference: Engine
+    tokens: list[_Token]
+    """In the order of their ids."""
+    of_sentencepiece: bool = False
+
+    def text(self, words: WordCounts, index: int) -> str:
+        """A text that has one word."""
+        text = words.word(index).decode()
+        # Its normalizer puts a space before every text.
+        return text.removeprefix(SPACE).replace(SPACE, " ") if self.of_sentencepiece else text
+
+
+def _subject(vocabulary: Vocabulary) -> _Subject:
+    if "tokenizer.model" in vocabulary.files:
+        data = vocabulary.files["tokenizer.model"]
+        reference = load_reference(_file("sentencepiece", data), False)
+        return _Subject(REFERENCE, reference, reference, _pieces(data), of_sentencepiece=True)
+    tokenizer: Json = msgspec.json.decode(vocabulary.files["tokenizer.json"])
+    alone = _file("huggingface", msgspec.json.encode(_model_alone(tokenizer)))
+    reference = load_reference(alone, False)
+    file = _file("huggingface", msgspec.json.encode(tokenizer))
     name = rank_engines(file, control_tokens=False).names[0]
-    if name in ("fastokens", "gigatoken"):
-        return name, load_engine(name, file, False, CACHE_BYTES)
-    return REFERENCE, load_reference(_file(_model_alone(tokenizer)), False)
+    tokens = list(_tokens(tokenizer))
+    if name not in ("fastokens", "gigatoken"):
+        return _Subject(REFERENCE, reference, reference, tokens)
+    return _Subject(name, load_engine(name, file, False, CACHE_BYTES), reference, tokens)
 
 
-def _check_sample(tokenizer: Json, name: str, engine: Engine, words: WordCounts) -> None:
-    if name == REFERENCE:
+def _file(kind: str, data: bytes) -> TokenizerFile:
+    return TokenizerFile(kind, data, origin="the trained tokenizer")
+
+
+def _compare_sample(subject: _Subject, words: WordCounts) -> None:
+    if subject.engine is subject.reference:
         return
     step = max(len(words) // SAMPLE_WORDS, 1)
-    texts = [words.word(i).decode() for i in range(0, len(words), step)]
-    expected = load_reference(_file(_model_alone(tokenizer)), False).encode(texts)
-    compare_tokens(name, texts, engine.encode(texts), expected)
-
-
-def _file(tokenizer: Json) -> TokenizerFile:
-    data = msgspec.json.encode(tokenizer)
-    return TokenizerFile("huggingface", data, origin="the trained tokenizer")
+    texts = [subject.text(words, i) for i in range(0, len(words), step)]
+    expected = subject.reference.encode(texts)
+    compare_tokens(subject.name, texts, subject.engine.encode(texts), expected)
 
 
 def _model_alone(tokenizer: Json) -> Json:
@@ -134,34 +171,48 @@ def _is_byte_level(step: Json | None) -> bool:
     return step is not None and step["type"] == "ByteLevel"
 
 
-def _contents(tokenizer: Json) -> Iterator[tuple[str | None, bytes | None]]:
-    """Text and bytes of each id: no text for special tokens, no bytes for parts of characters."""
+def _tokens(tokenizer: Json) -> Iterator[_Token]:
+    """What the tokens of a tokenizer.json stand for."""
     model = tokenizer["model"]
     if model["type"] == "Unigram":
-        tokens = [piece for piece, _ in model["vocab"]]
+        spellings = [piece for piece, _ in model["vocab"]]
     else:
-        tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        spellings = sorted(model["vocab"], key=model["vocab"].__getitem__)
     special = {token["content"] for token in tokenizer["added_tokens"]}
     in_bytes = _is_byte_level(tokenizer["decoder"])
     table = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
     fallback = set(BYTE_TOKENS) if model.get("byte_fallback") else set()
-    for token in tokens:
+    prefix = CONTINUATION if model["type"] == "WordPiece" else ""
+    for token in spellings:
         if token in special:
-            yield None, None
+            yield _Token(None, None)
         elif token in fallback:
-            yield token, None
+            yield _Token(token, None)
         elif in_bytes:
-            content = bytes(table[symbol] for symbol in token)
-            try:
-                yield content.decode(), content
-            except UnicodeDecodeError:
-                yield content.decode(errors="replace"), None
+            yield _of_bytes(bytes(table[symbol] for symbol in token))
         else:
-            text = token.removeprefix(CONTINUATION) if model["type"] == "WordPiece" else token
-            yield text, text.encode()
+            text = token.removeprefix(prefix)
+            yield _Token(text, text.encode())
 
 
-def _longest(contents: list[tuple[str | None, bytes | None]]) -> list[LongToken]:
-    texts = [text for text, content in contents if text is not None and content is not None]
+def _of_bytes(data: bytes) -> _Token:
+    try:
+        return _Token(data.decode(), data)
+    except UnicodeDecodeError:
+        return _Token(data.decode(errors="replace"), None)
+
+
+def _pieces(model: bytes) -> list[_Token]:
+    """What the pieces of a SentencePiece model stand for."""
+    return [
+        _Token(piece.text, piece.text.encode())
+        if piece.type in (NORMAL, USER_DEFINED)
+        else _Token(piece.text if piece.type == BYTE else None, None)
+        for piece in read_model(model).pieces
+    ]
+
+
+def _longest(tokens: list[_Token]) -> list[LongToken]:
+    texts = [token.text for token in tokens if token.text is not None and token.data is not None]
     texts = sorted(texts, key=lambda text: (-len(text), text))[:NUM_LONGEST]
     return [LongToken(characters=len(text), start=text[:SHOWN_CHARACTERS]) for text in texts]

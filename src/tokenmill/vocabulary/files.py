@@ -155,11 +155,9 @@ def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> di
     """The files beside a tokenizer that say what its special tokens are for."""
     keys = BERT_CONFIG_KEYS if model == "wordpiece" else CONFIG_KEYS
     tokens = {keys[role]: content for role, content in sorted(roles.items())}
-    config = {
-        **tokens,
-        "clean_up_tokenization_spaces": False,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-    }
+    config: dict[str, object] = {**tokens, "clean_up_tokenization_spaces": False}
+    if not model.startswith("sentencepiece"):  # its classes are made for single models
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
     files = {"tokenizer_config.json": spelled(config), "special_tokens_map.json": spelled(tokens)}
     if template:
         files["chat_template.jinja"] = template

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tokenmill.vocabulary.options import TrainOptions
 from tokenmill.vocabulary.special_tokens import SpecialTokens
 from tokenmill.words.counts import WordCounts
@@ -45,3 +47,26 @@ class Learned:
     vocabularies: list[Vocabulary]
     curve: list[tuple[int, int]] = field(default_factory=list)
     """Size and tokens of the whole corpus, for sizes in between."""
+    remarks: list[str] = field(default_factory=list)
+    """What a user should know."""
+
+
+def alphabet_limit(lesson: Lesson) -> int | None:
+    """How many characters become tokens at most; None for all."""
+    coverage = lesson.options.vocabulary.character_coverage
+    if coverage is None:
+        return lesson.options.vocabulary.limit_alphabet
+    return covering_characters(lesson.words, coverage)
+
+
+def covering_characters(words: WordCounts, coverage: float) -> int:
+    """How many of the most frequent characters make up a share of the text."""
+    # A character begins wherever a byte is no continuation of one.
+    starts = np.flatnonzero((words.data & 0xC0) != 0x80)
+    text = words.data.tobytes().decode()
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    word_of = np.searchsorted(words.offsets, starts, side="right") - 1
+    totals = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
+    np.add.at(totals, codes, words.counts[word_of])
+    descending = np.sort(totals[totals > 0])[::-1]
+    return int(np.searchsorted(np.cumsum(descending), coverage * descending.sum())) + 1

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-import numpy as np
-
 from tokenmill.encode.encodings import ENCODINGS
 from tokenmill.errors import UserError
 from tokenmill.records import Advance
+from tokenmill.store.counts.folder import open_counts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import Alphabet, Symbols, byte_symbols, character_symbols
 from tokenmill.vocabulary.files import spelled
-from tokenmill.vocabulary.learning import Learned, Lesson, Vocabulary
+from tokenmill.vocabulary.learning import Learned, Lesson, Vocabulary, alphabet_limit
+from tokenmill.vocabulary.parity.learning import learn_parity_merges
+from tokenmill.vocabulary.parity.options import ParityOptions
 from tokenmill.vocabulary.tokenizer_json import bpe_model, compose, numbered, pre_tokenizers
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import Split
@@ -33,19 +34,69 @@ def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
     symbols = _symbols(lesson)
     for size in (options.size, *options.smaller_sizes):
         _require_room(size, len(symbols), lesson)
-    limits = MergeOptions(
-        vocabulary_size=options.size - len(lesson.specials),
-        min_frequency=options.vocabulary.min_frequency,
-        max_token_length=options.vocabulary.max_token_length,
-    )
-    merges = learn_merges(lesson.words, symbols, limits, advance)
+    learn = _learn_alike if options.groups.parity else _learn_most_frequent
+    merges, remarks = learn(lesson, symbols, advance)
     largest = merges.vocabulary_size + len(lesson.specials)
     smaller = [size for size in reversed(options.smaller_sizes) if size < largest]
     vocabularies = [_vocabulary(merges, lesson)]
     vocabularies += [
         _vocabulary(merges.cut(size - len(lesson.specials)), lesson) for size in smaller
     ]
-    return Learned(vocabularies, _curve(merges, len(lesson.specials), [*smaller, largest]))
+    curve = _curve(merges, len(lesson.specials), [*smaller, largest])
+    return Learned(vocabularies, curve, remarks)
+
+
+def _learn_most_frequent(
+    lesson: Lesson, symbols: Symbols, advance: Advance
+) -> tuple[Merges, list[str]]:
+    vocabulary = lesson.options.vocabulary
+    limits = MergeOptions(
+        vocabulary_size=lesson.options.size - len(lesson.specials),
+        min_frequency=vocabulary.min_frequency,
+        max_token_length=vocabulary.max_token_length,
+    )
+    return learn_merges(lesson.words, symbols, limits, advance), []
+
+
+def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Merges, list[str]]:
+    """Parity-aware merges, and what each group gained by them."""
+    vocabulary, groups = lesson.options.vocabulary, lesson.options.groups
+    limits = ParityOptions(
+        num_merges=lesson.options.size - len(lesson.specials) - len(symbols),
+        variant=groups.parity or "base",
+        min_frequency=vocabulary.min_frequency,
+        max_token_length=vocabulary.max_token_length,
+    )
+    dev = None
+    if groups.parity_counts is not None:
+        dev = _parallel_words(groups.parity_counts, lesson)
+    premiums = lesson.options.byte_premiums
+    ratios = {name: premiums.get(name, 1.0) for name in lesson.groups}
+    found = learn_parity_merges(
+        lesson.groups,
+        symbols,
+        limits,
+        dev=dev,
+        ratios=None if dev is not None else ratios,
+        advance=advance,
+    )
+    before, after = found.tokens[:, 0], found.tokens[:, 1]
+    shares = sorted(zip((before / after).tolist(), found.languages, strict=True))
+    told = f"{shares[0][1]} {shares[0][0]:.2f} times, {shares[-1][1]} {shares[-1][0]:.2f} times"
+    remarks = [f"groups are shorter than their bytes: from {told}"]
+    if found.exhausted:
+        remarks.append(f"no pair was left for {', '.join(found.exhausted)}")
+    return found.merges, remarks
+
+
+def _parallel_words(folder: str, lesson: Lesson) -> dict[str, WordCounts]:
+    """The words that say which group is worst off."""
+    parallel = open_counts(folder)
+    ours, theirs = lesson.split, parallel.split
+    if (ours.normalizer, ours.pre_tokenizer) != (theirs.normalizer, theirs.pre_tokenizer):
+        hint = "count both with the same --split"
+        raise UserError("the parallel texts were cut in another way", where=folder, hint=hint)
+    return {name: parallel.groups[name] for name in lesson.groups if name in parallel.groups}
 
 
 def _symbols(lesson: Lesson) -> Symbols:
@@ -59,24 +110,8 @@ def _symbols(lesson: Lesson) -> Symbols:
                     hint="leave it out, or choose --split metaspace",
                 )
         return byte_symbols()
-    limit = vocabulary.limit_alphabet
-    if vocabulary.character_coverage is not None:
-        limit = covering_characters(lesson.words, vocabulary.character_coverage)
-    alphabet = Alphabet(limit=limit, byte_fallback=vocabulary.byte_fallback)
+    alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
     return character_symbols(lesson.words, alphabet)
-
-
-def covering_characters(words: WordCounts, coverage: float) -> int:
-    """How many of the most frequent characters make up a share of the text."""
-    # A character begins wherever a byte is no continuation of one.
-    starts = np.flatnonzero((words.data & 0xC0) != 0x80)
-    text = words.data.tobytes().decode()
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    word_of = np.searchsorted(words.offsets, starts, side="right") - 1
-    totals = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
-    np.add.at(totals, codes, words.counts[word_of])
-    descending = np.sort(totals[totals > 0])[::-1]
-    return int(np.searchsorted(np.cumsum(descending), coverage * descending.sum())) + 1
 
 
 def _require_room(size: int, num_symbols: int, lesson: Lesson) -> None:

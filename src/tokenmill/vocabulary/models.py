@@ -7,11 +7,23 @@ from collections.abc import Callable
 from tokenmill.records import Advance
 from tokenmill.vocabulary.learning import Learned, Lesson
 from tokenmill.vocabulary.learning_bpe import learn_bpe
-from tokenmill.vocabulary.options import Model
+from tokenmill.vocabulary.learning_sentencepiece import learn_sentencepiece, learn_unigram
+from tokenmill.vocabulary.learning_words import learn_whole_words, learn_word_pieces
+from tokenmill.vocabulary.options import OF_SENTENCEPIECE, Model
 
-MODELS: dict[Model, Callable[[Lesson, Advance], Learned]] = {"bpe": learn_bpe}
-LIBRARIES: dict[Model, tuple[str, ...]] = {"bpe": ("tokenizers",)}
-"""What decides the bytes of the result, beside tokenmill itself."""
+MODELS: dict[Model, Callable[[Lesson, Advance], Learned]] = {
+    "bpe": learn_bpe,
+    "wordpiece": learn_word_pieces,
+    "wordlevel": learn_whole_words,
+    "unigram": learn_unigram,
+    "sentencepiece-bpe": learn_sentencepiece,
+    "sentencepiece-unigram": learn_sentencepiece,
+}
+LIBRARIES: dict[Model, tuple[str, ...]] = {
+    **dict.fromkeys(MODELS, ("numba", "tokenizers")),
+    **dict.fromkeys(OF_SENTENCEPIECE, ("numba", "sentencepiece", "tokenizers")),
+}
+"""Whose versions are recorded beside tokenmill's own."""
 
 
 def learn(lesson: Lesson, advance: Advance) -> Learned:

@@ -36,11 +36,13 @@ DEFAULT_VOCABULARY = 32_000
 DEFAULT_SPLITS: dict[Model, str] = {
     "bpe": "llama3",
     "wordpiece": "bert",
-    "unigram": "metaspace",
+    "unigram": "sentencepiece",
     "wordlevel": "whitespace",
-    "sentencepiece-bpe": "metaspace",
-    "sentencepiece-unigram": "metaspace",
+    "sentencepiece-bpe": "sentencepiece",
+    "sentencepiece-unigram": "sentencepiece",
 }
+OF_SENTENCEPIECE: tuple[Model, ...] = ("unigram", "sentencepiece-bpe", "sentencepiece-unigram")
+"""Models that SentencePiece trains, on words of its own normalizers."""
 MAX_VOCABULARY = 1 << 24
 
 Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
@@ -141,13 +143,23 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     byte_premium: Annotated[
         list[str],
         Meta(
-            description="bytes that a group needs for what others say in one, so that --alpha is "
-            "of content: th=2.7; may be repeated"
+            description="bytes that a group needs for what others say in one, so that --alpha and "
+            "--parity are of content: th=2.7; may be repeated"
         ),
     ] = []
     parity: Annotated[
         Literal["base", "window"] | None,
-        Meta(description="bpe: each merge helps the group that is compressed worst"),
+        Meta(
+            description="bpe: each merge is for the group that is compressed worst; window passes "
+            "over groups that had many turns"
+        ),
+    ] = None
+    parity_counts: Annotated[
+        str | None,
+        Meta(
+            description="counts of parallel texts in the same groups: the group with the most "
+            "tokens there is worst off (default: the one compressed least, by its bytes)"
+        ),
     ] = None
 
 
@@ -230,23 +242,45 @@ def make_train_options(values: Mapping[str, Any]) -> TrainOptions:
 
 
 def _conflicts(options: TrainOptions) -> Iterator[str]:
-    model, vocabulary, groups = options.vocabulary.model, options.vocabulary, options.groups
+    vocabulary = options.vocabulary
     if options.smaller_sizes and options.smaller_sizes[-1] > options.size:
         yield f"sizes: {options.smaller_sizes[-1]} is larger than the vocabulary of {options.size}"
-    if groups.parity and model != "bpe":
-        yield f"parity: is for bpe, not for {model}"
-    if groups.alpha is not None and groups.weight:
-        yield "alpha: weights are given already; choose one of the two"
-    if groups.byte_premium and groups.alpha is None:
-        yield "byte_premium: corrects the shares of --alpha, which is missing"
     if vocabulary.character_coverage is not None and vocabulary.limit_alphabet is not None:
         yield "limit_alphabet: character_coverage is given already; choose one of the two"
+    if vocabulary.model in OF_SENTENCEPIECE:
+        yield from _sentencepiece_conflicts(options)
+    yield from _group_conflicts(options)
+
+
+def _sentencepiece_conflicts(options: TrainOptions) -> Iterator[str]:
+    vocabulary = options.vocabulary
+    if options.smaller_sizes:
+        yield f"sizes: {vocabulary.model} is trained anew for every size; run it for each"
+    for name in ("limit_alphabet", "min_frequency"):
+        if getattr(vocabulary, name) not in (None, 1):
+            yield f"{name}: SentencePiece has no such limit; see character_coverage"
+    if vocabulary.digits == "groups-right":
+        yield "digits: SentencePiece cuts single digits, or none"
+
+
+def _group_conflicts(options: TrainOptions) -> Iterator[str]:
+    groups = options.groups
     for text in groups.weight:
         if not _is_pair(text, int):
             yield f"weight: got {text!r}; must be GROUP=N with a whole number, e.g. th=3"
     for text in groups.byte_premium:
         if not _is_pair(text, float):
             yield f"byte_premium: got {text!r}; must be GROUP=NUMBER above 0, e.g. th=2.7"
+    if groups.alpha is not None and groups.weight:
+        yield "alpha: weights are given already; choose one of the two"
+    if groups.byte_premium and groups.alpha is None and not groups.parity:
+        yield "byte_premium: is for alpha or parity, and both are missing"
+    if groups.parity_counts and (groups.byte_premium or not groups.parity):
+        yield "parity_counts: is for parity without byte_premium"
+    if groups.parity and options.vocabulary.model != "bpe":
+        yield f"parity: is for bpe, not for {options.vocabulary.model}"
+    if groups.parity and (groups.weight or groups.alpha is not None):
+        yield "parity: no group has a weight, because each is compressed alike"
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ def compose(
         ],
         "normalizer": split.normalizer,
         "pre_tokenizer": split.pre_tokenizer,
-        "post_processor": _post_processor(split, model, special_ids, roles),
+        "post_processor": post_processor(split, model, special_ids, roles),
         "decoder": _decoder(split, model),
         "model": model,
     }
@@ -166,9 +166,10 @@ def _decoder(split: Split, model: Json) -> Json | None:
     return _BYTE_FALLBACK_DECODER if marks_spaces(split) else None
 
 
-def _post_processor(
+def post_processor(
     split: Split, model: Json, special_ids: Mapping[str, int], roles: Mapping[Role, str]
 ) -> Json | None:
+    """What is put around a text; None where nothing is."""
     processors: list[Json] = [{**_BYTE_LEVEL, "trim_offsets": False}] if split.byte_level else []
     around = model["type"] == "WordPiece" and {"bos", "eos"} <= roles.keys()
     if around:

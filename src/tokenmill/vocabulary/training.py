@@ -29,7 +29,7 @@ from tokenmill.vocabulary.checking import Measured, measure
 from tokenmill.vocabulary.files import claimed, config_files, read_template
 from tokenmill.vocabulary.learning import Learned, Lesson
 from tokenmill.vocabulary.models import LIBRARIES, learn
-from tokenmill.vocabulary.options import TrainOptions
+from tokenmill.vocabulary.options import OF_SENTENCEPIECE, TrainOptions
 from tokenmill.vocabulary.provenance import CountsEntry, SizeEntry, Training, versions
 from tokenmill.vocabulary.special_tokens import special_tokens, usual_roles
 from tokenmill.words.digits import with_digits
@@ -88,7 +88,8 @@ def train(
         config = config_files(options.vocabulary.model, lesson.specials.roles, template)
         training = _training(lesson, learned, measured, counts)
         training = output.publish(_files(learned, config), training)
-    return TrainReport(output.folder, training, measured, list(_remarks(options, training)))
+    remarks = [*learned.remarks, *_remarks(options, training)]
+    return TrainReport(output.folder, training, measured, remarks)
 
 
 def _counts(
@@ -107,7 +108,9 @@ def _counts(
         _require_split(counts, options)
         return counts
     vocabulary = options.vocabulary
-    values = {**counting, "split": options.split_name, "digits": vocabulary.digits}
+    # SentencePiece cuts digits itself.
+    digits = "keep" if vocabulary.model in OF_SENTENCEPIECE else vocabulary.digits
+    values = {**counting, "split": options.split_name, "digits": digits}
     recipe = make_count_recipe({**values, "inputs": list(inputs), "out": str(place)})
     return count(recipe, events=events).counts
 
@@ -117,6 +120,8 @@ def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
     vocabulary = options.vocabulary
     if vocabulary.split is None and vocabulary.digits == "keep":
         return
+    if vocabulary.model in OF_SENTENCEPIECE:
+        return  # it is checked there
     name = vocabulary.split or counts.split.name
     wanted = with_digits(find_split(name) if name else counts.split, vocabulary.digits)
     steps = (wanted.normalizer, wanted.pre_tokenizer)
@@ -186,6 +191,7 @@ def _told_options(lesson: Lesson) -> dict[str, Any]:
     """The options without the paths of this machine."""
     options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lesson.options))
     options["special"]["chat_template"] = lesson.options.special.chat_template is not None
+    options["groups"]["parity_counts"] = lesson.options.groups.parity_counts is not None
     options["vocabulary"]["split"] = lesson.split.name
     return options
 
