@@ -7,6 +7,7 @@ import pytest
 from tokenmill.costs import (
     SHAPES,
     ModelShape,
+    custom_shape,
     logit_bytes,
     named_shape,
     squared_lengths_of_rows,
@@ -84,3 +85,19 @@ def test_memory_of_parameters_and_of_logits() -> None:
 def test_an_unknown_shape_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"(?s)unknown model shape 'lama-3-8b'.*llama-3-8b"):
         named_shape("lama-3-8b")
+
+
+def test_a_custom_shape_has_the_usual_sizes() -> None:
+    shape = custom_shape(2048, 24)
+    assert (shape.num_heads, shape.num_kv_heads, shape.head_size) == (16, 16, 128)
+    assert shape.feed_forward_size == 5632
+    grouped = custom_shape(4096, 32, num_heads=32, num_kv_heads=8, feed_forward_size=14336)
+    llama = named_shape("llama-3-8b")
+    assert grouped.parameters(128256) == llama.parameters(128256)
+
+
+def test_a_shape_whose_heads_do_not_fit_is_refused() -> None:
+    with pytest.raises(UserError, match="heads must divide the hidden size"):
+        custom_shape(100, 2, num_heads=3)
+    with pytest.raises(UserError, match="must be 1 or more"):
+        custom_shape(128, 0)

@@ -17,6 +17,7 @@ from tokenmill.api.loading import text_loader as text_loader
 from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export_rows as export_rows
 from tokenmill.api.plans import make_plan as make_plan
+from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
 from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
 from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer

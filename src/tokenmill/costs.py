@@ -132,6 +132,41 @@ def named_shape(name: str) -> ModelShape:
     return SHAPES[name]
 
 
+def custom_shape(
+    hidden_size: int,
+    num_layers: int,
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    feed_forward_size: int | None = None,
+    tied: bool = False,
+) -> ModelShape:
+    """The shape of a model like Llama, with the usual sizes for what is not given.
+
+    Those are heads of 128, as many for keys and values, and a feed-forward size of 8/3 of the
+    hidden size, rounded up to a multiple of 256.
+
+    Raises:
+        UserError: sizes are below 1, or heads do not divide the hidden size.
+    """
+    num_heads = max(hidden_size // 128, 1) if num_heads is None else num_heads
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    if feed_forward_size is None:
+        feed_forward_size = -(-8 * hidden_size // (3 * 256)) * 256
+    sizes = (hidden_size, num_layers, num_heads, num_kv_heads, feed_forward_size)
+    if min(sizes) < 1:
+        raise UserError("the sizes of a model must be 1 or more", why=f"they are {sizes}")
+    if hidden_size % num_heads or num_heads % num_kv_heads:
+        raise UserError(
+            "heads must divide the hidden size, and heads of keys the heads of queries",
+            why=f"they are {num_heads} and {num_kv_heads}, the hidden size is {hidden_size}",
+        )
+    return ModelShape(
+        "custom", hidden_size, num_layers, num_heads, num_kv_heads, hidden_size // num_heads,
+        feed_forward_size, gated=True, vocabulary_size=0, tied=tied,
+    )  # fmt: skip
+
+
 def _gpt(
     name: str, hidden_size: int, num_layers: int, num_heads: int, positions: int
 ) -> ModelShape:

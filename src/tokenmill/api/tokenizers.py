@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tokenmill.api.building import Inputs
+from tokenmill.records import Advance
 from tokenmill.vocabulary.options import counting_values, make_train_options
 
 if TYPE_CHECKING:
     from tokenmill.api.options import TrainArguments
+    from tokenmill.costs import ModelShape
+    from tokenmill.vocabulary.advice.advising import Advice
     from tokenmill.vocabulary.changing import TokenizerChange
     from tokenmill.vocabulary.training import TrainReport
 
@@ -86,3 +90,49 @@ def trim_tokenizer(
     from tokenmill.vocabulary.changing import trim_file
 
     return trim_file(open_tokenizer(base, encoding), on, out, to=to)
+
+
+def advise_vocabulary(
+    *,
+    model: str | ModelShape | None = None,
+    parameters: float | None = None,
+    compute: float | None = None,
+    hidden_size: int | None = None,
+    tied: bool | None = None,
+    on: str | Path | None = None,
+    weights: Mapping[str, int] | None = None,
+    sizes: Sequence[int] = (),
+    sequence_length: int = 4096,
+    multiple: int = 128,
+    advance: Advance | None = None,
+) -> Advice:
+    """Recommend the size of a vocabulary for a model, by scaling laws and by a corpus.
+
+    The model is given by its name or shape (`tokenmill.costs`), by its parameters without the
+    vocabulary, or by the FLOPs of its training; `compute` may be given beside the other two. With
+    word counts in the folder `on`, the lengths of that corpus at every size are measured: a BPE is
+    learnt once. See arXiv 2407.13623 for the laws.
+
+    Raises:
+        UserError: the model is not known from what was given, or there are no counts.
+        VerificationError: the counts are damaged.
+    """
+    from tokenmill.vocabulary.advice.advising import advise, largest_size_of_interest
+    from tokenmill.vocabulary.advice.target import target_model
+
+    target = target_model(
+        model=model, parameters=parameters, compute=compute, hidden_size=hidden_size, tied=tied
+    )
+    corpus = None
+    if on is not None:
+        from tokenmill.store.counts.folder import open_counts
+        from tokenmill.vocabulary.advice.lengths import measure_lengths
+
+        counts = open_counts(on)
+        corpus = measure_lengths(
+            counts.total(weights),
+            byte_level=counts.split.byte_level,
+            largest_size=largest_size_of_interest(target, sizes),
+            advance=advance,
+        )
+    return advise(target, corpus, sizes=sizes, sequence_length=sequence_length, multiple=multiple)

@@ -32,6 +32,7 @@ ACTIONS = {
         "print one line that is equal for equal tokenizers", "facts", run="show_fingerprint"
     ),
     "train": Action("train a tokenizer on texts or word counts", "train"),
+    "advise": Action("recommend a size of vocabulary for a model, and say what it costs", "advise"),
     "diff": Action(
         "compare two tokenizers by component; exit code 5 if they differ",
         "facts",

@@ -1,0 +1,227 @@
+"""tokenmill tokenizer advise"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.parser import Parser, whole_number
+
+if TYPE_CHECKING:
+    from tokenmill.costs import ModelShape
+    from tokenmill.vocabulary.advice.advising import Advice, SizeCosts
+
+EXAMPLES = """\
+examples:
+  tokenmill tokenizer advise --parameters 1.3B
+  tokenmill tokenizer advise --parameters 1.3B --on counts/
+  tokenmill tokenizer advise --model llama-3-8b --compute 1e24 --on counts/
+  tokenmill tokenizer advise --hidden-size 2048 --layers 24 --tied --sizes 32000,64000"""
+UNITS = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+COMMON = ("parameters", "compute", "model", "on", "sizes", "tied")
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this action."""
+    parser.usage = f"{parser.prog} (--parameters N | --compute FLOPS | --model NAME) [options]"
+    parser.epilog = EXAMPLES
+    parser.common = COMMON
+    parser.add_argument(
+        "--parameters",
+        type=quantity,
+        metavar="N",
+        help="parameters without embedding and output matrix: 1.3B, 350M",
+    )
+    parser.add_argument("--compute", type=quantity, metavar="FLOPS", help="of training: 1e21")
+    parser.add_argument("--model", metavar="NAME", help="a published shape: llama-3-8b, gpt2, ...")
+    parser.add_argument(
+        "--on", metavar="COUNTS", help="word counts: measure the lengths of this corpus"
+    )
+    parser.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        type=_weight,
+        metavar="GROUP=N",
+        help="count a group of the word counts N times, others once",
+    )
+    parser.add_argument("--sizes", type=_numbers, default=(), metavar="N,N", help="sizes to show")
+    parser.add_argument(
+        "--tied",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="input and output share one matrix",
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=whole_number,
+        default=4096,
+        metavar="N",
+        help="for the FLOPs of attention (default: 4096)",
+    )
+    parser.add_argument(
+        "--multiple",
+        type=whole_number,
+        default=128,
+        metavar="N",
+        help="round the recommendation up to a multiple (default: 128)",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    shape = parser.add_argument_group("shape", "a model that has no name here")
+    for flag, text in SHAPE.items():
+        shape.add_argument(flag, type=whole_number, metavar="N", help=text)
+
+
+SHAPE = {
+    "--hidden-size": "hidden size; alone, it is that of a model with --parameters",
+    "--layers": "layers",
+    "--heads": "heads of queries (default: of size 128)",
+    "--kv-heads": "heads of keys and values (default: as many)",
+    "--feed-forward": "size of the feed-forward blocks (default: 8/3 of the hidden size)",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the advice; returns the exit code."""
+    from tokenmill.api.tokenizers import advise_vocabulary
+    from tokenmill.cli.meter import meter
+
+    shape = _shape(options)
+    with meter() as advance:
+        advice = advise_vocabulary(
+            model=options.model or shape,
+            parameters=options.parameters,
+            compute=options.compute,
+            hidden_size=None if shape else options.hidden_size,
+            tied=options.tied,
+            on=options.on,
+            weights=dict(options.weight) or None,
+            sizes=options.sizes,
+            sequence_length=options.sequence_length,
+            multiple=options.multiple,
+            advance=advance,
+        )
+    if options.json:
+        import msgspec
+
+        print(msgspec.json.encode(_values(advice)).decode())
+    else:
+        _print(advice)
+    return 0
+
+
+def quantity(text: str) -> float:
+    """A number, perhaps with a unit: 1.3B, 350M, 1e21."""
+    unit = UNITS.get(text[-1:], 1)
+    try:
+        return float(text[:-1] if text[-1:] in UNITS else text) * unit
+    except ValueError as error:
+        what = f"must be a number such as 1.3B, 350M or 1e21, got {text!r}"
+        raise argparse.ArgumentTypeError(what) from error
+
+
+def _numbers(text: str) -> list[int]:
+    return [whole_number(number) for number in text.split(",")]
+
+
+def _weight(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    return name, whole_number(number)
+
+
+def _shape(options: argparse.Namespace) -> ModelShape | None:
+    """The shape that is spelled out, if one is."""
+    from tokenmill.costs import custom_shape
+    from tokenmill.errors import UserError
+
+    rest = (options.heads, options.kv_heads, options.feed_forward)
+    if options.layers is None or options.hidden_size is None:
+        if options.layers is not None or any(rest):
+            raise UserError("a shape needs --hidden-size and --layers")
+        return None
+    if options.model:
+        raise UserError("give --model or the sizes of a shape, not both")
+    heads, kv_heads, feed_forward = rest
+    return custom_shape(
+        options.hidden_size,
+        options.layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        feed_forward_size=feed_forward,
+        tied=bool(options.tied),
+    )
+
+
+def _print(advice: Advice) -> None:
+    from tokenmill.cli.tables import print_facts, print_table
+
+    print_facts(list(_facts(advice)))
+    print()
+    print_table(*_costs(advice))
+    print()
+    for reason in advice.reasons:
+        print(f"- {reason}")
+
+
+def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
+    model = advice.model
+    name = f"{model.shape.name}, " if model.shape else ""
+    yield (
+        "model",
+        f"{name}{model.parameters:,} parameters without vocabulary, hidden size "
+        f"{model.hidden_size:,}, {'one matrix' if model.tied else 'two matrices'}",
+    )
+    for assumption in model.assumptions:
+        yield "assumed", assumption
+    if advice.corpus is not None:
+        corpus = advice.corpus
+        yield "corpus", f"{corpus.num_characters:,} characters, {corpus.num_bytes:,} bytes"
+    for approach in advice.approaches:
+        mark = "" if approach.followed else " (not followed)"
+        yield approach.name, f"{approach.size:,}: {approach.explanation}{mark}"
+    yield "recommended", f"{advice.recommended:,} (from {advice.lowest:,} to {advice.highest:,})"
+
+
+def _costs(advice: Advice) -> tuple[list[str], list[list[str]]]:
+    """One line for each size."""
+    measured = advice.corpus is not None
+    header = ["vocabulary", "tokens/char"]
+    if measured:
+        header += ["bytes/token", "tokens", "FLOPs to read"]
+    header += ["same text", "embeddings", "share", "loss"]
+    return header, [_row(costs, advice, measured) for costs in advice.sizes]
+
+
+def _row(costs: SizeCosts, advice: Advice, measured: bool) -> list[str]:
+    star = " *" if costs.size == advice.recommended else ""
+    row = [f"{costs.size:,}{star}", f"{costs.tokens_per_character:.4f}"]
+    if measured:
+        row += [
+            "-" if costs.bytes_per_token is None else f"{costs.bytes_per_token:.3f}",
+            "-" if costs.tokens is None else f"{costs.tokens:,}",
+            "-" if costs.flops is None else f"{costs.flops:.3e}",
+        ]
+    return [
+        *row,
+        f"{costs.relative_flops:.3f}",
+        f"{costs.embedding_parameters / 1e6:,.1f} M",
+        f"{costs.embedding_share:.1%}",
+        f"+{costs.added_loss:.4f}",
+    ]
+
+
+def _values(advice: Advice) -> dict[str, Any]:
+    """All of it but the curve's every size."""
+    import dataclasses
+
+    values = dataclasses.asdict(dataclasses.replace(advice, corpus=None))
+    if advice.corpus is not None:
+        corpus = advice.corpus
+        values["corpus"] = {
+            "characters": corpus.num_characters,
+            "bytes": corpus.num_bytes,
+            "smallest_size": corpus.smallest_size,
+            "largest_size": corpus.largest_size,
+        }
+    return values

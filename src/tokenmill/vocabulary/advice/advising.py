@@ -1,0 +1,270 @@
+"""Which size a vocabulary should have: scaling laws, the corpus' own lengths, and what each costs.
+
+FLOPs to read a corpus once are 6 x weights x tokens (`costs.py`); where the shape of the model is
+known, attention over full rows is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenmill.costs import (
+    FLOPS_PER_WEIGHT,
+    embedding_parameters,
+)
+from tokenmill.errors import UserError
+from tokenmill.vocabulary.advice.lengths import LengthCurve
+from tokenmill.vocabulary.advice.scaling import (
+    FITTED_PARAMETERS,
+    LARGEST_SIZE,
+    generic_size_of_least_flops,
+    generic_tokens_per_character,
+    loss,
+    size_by_derivative,
+    size_by_isoflops,
+    size_by_loss,
+)
+from tokenmill.vocabulary.advice.target import TargetModel
+
+USUAL_SIZES = (8192, 16384, 32768, 49152, 65536, 98304, 131072, 200064, 262144)
+MULTIPLE = 128
+"""Matrices of such a size fill the tiles of matrix units (NVIDIA's guide to matrix multiplication;
+Megatron-LM pads vocabularies to it)."""
+CLOSE_LOSS = 0.005
+"""Nats a token; sizes are called about as good if the fitted loss differs by less. Our choice: it
+shows how flat the optimum is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approach:
+    """The best size by one approach."""
+
+    name: str
+    size: int
+    explanation: str
+    followed: bool
+    """Whether the recommendation goes by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCosts:
+    """What a vocabulary of one size costs."""
+
+    size: int
+    tokens_per_character: float
+    """Measured on the corpus, or by the generic curve."""
+    bytes_per_token: float | None
+    tokens: int | None
+    """Of the corpus; None where its curve does not reach."""
+    embedding_parameters: int
+    embedding_share: float
+    """Of all parameters."""
+    flops: float | None
+    """Training FLOPs to read the corpus once; attention included where it is known."""
+    relative_flops: float
+    """FLOPs for the same text, beside the least of all sizes shown."""
+    added_loss: float
+    """Beside the best size at equal compute, in nats (approach 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The recommended size of a vocabulary, and what it rests on."""
+
+    model: TargetModel
+    approaches: list[Approach]
+    sizes: list[SizeCosts]
+    recommended: int
+    lowest: int
+    highest: int
+    """Of the approaches that it goes by."""
+    about_as_good: tuple[int, int]
+    """Sizes at which the fitted loss is within `CLOSE_LOSS` of the best."""
+    reasons: list[str]
+    corpus: LengthCurve | None
+
+
+def advise(
+    model: TargetModel,
+    corpus: LengthCurve | None = None,
+    *,
+    sizes: Sequence[int] = (),
+    sequence_length: int = 4096,
+    multiple: int = MULTIPLE,
+) -> Advice:
+    """Recommend a size: the median of three approaches, rounded up to a multiple.
+
+    With a corpus, the second approach is scaled by how far the corpus' own curve moves the size of
+    least FLOPs.
+
+    Raises:
+        UserError: a size or the multiple is below 1.
+    """
+    if multiple < 1 or sequence_length < 1 or any(size < 1 for size in sizes):
+        raise UserError("sizes, sequence length and multiple must be 1 or more")
+    approaches = list(_approaches(model, corpus))
+    found = sorted(approach.size for approach in approaches if approach.followed)
+    recommended = max(math.ceil(found[1] / multiple), 1) * multiple
+    shown = sorted({*(sizes or _usual(found)), recommended})
+    return Advice(
+        model=model,
+        approaches=approaches,
+        sizes=_costs(model, corpus, shown, sequence_length),
+        recommended=recommended,
+        lowest=found[0],
+        highest=found[-1],
+        about_as_good=_close_sizes(model),
+        reasons=list(_reasons(model, corpus, found, recommended, multiple)),
+        corpus=corpus,
+    )
+
+
+def largest_size_of_interest(model: TargetModel, sizes: Sequence[int] = ()) -> int:
+    """Up to which size the lengths of a corpus are worth measuring."""
+    generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
+    found = [approach.size for approach in _approaches(model, None)]
+    return int(max(4 * generic, 4 * max(found), *sizes, 0))
+
+
+def _approaches(model: TargetModel, corpus: LengthCurve | None) -> Iterator[Approach]:
+    """The best sizes by the three approaches, the second one in two ways if there is a corpus."""
+    arguments = model.parameters, model.hidden_size
+    moved = _moved(model, corpus) if corpus else None
+    why = "best of many models at equal compute"
+    yield Approach("IsoFLOPs", size_by_isoflops(*arguments), why, followed=True)
+    derivative = size_by_derivative(*arguments)
+    why = "grows as the size of least FLOPs does, lengths of English"
+    yield Approach("derivative", derivative, why, followed=moved is None)
+    if moved is not None:
+        why = f"the same, lengths of this corpus: {moved:.2f} times the size"
+        yield Approach("derivative, measured", round(derivative * moved), why, followed=True)
+    why = f"least of a fitted loss, at {model.flops:.3g} FLOPs"
+    yield Approach("loss", size_by_loss(*arguments, model.flops), why, followed=True)
+
+
+def _moved(model: TargetModel, corpus: LengthCurve) -> float | None:
+    """How many times larger the size of least FLOPs is with the corpus' lengths."""
+    generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
+    measured = corpus.size_of_least_flops(model.parameters, model.hidden_size)
+    if measured is None or generic >= LARGEST_SIZE * 0.999:
+        return None
+    return measured / generic
+
+
+def _usual(found: Sequence[int]) -> Iterable[int]:
+    """Usual sizes around the ones that approaches found, some beyond each end."""
+    inside = [size for size in USUAL_SIZES if found[0] / 4 <= size <= found[-1] * 4]
+    return inside or [USUAL_SIZES[0] if found[-1] < USUAL_SIZES[0] else USUAL_SIZES[-1]]
+
+
+def _costs(
+    model: TargetModel, corpus: LengthCurve | None, sizes: Sequence[int], sequence_length: int
+) -> list[SizeCosts]:
+    best = size_by_loss(model.parameters, model.hidden_size, model.flops)
+    least_loss = loss(model.parameters, model.hidden_size, model.flops, best)
+    relative = {
+        size: _tokens_per_character(corpus, size) * _flops_per_token(model, size, sequence_length)
+        for size in sizes
+    }
+    least = min(relative.values())
+    rows = []
+    for size in sizes:
+        tokens = corpus.at(size) if corpus else None
+        embedding = embedding_parameters(size, model.hidden_size, tied=model.tied)
+        rows.append(
+            SizeCosts(
+                size=size,
+                tokens_per_character=_tokens_per_character(corpus, size),
+                bytes_per_token=corpus.num_bytes / tokens if corpus and tokens else None,
+                tokens=tokens,
+                embedding_parameters=embedding,
+                embedding_share=embedding / (model.parameters + embedding),
+                flops=None
+                if tokens is None
+                else tokens * _flops_per_token(model, size, sequence_length),
+                relative_flops=relative[size] / least,
+                added_loss=loss(model.parameters, model.hidden_size, model.flops, size)
+                - least_loss,
+            )
+        )
+    return rows
+
+
+def _tokens_per_character(corpus: LengthCurve | None, size: int) -> float:
+    tokens = corpus.at(size) if corpus else None
+    if corpus is None or tokens is None:
+        return generic_tokens_per_character(size)
+    return tokens / max(corpus.num_characters, 1)
+
+
+def _flops_per_token(model: TargetModel, size: int, sequence_length: int) -> float:
+    """Of training, in full rows."""
+    if model.shape is None:
+        return float(FLOPS_PER_WEIGHT * (model.parameters + size * model.hidden_size))
+    return model.shape.training_flops(size, sequence_length, sequence_length**2) / sequence_length
+
+
+def _close_sizes(model: TargetModel) -> tuple[int, int]:
+    """The sizes around the best one whose fitted loss is about as low."""
+    arguments = model.parameters, model.hidden_size, model.flops
+    best = size_by_loss(*arguments)
+    most = loss(*arguments, best) + CLOSE_LOSS
+    low = high = float(best)
+    while low > 2 and loss(*arguments, low / 1.01) <= most:
+        low /= 1.01
+    while high < 1e9 and loss(*arguments, high * 1.01) <= most:
+        high *= 1.01
+    return round(low), round(high)
+
+
+def _reasons(
+    model: TargetModel,
+    corpus: LengthCurve | None,
+    found: Sequence[int],
+    recommended: int,
+    multiple: int,
+) -> Iterator[str]:
+    yield (
+        f"the three approaches of Tao et al. 2024 say {found[0]:,} to {found[-1]:,}; this is their "
+        f"median, rounded up to a multiple of {multiple}"
+    )
+    low, high = _close_sizes(model)
+    yield (
+        f"the optimum is flat: from {low:,} to {high:,}, the fitted loss is at most {CLOSE_LOSS} "
+        "nats above the best"
+    )
+    least, most = FITTED_PARAMETERS
+    if not least <= model.parameters <= most:
+        yield (
+            f"the laws were fitted to {least / 1e6:.0f} M to {most / 1e9:.2f} B parameters; for "
+            "this model they are extrapolated"
+        )
+    if corpus is None:
+        yield "lengths are those of English web text; other text moves the optimum: measure yours"
+    else:
+        yield from _corpus_reasons(model, corpus, recommended)
+
+
+def _corpus_reasons(model: TargetModel, corpus: LengthCurve, recommended: int) -> Iterator[str]:
+    measured = corpus.size_of_least_flops(model.parameters, model.hidden_size)
+    generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
+    if measured is None:
+        yield (
+            f"with the lengths of this corpus FLOPs still fall at {corpus.largest_size:,}, where "
+            "its curve ends, so they move nothing"
+        )
+    else:
+        yield (
+            f"reading this corpus takes the fewest FLOPs at {measured:,}, as much English at "
+            f"{generic:,.0f}; the second approach is moved by that ratio"
+        )
+    tokens = corpus.at(recommended)
+    if tokens:
+        weights = model.parameters + recommended * model.hidden_size
+        wanted = model.flops / (FLOPS_PER_WEIGHT * weights)
+        yield (
+            f"the corpus has {tokens:,} tokens at that size; {model.flops:.3g} FLOPs train on "
+            f"{wanted:,.0f}, {wanted / tokens:,.1f} times the corpus"
+        )

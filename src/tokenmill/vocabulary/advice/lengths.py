@@ -1,0 +1,71 @@
+"""How long a corpus is in vocabularies of every size: measured on the corpus itself.
+
+Merges learnt for one large vocabulary are, cut off anywhere, those of every smaller one. Each merge
+removes as many tokens as it was applied, so one training gives the exact length at every size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.records import Advance, Int64Array
+from tokenmill.vocabulary.bpe.learning import learn_merges
+from tokenmill.vocabulary.bpe.merges import MergeOptions
+from tokenmill.vocabulary.bpe.symbols import Alphabet, byte_symbols, character_symbols
+from tokenmill.words.counts import WordCounts
+
+
+@dataclass(frozen=True, slots=True)
+class LengthCurve:
+    """Tokens of a corpus at every size of vocabulary."""
+
+    smallest_size: int
+    """Symbols and special tokens: the size before the first merge."""
+    tokens: Int64Array
+    """Shape (num_merges + 1,): tokens of the corpus at `smallest_size`, at one more, and so on."""
+    num_characters: int
+    num_bytes: int
+
+    @property
+    def largest_size(self) -> int:
+        """The size after the last merge."""
+        return self.smallest_size + len(self.tokens) - 1
+
+    def at(self, size: int) -> int | None:
+        """Tokens at a size; None where it was not measured."""
+        if not self.smallest_size <= size <= self.largest_size:
+            return None
+        return int(self.tokens[size - self.smallest_size])
+
+    def size_of_least_flops(self, parameters: int, hidden_size: int) -> int | None:
+        """The size at which reading the corpus takes the fewest FLOPs; None if beyond the curve.
+
+        FLOPs are in proportion to (parameters + size x hidden_size) x tokens, without attention.
+        """
+        sizes = np.arange(self.smallest_size, self.largest_size + 1, dtype=np.float64)
+        best = int(np.argmin((parameters + sizes * hidden_size) * self.tokens))
+        return None if best == len(self.tokens) - 1 else self.smallest_size + best
+
+
+def measure_lengths(
+    words: WordCounts, *, byte_level: bool, largest_size: int, advance: Advance | None = None
+) -> LengthCurve:
+    """Learn byte-pair merges up to a size, and note the length of the corpus at every smaller one.
+
+    Special tokens are left out: they are few, and no text has them.
+    """
+    symbols = byte_symbols() if byte_level else character_symbols(words, Alphabet())
+    options = MergeOptions(vocabulary_size=max(largest_size, len(symbols)))
+    merges = learn_merges(words, symbols, options, advance)
+    lengths = merges.corpus_lengths()
+    return LengthCurve(len(symbols), lengths, count_characters(words), words.num_bytes)
+
+
+def count_characters(words: WordCounts) -> int:
+    """Characters of the corpus: bytes that do not continue one."""
+    continues = (words.data & 0xC0) == 0x80
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(continues, dtype=np.int64)])
+    continued = bounds[words.offsets[1:]] - bounds[words.offsets[:-1]]
+    return int((np.diff(words.offsets) - continued) @ words.counts)
