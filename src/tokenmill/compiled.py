@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -43,6 +45,40 @@ def _as_pointer(_: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(address), generate
+
+
+@intrinsic
+def _byte_at(_: Any, address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        return builder.zext(builder.load(pointer), ir.IntType(64))
+
+    return types.int64(address), generate
+
+
+@intrinsic
+def _eight_bytes_at(_: Any, address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.uint64(address), generate
+
+
+@inlined
+def byte_at(address: int) -> int:
+    """For compiled functions: the byte at an address.
+
+    Functions that are given addresses in place of arrays count no references, which would take
+    longer than what they do for a byte. The caller knows that an array that lives has the byte.
+    """
+    return _byte_at(address)  # type: ignore[call-arg]
+
+
+@inlined
+def eight_bytes_at(address: int) -> np.uint64:
+    """As `byte_at`: the eight bytes from an address on, aligned or not."""
+    return _eight_bytes_at(address)  # type: ignore[call-arg]
 
 
 @inlined

@@ -1,5 +1,6 @@
 """The words of texts: normalized, cut by the pre-tokenizer, before any byte-level alphabet.
 
+    scanner    compiled code of our own, for published byte-level splits (`words/scanning.py`)
     memo       what the library said of a chunk of text, given again (`engines/memo/`)
     library    the tokenizers library itself: it defines what the right words are
 
@@ -10,8 +11,8 @@ leaves, spaces included: GPT-2's split makes "a b" into "a" and " b".
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,10 +29,13 @@ from tokenmill.encode.engines.memo.locality import (
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array, tags_of
+from tokenmill.words.scanning import Scanner, composed_already, scanner_of
 from tokenmill.words.splits import Json, Split
 from tokenmill.words.table import WordTable
 
-MEMO, LIBRARY = "memo", "library"
+SCANNER, MEMO, LIBRARY = "scanner", "memo", "library"
+T = TypeVar("T")
+
 HASH_BASIS = np.uint64(0xCBF29CE484222325)
 
 
@@ -61,7 +65,8 @@ class Splitter(Engine, Protocol):
 def word_splitters(split: Split) -> tuple[str, ...]:
     """The names of the splitters that are exact for a split, best first; the last is `library`."""
     local = not locality_objection(_as_tokenizer(split), control_tokens=False)
-    return (MEMO, LIBRARY) if local else (LIBRARY,)
+    exact = {SCANNER: scanner_of(split) is not None, MEMO: local, LIBRARY: True}
+    return tuple(name for name, is_exact in exact.items() if is_exact)
 
 
 def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
@@ -70,8 +75,60 @@ def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
     Raises:
         UserError: the library cannot read the steps of the split.
     """
+    scanner = scanner_of(split) if name == SCANNER else None
     library = LibrarySplitter(split)
+    if scanner is not None:
+        return ScannerSplitter(scanner, library)
     return MemoSplitter(split, library, cache_bytes) if name == MEMO else library
+
+
+class ScannerSplitter:
+    """Compiled code; the library only normalizes texts that are not seen to be normalized."""
+
+    name = SCANNER
+
+    def __init__(self, scanner: Scanner, library: LibrarySplitter) -> None:
+        self.version = importlib.metadata.version("tokenmill")
+        self._scanner = scanner
+        self._library = library
+
+    def split(self, texts: Sequence[str]) -> Words:
+        """The words of every text, in order."""
+        data, offsets = self._prepared(texts)
+        return Words(data, *self._scanner.all_edges(data, offsets))
+
+    def count(self, texts: Sequence[str], table: WordTable) -> int:
+        """Add the words of texts to a table; returns how many there are."""
+        data, offsets = self._prepared(texts)
+        number = 0
+        for edges in self._scanner.edges(data, offsets):
+            table.add(data, edges)
+            number += len(edges) - 1
+        return number
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """A hash of every word."""
+        return hashes_of(self.split(texts))
+
+    def _prepared(self, texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
+        """The normalized UTF-8 of texts one after another, and their offsets."""
+        data, offsets = _joined(texts)
+        if self._scanner.composes:
+            others = np.flatnonzero(~composed_already(data, offsets)).tolist()
+            if others:
+                texts = list(texts)
+                for i in others:
+                    texts[i] = self._library.normalize(texts[i])
+                data, offsets = _joined(texts)
+        if self._scanner.prefix_space:
+            return _joined([f" {text}" if text[:1] not in {"", " "} else text for text in texts])
+        return data, offsets
+
+
+def _joined(texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
+    encoded = [text.encode() for text in texts]
+    offsets = offsets_from_lengths([len(text) for text in encoded])
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets
 
 
 class LibrarySplitter:
@@ -120,11 +177,19 @@ class LibrarySplitter:
         """A hash of every word."""
         return hashes_of(self.split(texts))
 
+    def normalize(self, text: str) -> str:
+        """A text as the normalizer leaves it."""
+        normalizer = self._steps.normalizer
+        return self._call(normalizer.normalize_str, text) if normalizer else text
+
     def _cut(self, text: str) -> list[str]:
-        steps = self._steps
+        made = self.normalize(text)
+        pieces = self._call(self._steps.pre_tokenizer.pre_tokenize_str, made)
+        return [word for word, _ in pieces if word]
+
+    def _call(self, step: Callable[[str], T], text: str) -> T:
         try:
-            made = steps.normalizer.normalize_str(text) if steps.normalizer else text
-            return [word for word, _ in steps.pre_tokenizer.pre_tokenize_str(made) if word]
+            return step(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # a Rust panic is no Exception

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import byte_at, compiled, eight_bytes_at, inlined
 from tokenmill.records import Int32Array, Int64Array
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -21,6 +21,7 @@ UInt64Array = npt.NDArray[np.uint64]
 Kept = TypeVar("Kept", bound=np.generic)
 
 MIN_ENTRIES = 1 << 15
+FETCHED_STRINGS = 128
 MAX_COMPARED_BYTES = 128
 """Strings that are equal so far are sorted by Python after that: they are few."""
 
@@ -40,26 +41,61 @@ def grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
 @compiled
 def rehashed(slots: UInt64Array, size: int) -> UInt64Array:
     """Slots are found by the half of the hash that they hold, so that it is all that is needed."""
-    larger = np.zeros(size, np.uint64)
-    for entry in slots:
-        if entry:
-            slot = np.int64(entry >> np.uint64(32)) & (size - 1)
-            while larger[slot]:
+    larger = np.zeros((size, 2), np.uint64)
+    for old in range(len(slots)):
+        if slots[old, 0]:
+            slot = np.int64(slots[old, 0] >> np.uint64(32)) & (size - 1)
+            while larger[slot, 0]:
                 slot = (slot + 1) & (size - 1)
-            larger[slot] = entry
+            larger[slot, 0], larger[slot, 1] = slots[old, 0], slots[old, 1]
     return larger
+
+
+@inlined
+def _low_bytes(data: int, place: int, length: int, size: int) -> np.uint64:
+    """Up to eight bytes as a number, the first of them lowest; `length` bytes can be read."""
+    if place + 8 <= length:
+        value = eight_bytes_at(data + place)
+        if size < 8:
+            value &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+    else:
+        value = np.uint64(0)
+        for i in range(min(size, 8)):
+            value |= np.uint64(byte_at(data + place + i)) << np.uint64(8 * i)
+    return value
 
 
 @compiled
 def tags_of(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Array:
-    """Shape (num_strings,): 32 bits of a hash of each (FNV-1a from `basis`, folded)."""
+    """Shape (num_strings,): 32 bits of a hash of each, eight bytes at a time.
+
+    A block is mixed in by xor, an odd factor and a shift to the right, as in MurmurHash3's
+    finalizer, whose factors these are.
+    """
     tags = np.empty(len(edges) - 1, np.uint64)
+    address, length = data.ctypes.data, len(data)
     for string in range(len(tags)):
-        code = basis
-        for place in range(edges[string], edges[string + 1]):
-            code = (code ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
-        tags[string] = (code ^ code >> np.uint64(32)) & np.uint64(0xFFFFFFFF)
+        place, stop = edges[string], edges[string + 1]
+        code = basis ^ np.uint64(stop - place)
+        while place < stop:
+            code ^= _low_bytes(address, place, length, stop - place)
+            code *= np.uint64(0xFF51AFD7ED558CCD)
+            code ^= code >> np.uint64(33)
+            place += 8
+        code *= np.uint64(0xC4CEB9FE1A85EC53)
+        tags[string] = code >> np.uint64(32)
     return tags
+
+
+@inlined
+def _equal(one: int, other: int, size: int) -> bool:
+    """Whether bytes from two addresses on are the same."""
+    same = 0
+    while same + 8 <= size and eight_bytes_at(one + same) == eight_bytes_at(other + same):
+        same += 8
+    while same < size and byte_at(one + same) == byte_at(other + same):
+        same += 1
+    return same == size
 
 
 @compiled
@@ -75,47 +111,67 @@ def look_up(
 ) -> tuple[Int32Array, Int64Array, Int64Array]:
     """Numbers of strings, and which of them are new, and which longer than `max_bytes`.
 
-    slots: by hash: 0 where free, else an entry's number + 1, and half of the hash above it
+    slots: shape (num_slots, 2), by hash; 0 where free, else an entry's number + 1 with half of the
+    hash above it, and the first bytes with the length above them, of which 8 means 8 or more
     places: shape (num_entries + 1, 2); in column 0, where each entry begins in `keys`
 
     A new string becomes entry `count` and so on; the i-th that is too long has the number -1 - i.
-    The caller has made room: slots for twice as many entries, keys for all of the bytes.
+    The caller has made room: a free slot for every string, and keys for all of the bytes.
     """
     numbers = np.empty(len(tags), np.int32)
-    new, long = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
+    new, long = np.empty(len(tags), np.int64), np.empty(len(tags) + 1, np.int64)
     num_new = num_long = 0
     mask = len(slots) - 1
-    for string in range(len(tags)):
-        start, size = edges[string], edges[string + 1] - edges[string]
-        if size > max_bytes:
-            long[num_long] = string
-            num_long += 1
-            numbers[string] = -num_long
-            continue
-        tag = tags[string]
-        slot = np.int64(tag) & mask
-        number = np.int64(-1)
-        while slots[slot]:
-            if slots[slot] >> np.uint64(32) == tag:
-                number = np.int64(slots[slot] & np.uint64(0xFFFFFFFF)) - 1
-                key, same = places[number, 0], np.int64(0)
-                if places[number + 1, 0] - key == size:
-                    while same < size and keys[key + same] == data[start + same]:
-                        same += 1
-                if same == size:
-                    break
+    address, length = data.ctypes.data, len(data)
+    kept = keys.ctypes.data
+    for first in range(0, len(tags), FETCHED_STRINGS):
+        last = min(first + FETCHED_STRINGS, len(tags))
+        fetched = np.uint64(0)  # read all at once, slots reach the cache in the time of one
+        for string in range(first, last):
+            fetched ^= slots[np.int64(tags[string]) & mask, 0]
+        long[num_long] = np.int64(fetched)  # overwritten, but not left out by the compiler
+        for string in range(first, last):
+            start, size = edges[string], edges[string + 1] - edges[string]
+            if size > max_bytes:
+                long[num_long] = string
+                num_long += 1
+                numbers[string] = -num_long
+                continue
+            tag = tags[string]
+            short = _low_bytes(address, start, length, min(size, 7))
+            short |= np.uint64(min(size, 8)) << np.uint64(56)
+            slot = np.int64(tag) & mask
             number = np.int64(-1)
-            slot = (slot + 1) & mask
-        if number < 0:
-            number = np.int64(count + num_new)
-            slots[slot] = tag << np.uint64(32) | np.uint64(number + 1)
-            key = places[number, 0]
-            keys[key : key + size] = data[start : start + size]
-            places[number + 1, 0] = key + size
-            new[num_new] = string
-            num_new += 1
-        numbers[string] = number
+            while slots[slot, 0]:
+                if slots[slot, 1] == short and slots[slot, 0] >> np.uint64(32) == tag:
+                    number = np.int64(slots[slot, 0] & np.uint64(0xFFFFFFFF)) - 1
+                    key = places[number, 0]
+                    if size < 8 or (
+                        places[number + 1, 0] - key == size
+                        and _equal(address + start + 7, kept + key + 7, size - 7)
+                    ):
+                        break
+                number = np.int64(-1)
+                slot = (slot + 1) & mask
+            if number < 0:
+                number = np.int64(count + num_new)
+                slots[slot, 0] = tag << np.uint64(32) | np.uint64(number + 1)
+                slots[slot, 1] = short
+                key = places[number, 0]
+                for i in range(size):
+                    keys[key + i] = data[start + i]
+                places[number + 1, 0] = key + size
+                new[num_new] = string
+                num_new += 1
+            numbers[string] = number
     return numbers, new[:num_new].copy(), long[:num_long].copy()
+
+
+def with_room(slots: UInt64Array, size: int) -> UInt64Array:
+    """The slots, or more of them: at most two thirds are ever taken by `size` entries."""
+    if 3 * size <= 2 * len(slots):
+        return slots
+    return rehashed(slots, 1 << (3 * size // 2).bit_length())
 
 
 def sorted_order(data: UInt8Array, offsets: Int64Array) -> Int64Array:

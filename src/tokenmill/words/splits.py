@@ -143,7 +143,7 @@ def split_of(tokenizer_json: Json) -> Split:
     normalizer = tokenizer_json.get("normalizer")
     pre_tokenizer = tokenizer_json.get("pre_tokenizer")
     try:
-        steps = [*_steps(normalizer, "normalizers"), *_steps(pre_tokenizer, "pretokenizers")]
+        steps = [*steps_of(normalizer, "normalizers"), *steps_of(pre_tokenizer, "pretokenizers")]
         in_bytes = "ByteLevel" in [step["type"] for step in steps]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         what = "cannot read the normalizer and the pre-tokenizer of the tokenizer"
@@ -152,7 +152,7 @@ def split_of(tokenizer_json: Json) -> Split:
     return Split("", normalizer, pre_tokenizer, in_bytes)
 
 
-def _steps(component: Json | None, members: str) -> Iterator[Json]:
+def steps_of(component: Json | None, members: str) -> Iterator[Json]:
     """The steps of a component, those of sequences in sequences included."""
     if component is None:
         return
@@ -160,4 +160,4 @@ def _steps(component: Json | None, members: str) -> Iterator[Json]:
         yield component
         return
     for member in component[members]:
-        yield from _steps(member, members)
+        yield from steps_of(member, members)

@@ -14,9 +14,9 @@ from tokenmill.words.byte_strings import (
     UInt8Array,
     grown,
     look_up,
-    rehashed,
     sorted_order,
     tags_of,
+    with_room,
 )
 from tokenmill.words.counts import WordCounts
 
@@ -39,7 +39,7 @@ class WordTable:
 
     def _empty(self) -> None:
         self._count = 0
-        self._slots = np.zeros(2 * MIN_ENTRIES, np.uint64)
+        self._slots = np.zeros((2 * MIN_ENTRIES, 2), np.uint64)
         # Where each word begins in `keys`, and how often it has been seen.
         self._places = np.zeros((MIN_ENTRIES + 1, 2), np.int64)
         self._keys = np.empty(16 * MIN_ENTRIES, np.uint8)
@@ -104,8 +104,7 @@ class WordTable:
         size = self._count + num_words
         self._keys = grown(self._keys, int(self._places[self._count, 0]) + num_bytes)
         self._places = grown(self._places, size + 1)
-        if 2 * size > len(self._slots):
-            self._slots = rehashed(self._slots, 1 << (2 * size).bit_length())
+        self._slots = with_room(self._slots, size)
 
     def take(self) -> WordCounts:
         """The words in the order of their bytes, with their counts. The table is empty then."""

@@ -24,8 +24,8 @@ from tokenmill.words.byte_strings import (
     UInt64Array,
     grown,
     look_up,
-    rehashed,
     tags_of,
+    with_room,
 )
 
 BoolArray = npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ class Entries(NamedTuple):
     """What is kept, as compiled code sees it. What one lookup needs lies together."""
 
     slots: UInt64Array
-    """By hash: 0 where free, else an entry's number + 1, and half of the hash above it."""
+    """As `look_up` has them."""
     places: Int64Array
     """Shape (num_entries + 1, 2): where each entry begins in `keys` and in `ids`."""
     keys: UInt8Array
@@ -72,7 +72,7 @@ class ChunkTable:
         """Drop all entries."""
         self._count = 0
         self._entries = Entries(
-            slots=np.zeros(2 * MIN_ENTRIES, np.uint64),
+            slots=np.zeros((2 * MIN_ENTRIES, 2), np.uint64),
             places=np.zeros((MIN_ENTRIES + 1, 2), np.int64),
             keys=np.empty(16 * MIN_ENTRIES, np.uint8),
             ids=np.empty(4 * MIN_ENTRIES, np.uint32),
@@ -112,9 +112,7 @@ class ChunkTable:
     def _make_room(self, num_entries: int, num_bytes: int) -> None:
         entries, size = self._entries, self._count + num_entries
         keys = grown(entries.keys, int(entries.places[self._count, 0]) + num_bytes)
-        places, slots = grown(entries.places, size + 1), entries.slots
-        if 2 * size > len(slots):
-            slots = rehashed(slots, 1 << (2 * size).bit_length())
+        places, slots = grown(entries.places, size + 1), with_room(entries.slots, size)
         self._entries = Entries(slots, places, keys, entries.ids)
 
 

@@ -1,0 +1,321 @@
+r"""Where words end, in compiled code: the regexes of published splits, written out.
+
+A scanner reads UTF-8 and a table of kinds (letter, digit, space ...), and writes the byte at which
+each word begins. It allocates nothing, holds no lock, and reads every byte a small constant number
+of times. Words end as leftmost matching with backtracking has it; what that comes to is said where
+a regex is written out. `tests/encode/test_word_scanners.py` holds all of them against the library.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenmill.compiled import byte_at, compiled
+from tokenmill.records import Int64Array
+from tokenmill.words.byte_strings import UInt8Array
+
+OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
+"""Kinds of characters. ALONE: cut off on both sides, as by `Digits`. LETTER: of either case, or of
+none; UPPERCASE, LOWERCASE and MARKS: only where a split tells them from other letters."""
+
+DOCUMENT, PLACE, WORDS = range(3)
+"""Of a scan's state: the document that is scanned, the byte that comes next, and words so far."""
+
+
+class Progress(NamedTuple):
+    """What a scanner writes. It stops when `edges` is full, and resumes where it stopped."""
+
+    state: Int64Array
+    """Shape (3,): DOCUMENT, PLACE and WORDS; zeros before the first call, and all documents are
+    scanned once DOCUMENT is their number."""
+    edges: Int64Array
+    """Shape (max_words + 1,), written anew by every call: where each word begins and the last
+    ends."""
+    words_before: Int64Array
+    """Shape (num_documents + 1,): how many words there are before each document."""
+
+
+BLANK, APOSTROPHE, SLASH = ord(" "), ord("'"), ord("/")
+LOWER_D, LOWER_E, LOWER_L, LOWER_M, LOWER_R, LOWER_S, LOWER_T, LOWER_V = b"delmrstv"
+LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
+
+
+# The functions below are given addresses: of the first byte of data, and of a table of kinds.
+
+
+@compiled
+def size_at(data: int, place: int) -> int:
+    """Bytes of the character that begins at a place."""
+    first = byte_at(data + place)
+    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+
+
+@compiled
+def kind_at(data: int, place: int, kinds: int) -> int:
+    """Kind of the character that begins at a place."""
+    code = byte_at(data + place)
+    if code >= 0xF0:
+        high = (code & 0x07) << 18 | (byte_at(data + place + 1) & 0x3F) << 12
+        low = (byte_at(data + place + 2) & 0x3F) << 6 | byte_at(data + place + 3) & 0x3F
+        code = high | low
+    elif code >= 0xE0:
+        low = (byte_at(data + place + 1) & 0x3F) << 6 | byte_at(data + place + 2) & 0x3F
+        code = (code & 0x0F) << 12 | low
+    elif code >= 0xC0:
+        code = (code & 0x1F) << 6 | byte_at(data + place + 1) & 0x3F
+    return byte_at(kinds + code)
+
+
+@compiled
+def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
+    """Where a run of one kind ends that may begin at a place."""
+    while place < stop and kind_at(data, place, kinds) == kind:
+        place += size_at(data, place)
+    return place
+
+
+@compiled
+def _contraction_end(data: int, place: int, stop: int, fold: int) -> int:
+    r"""Where 's, 't, 're, 've, 'm, 'll or 'd ends; the place itself if none begins there.
+
+    With `fold` 0x20, capitals count, and U+017F is an s, as in `(?i:'s)`.
+    """
+    end = place
+    if place + 1 < stop and byte_at(data + place) == APOSTROPHE:
+        letter = byte_at(data + place + 1)
+        first = letter | fold
+        if first in (LOWER_S, LOWER_T, LOWER_M, LOWER_D):
+            end = place + 2
+        elif place + 2 < stop:
+            last = byte_at(data + place + 2)
+            second = last | fold
+            ends_in_e = first in (LOWER_R, LOWER_V) and second == LOWER_E
+            long_s = fold and letter == LONG_S_FIRST and last == LONG_S_LAST
+            if ends_in_e or long_s or (first == LOWER_L and second == LOWER_L):
+                end = place + 3
+    return end
+
+
+@compiled
+def _spaces_end(data: int, place: int, stop: int, kinds: int) -> int:
+    r"""Where `\s*[\r\n]+|\s+(?!\S)|\s+` ends.
+
+    The first is a run of white space up to its last end of line. The others are one up to its last
+    character if another character follows, unless that leaves nothing.
+    """
+    end, last, after_line = place, place, place
+    while end < stop:
+        kind = kind_at(data, end, kinds)
+        if kind not in (SPACES, NEWLINE):
+            break
+        last = end
+        end += size_at(data, end)
+        if kind == NEWLINE:
+            after_line = end
+    if after_line > place:
+        end = after_line
+    elif end < stop and last > place and kind_at(data, end, kinds) != ALONE:
+        end = last
+    return end
+
+
+@compiled
+def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int:
+    r"""Where ` ?[^\s\p{L}\p{N}]+[\r\n/]*` ends, or else white space.
+
+    A slash counts at the end if `slashes`.
+    """
+    body = place + (byte_at(data + place) == BLANK)
+    end = body
+    while end < stop and kind_at(data, end, kinds) in (OTHER, MARKS):
+        end += size_at(data, end)
+    if end == body:
+        return _spaces_end(data, place, stop, kinds)
+    while end < stop and (
+        kind_at(data, end, kinds) == NEWLINE or (slashes and byte_at(data + end) == SLASH)
+    ):
+        end += 1
+    return end
+
+
+@compiled
+def _digits_end(data: int, place: int, stop: int, kinds: int, max_digits: int) -> int:
+    r"""Where `\p{N}{1,max_digits}` ends."""
+    for _ in range(max_digits):
+        if place == stop or kind_at(data, place, kinds) != NUMBER:
+            break
+        place += size_at(data, place)
+    return place
+
+
+@compiled
+def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
+    r"""Where 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ ends."""
+    end = _contraction_end(data, place, stop, 0)
+    if end == place:
+        kind = kind_at(data, place, kinds)
+        if kind == SPACES and byte_at(data + place) == BLANK and place + 1 < stop:
+            kind = kind_at(data, place + 1, kinds)
+            if kind in (SPACES, ALONE):
+                kind = SPACES
+            else:
+                end += 1
+        if kind == SPACES:
+            end = _spaces_end(data, place, stop, kinds)
+        elif kind == ALONE:
+            end += size_at(data, end)
+        else:
+            end = _run_end(data, end, stop, kinds, kind)
+    return end
+
+
+@compiled
+def _cl100k_end(data: int, place: int, stop: int, kinds: int, max_digits: int) -> int:
+    r"""Where (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits} ends, or
+    else what is neither letter nor digit.
+    """
+    end = _contraction_end(data, place, stop, 0x20)
+    if end == place:
+        kind = kind_at(data, place, kinds)
+        if kind == NUMBER:
+            end = _digits_end(data, place, stop, kinds, max_digits)
+        else:
+            letters = place
+            if kind not in (LETTER, NEWLINE):
+                letters += size_at(data, place)
+            end = _run_end(data, letters, stop, kinds, LETTER)
+            if end == letters:
+                end = _rest_end(data, place, stop, kinds, 0)
+    return end
+
+
+@compiled
+def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
+    r"""Where [^\r\n\p{L}\p{N}]?U*L+ or else [^\r\n\p{L}\p{N}]?U+L* ends; at once if neither begins.
+
+    U is [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and L is [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `kind` is that of the
+    first character. U* takes a run and L+ what follows. If no lower case follows, U* gives back the
+    last of its characters that L takes too, and what comes after that is another word. If there is
+    none, U+ takes the run. L takes a mark, even if the mark may come before a word.
+    """
+    first = place
+    if kind in (SPACES, OTHER, MARKS):
+        first += size_at(data, place)
+    end, taken_by_both = first, place
+    while end < stop:
+        following = kind_at(data, end, kinds)
+        if following not in (UPPERCASE, LETTER, MARKS):
+            break
+        end += size_at(data, end)
+        if following != UPPERCASE:
+            taken_by_both = end
+    if end < stop and kind_at(data, end, kinds) == LOWERCASE:
+        while end < stop and kind_at(data, end, kinds) in (LOWERCASE, LETTER, MARKS):
+            end += size_at(data, end)
+    elif taken_by_both > place:
+        end = taken_by_both
+    elif kind == MARKS:
+        end = first
+    elif end == first:
+        end = place
+    return end
+
+
+@compiled
+def _o200k_end(
+    data: int, place: int, stop: int, kinds: int, max_digits: int, contractions: int
+) -> int:
+    r"""Where a cased word with `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` or \p{N}{1,max_digits} ends, or else
+    what is neither letter nor digit.
+    """
+    kind = kind_at(data, place, kinds)
+    if kind == NUMBER:
+        end = _digits_end(data, place, stop, kinds, max_digits)
+    else:
+        end = _cased_end(data, place, stop, kinds, kind)
+        if end == place:
+            end = _rest_end(data, place, stop, kinds, 1)
+        elif contractions:
+            end = _contraction_end(data, end, stop, 0x20)
+    return end
+
+
+# One loop for each, because compiled functions that are given functions are not kept on disk.
+
+
+@compiled
+def scan_gpt2(texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress) -> int:
+    """Write the edges of GPT-2's words, as many as there is room for, and return their number."""
+    data, kinds = texts.ctypes.data, table.ctypes.data
+    state, edges, words_before = progress
+    count, place = 0, state[PLACE]
+    edges[0] = place
+    for document in range(state[DOCUMENT], len(offsets) - 1):
+        stop = offsets[document + 1]
+        while place < stop and count < len(edges) - 1:
+            place = _gpt2_end(data, place, stop, kinds)
+            count += 1
+            edges[count] = place
+        state[DOCUMENT] = document
+        if place < stop:
+            break
+        words_before[document + 1] = state[WORDS] + count
+        state[DOCUMENT] = document + 1
+    state[PLACE] = place
+    state[WORDS] += count
+    return count
+
+
+@compiled
+def scan_cl100k(
+    texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress, max_digits: int
+) -> int:
+    """As `scan_gpt2`, for cl100k, Llama 3 and Qwen."""
+    data, kinds = texts.ctypes.data, table.ctypes.data
+    state, edges, words_before = progress
+    count, place = 0, state[PLACE]
+    edges[0] = place
+    for document in range(state[DOCUMENT], len(offsets) - 1):
+        stop = offsets[document + 1]
+        while place < stop and count < len(edges) - 1:
+            place = _cl100k_end(data, place, stop, kinds, max_digits)
+            count += 1
+            edges[count] = place
+        state[DOCUMENT] = document
+        if place < stop:
+            break
+        words_before[document + 1] = state[WORDS] + count
+        state[DOCUMENT] = document + 1
+    state[PLACE] = place
+    state[WORDS] += count
+    return count
+
+
+@compiled
+def scan_o200k(
+    texts: UInt8Array,
+    offsets: Int64Array,
+    table: UInt8Array,
+    progress: Progress,
+    max_digits: int,
+    contractions: int,
+) -> int:
+    """As `scan_gpt2`, for o200k and Tekken."""
+    data, kinds = texts.ctypes.data, table.ctypes.data
+    state, edges, words_before = progress
+    count, place = 0, state[PLACE]
+    edges[0] = place
+    for document in range(state[DOCUMENT], len(offsets) - 1):
+        stop = offsets[document + 1]
+        while place < stop and count < len(edges) - 1:
+            place = _o200k_end(data, place, stop, kinds, max_digits, contractions)
+            count += 1
+            edges[count] = place
+        state[DOCUMENT] = document
+        if place < stop:
+            break
+        words_before[document + 1] = state[WORDS] + count
+        state[DOCUMENT] = document + 1
+    state[PLACE] = place
+    state[WORDS] += count
+    return count

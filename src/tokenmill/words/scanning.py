@@ -1,0 +1,157 @@
+"""Which scanner finds the words of a split, and what it has to know of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled
+from tokenmill.records import Int64Array
+from tokenmill.words import characters as c
+from tokenmill.words import scanners as s
+from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.words.patterns import (
+    LLAMA3_SPLIT,
+    O200K_SPLIT,
+    QWEN2_SPLIT,
+    QWEN3_5_SPLIT,
+    TEKKEN_SPLIT,
+)
+from tokenmill.words.splits import Json, Split, steps_of
+
+WORDS_A_SCAN = 1 << 13
+"""Edges that are found at once: they and what is made of them stay in the processor's cache."""
+
+
+class _Regex(NamedTuple):
+    """How a split is scanned."""
+
+    scan: Callable[..., int]
+    kinds: tuple[tuple[int, int], ...]
+    """Bits of classes, and the kind of characters that have any of them; later ones win."""
+    options: tuple[int, ...] = ()
+    newlines: bool = True
+    """Whether ends of lines are told from other white space."""
+
+
+_LETTERS = (c.UPPER | c.LOWER | c.CASELESS, s.LETTER)
+_KINDS = (_LETTERS, (c.NUMBER, s.NUMBER), (c.SPACE, s.SPACES))
+_WITH_MARKS = (*_KINDS, (c.MARK, s.LETTER))
+_WITH_CASES = (*_KINDS, (c.UPPER, s.UPPERCASE), (c.LOWER, s.LOWERCASE), (c.MARK, s.MARKS))
+_WITH_DIGITS = (*_KINDS, (c.DIGIT, s.ALONE))
+_DIGITS = {"type": "Digits", "individual_digits": True}
+_BY_PATTERN = {
+    LLAMA3_SPLIT: _Regex(s.scan_cl100k, _KINDS, (3,)),
+    QWEN2_SPLIT: _Regex(s.scan_cl100k, _KINDS, (1,)),
+    QWEN3_5_SPLIT: _Regex(s.scan_cl100k, _WITH_MARKS, (1,)),
+    O200K_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (3, 1)),
+    TEKKEN_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (1, 0)),
+}
+
+
+class Scanner(NamedTuple):
+    """A compiled scanner with all that it reads."""
+
+    scan: Callable[..., int]
+    kinds: UInt8Array
+    """Shape (NUM_CODE_POINTS,)."""
+    options: tuple[int, ...]
+    composes: bool
+    """Whether texts are normalized to NFC first."""
+    prefix_space: bool
+    """Whether a space is put before every text that does not begin with one."""
+
+    def edges(self, data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:
+        """Where words begin and the last ends, for some words at a time.
+
+        Arrays hold good until the next is asked for. `data` is valid UTF-8, normalized, and
+        `offsets`, of shape (num_documents + 1,), are those of its documents.
+        """
+        yield from (edges for edges, _ in self._scanned(data, offsets))
+
+    def all_edges(self, data: UInt8Array, offsets: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Shape (num_words + 1,): all edges; and how many words there are before each document."""
+        parts, words_before = [np.zeros(1, np.int64)], np.zeros(len(offsets), np.int64)
+        for edges, before in self._scanned(data, offsets):
+            parts.append(edges[1:].copy())
+            words_before = before
+        return np.concatenate(parts), words_before
+
+    def _scanned(
+        self, data: UInt8Array, offsets: Int64Array
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
+        progress = s.Progress(
+            np.zeros(3, np.int64),
+            np.zeros(WORDS_A_SCAN + 1, np.int64),
+            np.zeros(len(offsets), np.int64),
+        )
+        while progress.state[s.DOCUMENT] < len(offsets) - 1:
+            count = self.scan(data, offsets, self.kinds, progress, *self.options)
+            yield progress.edges[: count + 1], progress.words_before
+
+
+def scanner_of(split: Split) -> Scanner | None:
+    """The scanner that finds the words of a split; None if there is none."""
+    normalizers = [step["type"] for step in steps_of(split.normalizer, "normalizers")]
+    steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
+    if normalizers not in ([], ["NFC"]) or not steps or steps[-1]["type"] != "ByteLevel":
+        return None
+    regex = _regex_of(steps[:-1], bool(steps[-1].get("use_regex", True)))
+    prefix_space = bool(steps[-1].get("add_prefix_space", True))
+    if regex is None or (prefix_space and len(steps) > 1):
+        return None
+    return Scanner(regex.scan, _table(regex), regex.options, bool(normalizers), prefix_space)
+
+
+def _regex_of(steps: Sequence[Json], gpt2_regex: bool) -> _Regex | None:
+    """What scans as some steps before a byte level do."""
+    if gpt2_regex:
+        with_digits = [*steps] == [_DIGITS]
+        kinds = _WITH_DIGITS if with_digits else _KINDS
+        return _Regex(s.scan_gpt2, kinds, newlines=False) if with_digits or not steps else None
+    if len(steps) != 1 or steps[0]["type"] != "Split":
+        return None
+    covering = {("Isolated", False), ("Removed", True)}  # alike: the patterns match all characters
+    if (steps[0].get("behavior"), bool(steps[0].get("invert"))) not in covering:
+        return None
+    return _BY_PATTERN.get(steps[0]["pattern"].get("Regex", ""))
+
+
+def _table(regex: _Regex) -> UInt8Array:
+    """Kinds of all code points."""
+    classes = c.characters().classes
+    table = np.full(len(classes), s.OTHER, np.uint8)
+    for bits, kind in regex.kinds:
+        table[classes & bits > 0] = kind
+    if regex.newlines:
+        table[[ord("\r"), ord("\n")]] = s.NEWLINE
+    return table
+
+
+def composed_already(data: UInt8Array, offsets: Int64Array) -> npt.NDArray[np.bool_]:
+    """Shape (num_documents,): whether documents are seen to be NFC without normalizing them.
+
+    False does not say that they are not: as in the quick check of Unicode's annex 15.
+    """
+    return _composed_already(data, offsets, c.characters().composition)
+
+
+@compiled
+def _composed_already(
+    texts: UInt8Array, offsets: Int64Array, composition: UInt8Array
+) -> npt.NDArray[np.bool_]:
+    data, table = texts.ctypes.data, composition.ctypes.data
+    composed = np.ones(len(offsets) - 1, np.bool_)
+    for document in range(len(composed)):
+        place, stop, last = offsets[document], offsets[document + 1], 0
+        while place < stop:
+            kind = s.kind_at(data, place, table)
+            if kind == c.COMPOSED or (kind == c.REORDERED and last == c.REORDERED):
+                composed[document] = False
+                break
+            last = kind
+            place += s.size_at(data, place)
+    return composed

@@ -1,0 +1,74 @@
+"""Classes of characters, against the tokenizers library."""
+
+import numpy as np
+import pytest
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+from tokenmill.words import characters as module
+from tokenmill.words.characters import (
+    CASELESS,
+    COMPOSED,
+    DIGIT,
+    FIXED,
+    LOWER,
+    MARK,
+    NUMBER,
+    REORDERED,
+    SPACE,
+    SYMBOL,
+    UPPER,
+    ask_library,
+    characters,
+)
+
+CODES = [code for code in range(0x110000) if code not in range(0xD800, 0xE000)]
+
+
+def test_the_answers_that_are_kept_are_those_of_the_library():
+    """`python -m tokenmill.words.characters` writes those of another version."""
+    kept, asked = characters(), ask_library()
+    assert np.array_equal(kept.classes, asked.classes)
+    assert np.array_equal(kept.composition, asked.composition)
+
+
+@pytest.mark.parametrize(
+    ("regex", "bits"),
+    [
+        (r"\p{L}", UPPER | LOWER | CASELESS),
+        (r"\p{Lu}|\p{Lt}", UPPER),
+        (r"\p{Ll}", LOWER),
+        (r"\p{M}", MARK),
+        (r"\p{N}", NUMBER),
+        (r"\s", SPACE),
+        (r"\p{P}|\p{S}", SYMBOL),
+    ],
+)
+def test_every_code_point_has_the_class_that_a_regex_finds(regex, bits):
+    text = "".join(map(chr, CODES))
+    replaced = normalizers.Replace(Regex(regex), "\0").normalize_str(text)
+    found = [a != b for a, b in zip(text, replaced, strict=True)]
+    assert np.array_equal((characters().classes[CODES] & bits > 0), found)
+
+
+def test_digits_are_those_that_the_library_cuts_off():
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    for character in "7٣½Ⅷ一\U00011de0":
+        cut = len(digits.pre_tokenize_str(f"a{character}")) == 2
+        assert cut == bool(characters().classes[ord(character)] & DIGIT), character
+
+
+@pytest.mark.parametrize(
+    ("character", "kind"),
+    [
+        *(("a", FIXED), ("é", FIXED), ("한", FIXED), ("\u0334", REORDERED), ("\u0e48", REORDERED)),
+        *(("\u0301", COMPOSED), ("\u212b", COMPOSED), ("\u1161", COMPOSED), ("\u0344", COMPOSED)),
+    ],
+)
+def test_what_nfc_does_with_a_character(character, kind):
+    assert characters().composition[ord(character)] == kind
+
+
+def test_another_version_of_the_library_is_asked(monkeypatch):
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.0.1")
+    monkeypatch.setattr(module, "ask_library", lambda: "asked")
+    assert characters.__wrapped__() == "asked"
