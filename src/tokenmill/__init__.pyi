@@ -19,6 +19,7 @@ from tokenmill.api.plans import export_rows as export_rows
 from tokenmill.api.plans import make_plan as make_plan
 from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
 from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
+from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
 from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer
 from tokenmill.export.rows import ExportManifest as ExportManifest

@@ -208,3 +208,13 @@ class TrainArguments(CountArguments, total=False):
     byte_premium: Sequence[str]
     parity: Literal["base", "window"] | None
     parity_counts: str | Path | None
+
+
+class ReportArguments(TypedDict, total=False):
+    """How `report_tokenizers` reads its inputs: fields of ReadOptions."""
+
+    format: str
+    text_field: str
+    id_field: str | None
+    separator: str | None
+    streaming: bool

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.api.building import Inputs
 from tokenmill.records import Advance
 from tokenmill.vocabulary.options import counting_values, make_train_options
 
 if TYPE_CHECKING:
-    from tokenmill.api.options import TrainArguments
+    from tokenmill.api.options import ReportArguments, TrainArguments
     from tokenmill.costs import ModelShape
+    from tokenmill.report.tokenizers.reporting import Report
     from tokenmill.vocabulary.advice.advising import Advice
     from tokenmill.vocabulary.changing import TokenizerChange
     from tokenmill.vocabulary.training import TrainReport
@@ -136,3 +137,49 @@ def advise_vocabulary(
             advance=advance,
         )
     return advise(target, corpus, sizes=sizes, sequence_length=sequence_length, multiple=multiple)
+
+
+def report_tokenizers(
+    tokenizers: str | Path | object | Sequence[str | Path | object],
+    on: str | Path | Sequence[str | Path],
+    *,
+    by: str | None = None,
+    base: str | None = None,
+    words: Literal["uax29", "whitespace", "characters"] = "uax29",
+    sequence_lengths: Sequence[int] = (2048, 8192),
+    model: str | None = None,
+    encoding: str = "",
+    advance: Advance = lambda stage, done, total: None,
+    **read: Unpack[ReportArguments],
+) -> Report:
+    """Measure one or several tokenizers on the same text; writes nothing.
+
+    A tokenizer is what `build` takes, or a dataset, for the one that it carries. `on` is a dataset,
+    for the sources that it was built from, or inputs as for `build`. Documents are grouped `by` a
+    column, or by "source". With a `base` group, whose documents are the same texts as those of each
+    other group, premiums and Gini coefficient are told; documents with one id are then drawn
+    together for the intervals. `model` names a published shape, as in `tokenmill tokenizer advise`.
+
+    Raises:
+        UserError: an option is wrong, or a tokenizer or an input cannot be found.
+        DataError: an input is damaged.
+        EngineError: a text cannot be encoded exactly.
+    """
+    from tokenmill.costs import named_shape
+    from tokenmill.report.tokenizers.corpus import open_corpus
+    from tokenmill.report.tokenizers.reporting import Comparison, report_on
+    from tokenmill.report.tokenizers.running import Measuring
+    from tokenmill.report.tokenizers.subject import open_subjects
+    from tokenmill.run.recipe.options import ReadOptions
+
+    how = Measuring(words, tuple(sequence_lengths))
+    asked = Comparison(how, base, named_shape(model) if model is not None else None)
+    names: list[str | Path | object] = []
+    if isinstance(tokenizers, Sequence) and not isinstance(tokenizers, str):
+        names += tokenizers
+    else:
+        names.append(tokenizers)
+    subjects = open_subjects(names, encoding)
+    inputs = [on] if isinstance(on, (str, Path)) else on
+    corpus = open_corpus([str(name) for name in inputs], ReadOptions(**read), by, advance)
+    return report_on(subjects, corpus, asked, advance)

@@ -41,6 +41,7 @@ ACTIONS = {
     ),
     "extend": Action("add tokens that a corpus needs, behind those of a BPE tokenizer", "extend"),
     "trim": Action("remove the tokens of a BPE tokenizer that a corpus needs least", "trim"),
+    "report": Action("measure one or several tokenizers on the same text", "report"),
 }
 
 

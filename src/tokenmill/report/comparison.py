@@ -37,7 +37,7 @@ def compare_with_sources(
         VerificationError: a document differs, is missing, or should not be there.
         UserError: a source is no longer where it was, or has another size.
     """
-    read = _read_options(dataset)
+    read = read_options(dataset)
     limited = read.max_documents is not None or read.max_tokens is not None
     comparison = _Comparison(dataset, reference, sample, limited)
     sources = find_again(dataset, advance)
@@ -59,7 +59,7 @@ def compare_with_sources(
     return comparison.num_encoded
 
 
-def _read_options(dataset: Dataset) -> ReadOptions:
+def read_options(dataset: Dataset) -> ReadOptions:
     """The options of reading that the manifest holds."""
     try:
         return msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
@@ -114,7 +114,7 @@ def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[S
     write.
     """
     access = Access(
-        "stream" if _read_options(dataset).streaming else "download",
+        "stream" if read_options(dataset).streaming else "download",
         listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
     )
     return place_sources(sources, access)

@@ -32,11 +32,12 @@ def add_two_tokenizers(parser: Parser) -> None:
     add_tokenizer_arguments(parser, "tokenizer", "other")
 
 
-def add_tokenizer_arguments(parser: Parser, *names: str) -> None:
-    """Tokenizers to describe, and how."""
+def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) -> None:
+    """Tokenizers to describe, and how; `several` of one name make a list."""
     for name in names:
         parser.add_argument(
             name,
+            nargs="+" if several else None,
             metavar=name.upper(),
             help="tokenizer.json, its folder, .tiktoken, .model, Hub name, "
             "python:MODULE:NAME, or the folder of a dataset",

@@ -1,0 +1,120 @@
+"""tokenmill tokenizer report"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from tokenmill.cli.parser import Parser
+from tokenmill.cli.tokenizers.facts import add_tokenizer_arguments
+
+EXAMPLES = """\
+examples:
+  tokenmill tokenizer report tokenizer.json --on corpus/
+  tokenmill tokenizer report mine/ gpt2 --on data/*.jsonl.zst --by language --model llama-3-8b
+  tokenmill tokenizer report mine/ gpt2 --on flores/*.jsonl --by language --base en --csv"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this action."""
+    parser.usage = "tokenmill tokenizer report TOKENIZER [TOKENIZER ...] --on INPUT [options]"
+    parser.epilog = EXAMPLES
+    add_tokenizer_arguments(parser, "tokenizer", several=True)
+    parser.add_argument(
+        "--on",
+        nargs="+",
+        required=True,
+        metavar="INPUT",
+        help="a dataset, for the sources that it was built from, or files, folders, globs",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="COLUMN",
+        help="group documents by a field (language, domain, ...), or by `source`",
+    )
+    parser.add_argument(
+        "--base",
+        metavar="GROUP",
+        help="parallel text: tell each group's premium over this one, and the Gini coefficient",
+    )
+    parser.add_argument(
+        "--words",
+        default="uax29",
+        metavar="RULE",
+        help="where words are cut: uax29 (default), whitespace, characters",
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=_lengths,
+        default=(2048, 8192),
+        metavar="N,N",
+        help="lengths of rows in tokens (default: 2048,8192)",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="a published model, for FLOPs: gpt2, llama-3-8b, ..."
+    )
+    parser.add_argument(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="field that holds the text (default: text)",
+    )
+    parser.add_argument(
+        "--id-field",
+        metavar="NAME",
+        help="field with an id; translations that share one are drawn together for intervals",
+    )
+    parser.add_argument(
+        "--format", default="auto", metavar="NAME", help="format of the inputs (default: auto)"
+    )
+    parser.add_argument(
+        "--separator", metavar="TEXT", help="plain text: what stands between two documents"
+    )
+    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, showing progress; returns the exit code."""
+    from tokenmill.api.tokenizers import report_tokenizers
+    from tokenmill.cli.meter import meter
+    from tokenmill.errors import UserError
+
+    if options.json and options.csv:
+        raise UserError("--json and --csv exclude each other")
+    with meter() as advance:
+        report = report_tokenizers(
+            options.tokenizer,
+            options.on,
+            by=options.by,
+            base=options.base,
+            words=options.words,
+            sequence_lengths=options.sequence_length,
+            model=options.model,
+            text_field=options.text_field,
+            id_field=options.id_field,
+            format=options.format,
+            separator=options.separator,
+            encoding=options.encoding,
+            advance=advance,
+        )
+    if options.json:
+        import msgspec
+
+        print(msgspec.json.encode(dataclasses.asdict(report)).decode())
+    elif options.csv:
+        from tokenmill.report.tokenizers.lines import csv_lines
+
+        print(csv_lines(report), end="")
+    else:
+        from tokenmill.cli.tokenizers.report_display import print_report
+
+        print_report(report)
+    return 0
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them, each once, rising."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("give numbers like 2048,8192") from error

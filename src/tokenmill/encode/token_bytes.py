@@ -1,0 +1,162 @@
+"""The text that each token stands for, as bytes, and what kind of token it is.
+
+Byte-level vocabularies spell bytes as characters (GPT-2), SentencePiece spells a space as U+2581
+and single bytes as <0xHH>, WordPiece marks tokens inside words with ##.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encode.encodings import ENCODINGS, byte_symbols, parse_ranks
+from tokenmill.encode.references.json_components import json_components
+from tokenmill.encode.references.sentencepiece import load_processor
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.records import Int64Array
+
+Json = dict[str, Any]
+
+SPACE_SYMBOL = "\u2581"
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One entry of a vocabulary."""
+
+    data: bytes
+    """What it stands for in a text; of a special token its content."""
+    is_special: bool = False
+    """A control token."""
+    is_added: bool = False
+    """Found in texts before the model sees them; special ones often are as well."""
+    is_fallback: bool = False
+    """One byte of a character that the vocabulary does not have: <0xHH>."""
+    spelling: str = ""
+    """In the model's own alphabet, if that is at hand."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model itself makes it of text."""
+        return not (self.is_special or self.is_added)
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether it is no whole number of characters."""
+        try:
+            self.data.decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """All tokens as arrays, for compiled functions."""
+
+    data: npt.NDArray[np.uint8]
+    offsets: Int64Array
+    """Shape (largest id + 2,): token i is `data[offsets[i]:offsets[i + 1]]`; ids without a token
+    are empty."""
+    is_part: npt.NDArray[np.bool_]
+    """Shape (largest id + 1,): fallback tokens, and those that are no whole characters."""
+
+
+def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
+    """The arrays of some tokens by id."""
+    pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    is_part = np.zeros(largest_id + 1, np.bool_)
+    for i, token in tokens.items():
+        is_part[i] = token.is_plain and (token.is_fallback or token.is_fragment)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return TokenTable(np.frombuffer(b"".join(pieces), np.uint8), offsets, is_part)
+
+
+def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:
+    """Every token of a tokenizer by id; None for a Python object, which may have no such list."""
+    found = _BY_KIND.get(file.kind)
+    return None if found is None else found(file)
+
+
+def _of_rank_file(file: TokenizerFile) -> dict[int, Token]:
+    tokens = {i: Token(data) for data, i in parse_ranks(file.data, file.origin).items()}
+    for content, i in ENCODINGS[file.encoding].special_tokens.items():
+        tokens.setdefault(i, Token(content.encode(), is_special=True))
+    return tokens
+
+
+def _of_sentencepiece(file: TokenizerFile) -> dict[int, Token]:
+    processor = load_processor(file)
+    tokens = {}
+    for i in range(processor.GetPieceSize()):
+        piece = processor.IdToPiece(i)
+        special = processor.IsControl(i) or processor.IsUnknown(i)
+        fallback = processor.IsByte(i)
+        tokens[i] = _spaced(piece, special=special, fallback=fallback)
+    return tokens
+
+
+def _of_json(file: TokenizerFile) -> dict[int, Token]:
+    parts = json_components(file)
+    vocabulary = parts["vocabulary"]
+    if isinstance(vocabulary, list):
+        vocabulary = {piece: i for i, (piece, _) in reversed(list(enumerate(vocabulary)))}
+    read = _reading(parts, msgspec.json.decode(file.data).get("decoder"))
+    tokens = {i: read(spelling) for spelling, i in vocabulary.items()}
+    for content, added in parts["added_tokens"].items():
+        tokens[added["id"]] = Token(
+            content.encode(), is_special=added["special"], is_added=True, spelling=content
+        )
+    return tokens
+
+
+def _reading(parts: Json, decoder: Json | None) -> Callable[[str], Token]:
+    """How the entries of a tokenizer.json are read."""
+    steps = [*parts["normalizer"], *parts["pre_tokenizer"], *_steps(decoder)]
+    if any(step.get("type") == "ByteLevel" for step in steps):
+        values = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+        return lambda spelling: _byte_level(spelling, values)
+    model = parts["model"]
+    if model["type"] == "WordPiece":
+        mark = model.get("continuing_subword_prefix", "##")
+        return lambda spelling: Token(spelling.removeprefix(mark).encode(), spelling=spelling)
+    fallback = bool(model.get("byte_fallback"))
+    return lambda spelling: _spaced(spelling, fallback=fallback)
+
+
+def _steps(decoder: Json | None) -> Iterator[Json]:
+    if decoder:
+        yield decoder
+        for step in decoder.get("decoders", ()):
+            yield from _steps(step)
+
+
+def _byte_level(spelling: str, values: dict[str, int]) -> Token:
+    """A token in GPT-2's alphabet; one with other characters stands for itself."""
+    try:
+        return Token(bytes(values[symbol] for symbol in spelling), spelling=spelling)
+    except KeyError:
+        return Token(spelling.encode(), spelling=spelling)
+
+
+def _spaced(spelling: str, *, special: bool = False, fallback: bool = True) -> Token:
+    """A token in SentencePiece's spelling."""
+    if fallback and (found := _BYTE_TOKEN.fullmatch(spelling)):
+        return Token(bytes([int(found[1], 16)]), is_fallback=True, spelling=spelling)
+    data = spelling.replace(SPACE_SYMBOL, " ").encode()
+    return Token(data, is_special=special, spelling=spelling)
+
+
+_BY_KIND: dict[str, Callable[[TokenizerFile], dict[int, Token]]] = {
+    "huggingface": _of_json,
+    "tiktoken": _of_rank_file,
+    "sentencepiece": _of_sentencepiece,
+}

@@ -1,0 +1,95 @@
+"""The text that tokenizers are judged on: files, the sources of a dataset, or counted words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tokenmill.errors import UserError
+from tokenmill.paths import local_path
+from tokenmill.read.fields import Fields
+from tokenmill.read.places.place import Access
+from tokenmill.read.preview import check_fields
+from tokenmill.read.sources import Source, find_sources
+from tokenmill.records import Advance
+from tokenmill.report.comparison import find_again, read_options
+from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.store.counts.folder import is_counts_folder
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.manifest import MANIFEST_NAME
+
+BY_SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Documents to read, and how they are grouped."""
+
+    sources: list[Source]
+    fields: Fields
+    by: str | None
+    """The column whose values are the groups, or `source`; None: all documents are one group."""
+    origin: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all sources on disk."""
+        return sum(source.num_bytes for source in self.sources)
+
+
+def is_counts(inputs: Sequence[str]) -> bool:
+    """Whether the inputs are a folder of counts."""
+    return len(inputs) == 1 and Path(inputs[0]).is_dir() and is_counts_folder(inputs[0])
+
+
+def open_corpus(
+    inputs: Sequence[str], read: ReadOptions, by: str | None, advance: Advance
+) -> Corpus:
+    """The documents of files, or of the sources that a dataset was built from.
+
+    A dataset's own options of reading count, and `read` only adds the column.
+
+    Raises:
+        UserError: there is no such input, or no such column.
+    """
+    origin = ", ".join(inputs)
+    folder = local_path(inputs[0], "the dataset") if len(inputs) == 1 else None
+    if folder is not None and (folder / MANIFEST_NAME).is_file():
+        dataset = Dataset(folder)
+        stored = read_options(dataset)
+        kept = dataset.manifest.sources
+        sources = [
+            source for source in find_again(dataset, advance) if not kept[source.index].quarantined
+        ]
+        notes = _notes_of(stored, len(kept) - len(sources))
+        read = stored
+    else:
+        sources, notes = find_sources(inputs, read.format, _access(read, advance)), ()
+    fields = read.fields
+    if by is not None and by != BY_SOURCE:
+        fields = replace(fields, keep=(by,), no_loss=None, optional=frozenset())
+    else:
+        fields = replace(fields, keep=(), no_loss=None, optional=frozenset())
+    check_fields(sources, fields)
+    sources = [replace(source, index=index) for index, source in enumerate(sources)]
+    if not sources:
+        raise UserError("no documents to measure", where=origin)
+    return Corpus(sources, fields, by, origin, notes)
+
+
+def _access(read: ReadOptions, advance: Advance) -> Access:
+    return Access(
+        "stream" if read.streaming else "download",
+        listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
+    )
+
+
+def _notes_of(read: ReadOptions, num_quarantined: int) -> tuple[str, ...]:
+    notes = []
+    if read.max_documents is not None or read.max_tokens is not None:
+        notes.append("the dataset stopped at a limit; all documents of its sources are measured")
+    if num_quarantined:
+        notes.append(f"{num_quarantined:,} damaged sources of the dataset are left out")
+    return tuple(notes)

@@ -1,0 +1,168 @@
+"""Several tokenizers on the same text: measured one after another, and laid side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tokenmill.costs import ModelShape
+from tokenmill.errors import UserError
+from tokenmill.measure.tallies import Sums, Tally
+from tokenmill.records import Advance
+from tokenmill.report.tokenizers.corpus import Corpus
+from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
+from tokenmill.report.tokenizers.figures import (
+    Inequality,
+    TextFigures,
+    TokenFigures,
+    inequality,
+    text_figures,
+    token_figures,
+)
+from tokenmill.report.tokenizers.metrics.distribution import RENYI_ORDER
+from tokenmill.report.tokenizers.running import Measuring, measure
+from tokenmill.report.tokenizers.subject import Subject
+from tokenmill.report.tokenizers.training_rows import TrainingRows, training_rows
+from tokenmill.report.tokenizers.vocabulary_facts import (
+    Overlap,
+    VocabularyFacts,
+    overlap,
+    vocabulary_facts,
+)
+from tokenmill.suggestions import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerReport:
+    """One tokenizer of a report."""
+
+    tokenizer: str
+    kind: str
+    texts: TextFigures
+    """On all documents."""
+    groups: dict[str, TextFigures]
+    """By group, in the order of their names; empty if documents are not grouped."""
+    inequality: Inequality | None
+    tokens: TokenFigures
+    rows: list[TrainingRows]
+    vocabulary: VocabularyFacts | None
+    """None for a Python object, which lists no tokens."""
+    overlap: Overlap | None
+    """Of this vocabulary and that of the first tokenizer; None for the first one."""
+    examples: dict[str, list[str]]
+    """The tokens of each of `Report.examples`, as texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tokenizers on the same text."""
+
+    corpus: str
+    words: str
+    """The rule by which words were cut."""
+    by: str | None
+    base: str | None
+    model: str | None
+    num_rejected: int
+    """Records that could not be read."""
+    notes: list[str]
+    examples: dict[str, str]
+    tokenizers: list[TokenizerReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is asked of a report, beside the texts."""
+
+    how: Measuring
+    base: str | None = None
+    """The group by which premiums are counted; its documents are the same texts as the others'."""
+    model: ModelShape | None = None
+    renyi_order: float = RENYI_ORDER
+
+
+@dataclass(slots=True)
+class _Progress:
+    """One measure over all tokenizers."""
+
+    advance: Advance
+    count: int
+    number: int = field(default=0)
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Pass on how far one tokenizer has come."""
+        self.advance(stage, self.number * total + done, self.count * total)
+
+
+def report_on(
+    subjects: Sequence[Subject], corpus: Corpus, asked: Comparison, advance: Advance
+) -> Report:
+    """Measure tokenizers on the documents of a corpus.
+
+    Raises:
+        UserError: there is no such base.
+        DataError: an input is damaged.
+        EngineError: a text cannot be encoded, or no engine is exact.
+    """
+    progress = _Progress(advance, len(subjects))
+    tallies = []
+    for progress.number, subject in enumerate(subjects):
+        tallies.append(measure(subject, corpus, asked.how, progress.tell))
+        _require_base(asked.base, tallies[-1].groups)
+    return Report(
+        corpus=corpus.origin,
+        words=asked.how.words,
+        by=corpus.by,
+        base=asked.base,
+        model=asked.model.name if asked.model else None,
+        num_rejected=tallies[0].num_rejected,
+        notes=list(corpus.notes),
+        examples=EXAMPLES,
+        tokenizers=[
+            _one(subject, tally, subjects[0], tallies[0], asked)
+            for subject, tally in zip(subjects, tallies, strict=True)
+        ],
+    )
+
+
+def _one(
+    subject: Subject, tally: Tally, first: Subject, first_tally: Tally, asked: Comparison
+) -> TokenizerReport:
+    groups = {
+        name: text_figures(
+            tally.groups[name],
+            first_tally.groups[name],
+            tally.groups[asked.base] if asked.base is not None else None,
+            int(tally.used[name].sum()),
+        )
+        for name in sorted(tally.groups)
+    }
+    is_grouped = list(groups) not in ([], [""])
+    tokens = token_figures(tally.histogram, subject.vocabulary_size, asked.renyi_order)
+    shared = None
+    if subject is not first and subject.tokens is not None and first.tokens is not None:
+        shared = overlap(subject.tokens, first.tokens)
+    total, of_first = (Sums.of(each.groups.values()) for each in (tally, first_tally))
+    return TokenizerReport(
+        tokenizer=subject.name,
+        kind=subject.file.kind,
+        texts=text_figures(total, of_first, None, tokens.types_used),
+        groups=groups if is_grouped else {},
+        inequality=inequality(tally, groups, asked.base) if is_grouped else None,
+        tokens=tokens,
+        rows=training_rows(tally.pieces, subject.vocabulary_size, asked.model),
+        vocabulary=vocabulary_facts(subject.file, subject.reference),
+        overlap=shared,
+        examples=cut_examples(subject.reference, subject.tokens),
+    )
+
+
+def _require_base(base: str | None, groups: Mapping[str, Sums]) -> None:
+    if base is None or base in groups:
+        return
+    close = nearest(base, groups)
+    raise UserError(
+        f"no group {base!r}",
+        why=f"the groups are {', '.join(sorted(groups)[:20]) or 'none'}",
+        hint=f"did you mean {close!r}?" if close else "name one of them, with --by COLUMN",
+    )
