@@ -126,6 +126,13 @@ def test_nothing_is_learnt_from_the_string_of_an_added_token() -> None:
     assert library(found.document).encode("bcb").ids == [257, 98]
 
 
+def test_an_added_token_that_would_be_taken_for_a_word_is_refused() -> None:
+    model = {"ignore_merges": True}
+    with pytest.raises(UserError, match="one is a word"):
+        opened(byte_level_json(added_tokens=[added_token("pad", 259, special=True)], model=model))
+    opened(byte_level_json(added_tokens=[added_token("<|pad|>", 259, special=True)], model=model))
+
+
 def test_bytes_and_unknown_characters_never_merge() -> None:
     base = opened(sentencepiece_json())
     found = extend(base, WordCounts.of({"▁aéb".encode(): 9, "▁aab".encode(): 3}), 9)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.boundaries import join_batches
-from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.encodings import ENCODINGS, byte_symbols
 from tokenmill.encode.engines.gate import loaded_ids
+from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.errors import EngineError, UserError
 from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.vocabulary.segmenting import Segmenter
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import split_of
 
 Json = dict[str, Any]
 Pair = tuple[str, str]
-WORDS_AT_ONCE = 1 << 16
-_SYMBOLS = dict(enumerate(byte_symbols()))
-_BYTES = {ord(symbol): byte for byte, symbol in _SYMBOLS.items()}
+_BYTES = {ord(symbol): byte for byte, symbol in enumerate(byte_symbols())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +66,10 @@ class Base:
         """Strings of added and of other opaque tokens, as bytes of a word."""
         return {token.encode() for token in self.opaque}
 
-    def spelled(self, words: WordCounts) -> list[str]:
-        """Words as tokens are spelled.
-
-        Raises:
-            VerificationError: a word is no UTF-8.
-        """
-        data, edges = words.data.tobytes(), words.offsets.tolist()
-        if self.byte_level:
-            text = data.decode("latin-1").translate(_SYMBOLS)
-            return [text[i:j] for i, j in itertools.pairwise(edges)]
-        try:
-            return [data[i:j].decode() for i, j in itertools.pairwise(edges)]
-        except UnicodeDecodeError as error:
-            raise VerificationError("a word of the counts is no text", why=str(error)) from error
+    def segmenter(self, document: Json | None = None) -> Segmenter:
+        """The model of this tokenizer, or of a changed one that spells tokens alike."""
+        document = document or self.document
+        return Segmenter(document, _merges(document["model"]), self.origin, self.byte_level)
 
     def shown(self, token: str) -> str:
         """A token for people to read: its text, with what is no text escaped."""
@@ -104,19 +92,37 @@ def open_base(file: TokenizerFile) -> Base:
         raise _refusal(file, f"its model is {kind}; only BPE can be extended and trimmed exactly")
     if any(model.get(affix) for affix in affixes):
         raise _refusal(file, "its tokens are spelled with a prefix or suffix for places in words")
-    HuggingFaceReference(file_of(document, file.origin), control_tokens=False)  # refuses damage
-    document["added_tokens"] = [
-        token for token in document.get("added_tokens") or [] if token["content"]
-    ]
-    added = document["added_tokens"]
+    before = HuggingFaceReference(file_of(document, file.origin), control_tokens=False)
+    added = [token for token in document.get("added_tokens") or [] if token["content"]]
     for token, token_id in zip(added, loaded_ids(model["vocab"], added), strict=True):
         token["id"] = token_id
-    model["vocab"] |= {token["content"]: token["id"] for token in added}
+    document["added_tokens"] = added
+    missing = {t["content"]: t["id"] for t in added if t["content"] not in model["vocab"]}
+    model["vocab"] |= missing
     if len(set(model["vocab"].values())) != len(model["vocab"]):
         raise _refusal(file, "two of its tokens have the same id")
-    merges = [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
-    steps = _steps(document.get("normalizer")) + _steps(document.get("pre_tokenizer"))
-    return Base(file.origin, document, merges, byte_level="ByteLevel" in steps)
+    if missing and model.get("ignore_merges"):
+        _refuse_words(file, document, list(missing), before)
+    return Base(file.origin, document, _merges(model), split_of(document).byte_level)
+
+
+def _refuse_words(
+    file: TokenizerFile, document: Json, added: list[str], before: HuggingFaceReference
+) -> None:
+    """Raise a UserError if an added token, once in the vocabulary, is what texts get for a word.
+
+    A model that ignores merges takes whole words from its vocabulary.
+    """
+    after = HuggingFaceReference(file_of(document, file.origin), control_tokens=False)
+    try:
+        compare_tokens("the tokenizer", added, after.encode(added), before.encode(added))
+    except EngineError as error:
+        why = f"its added tokens must be in the vocabulary, and one is a word: {error.where}"
+        raise _refusal(file, why) from error
+
+
+def _merges(model: Json) -> list[Pair]:
+    return [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
 
 
 def is_version(merge: str | list[str]) -> bool:
@@ -134,26 +140,6 @@ def file_of(document: Json, origin: str) -> TokenizerFile:
     """A tokenizer.json, encoded again."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     return TokenizerFile("huggingface", data, origin=origin)
-
-
-def segmented(base: Base, document: Json, words: WordCounts) -> TokenBatch:
-    """The ids of every word, by the model of a tokenizer.json that spells tokens as `base` does.
-
-    Raises:
-        VerificationError: a word is no UTF-8.
-        EngineError: the library failed.
-    """
-    return encoded(document, base.origin, base.spelled(words))
-
-
-def encoded(document: Json, origin: str, words: list[str]) -> TokenBatch:
-    """The ids of words that are spelled as tokens are, by the model alone."""
-    none = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
-    bare = {**document, **dict.fromkeys(none), "added_tokens": []}
-    reference = HuggingFaceReference(file_of(bare, origin), control_tokens=False)
-    encoder = Encoder(reference, reference.largest_id)
-    starts = range(0, max(len(words), 1), WORDS_AT_ONCE)
-    return join_batches([encoder.encode(words[i : i + WORDS_AT_ONCE]) for i in starts])
 
 
 def num_tokens(batch: TokenBatch, words: WordCounts) -> int:
@@ -207,14 +193,6 @@ def _template(prefix: tuple[str, ...], specials: dict[str, int]) -> Json | None:
         "pair": [*sides[0], *sides[1]],
         "special_tokens": tokens,
     }
-
-
-def _steps(component: Json | None) -> list[str]:
-    """The types of all steps of a normalizer or pre-tokenizer."""
-    if component is None:
-        return []
-    members = component.get("pretokenizers") or component.get("normalizers") or []
-    return [str(component.get("type")), *(kind for part in members for kind in _steps(part))]
 
 
 def _refusal(file: TokenizerFile, why: str) -> UserError:

@@ -122,9 +122,9 @@ def _change(
 ) -> TokenizerChange:
     out = local_path(out, "the output folder")
     require_free(out)
+    counts = open_counts(on)
     base = open_base(file)
     config = _config(file, base)
-    counts = open_counts(on)
     _require_own_words(base, counts)
     result = make(base, counts)
     new = file_of(result.document, file.origin)

@@ -28,16 +28,15 @@ from tokenmill.vocabulary.base import (
     Base,
     Json,
     Pair,
-    encoded,
     file_of,
     is_version,
     merge_pair,
     num_tokens,
-    segmented,
 )
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
+from tokenmill.vocabulary.segmenting import Segmenter
 from tokenmill.words.counts import WordCounts
 
 BoolArray = npt.NDArray[np.bool_]
@@ -80,7 +79,7 @@ def extend(base: Base, words: WordCounts, add: int, min_frequency: int = 2) -> E
     Raises:
         UserError: no pair occurs that often.
     """
-    before = segmented(base, base.document, words)
+    before = base.segmenter().segment(words)
     learnable = ~holding(words, base.added_texts())
     seeds = _seeds(base, before, words, learnable)
     learnt = _learn(base, seeds, add, min_frequency)
@@ -88,8 +87,10 @@ def extend(base: Base, words: WordCounts, add: int, min_frequency: int = 2) -> E
         why = f"no two neighbouring tokens occur {min_frequency} times inside words"
         raise UserError("found nothing to add to the tokenizer", where=base.origin, why=why)
     document = _extended(base, learnt)
-    after = segmented(base, document, words)
-    _check(base, document, learnt, (before, after), words, learnable)
+    segmenter = base.segmenter(document)
+    after = segmenter.segment(words)
+    _check_words(base, learnt, (before, after), words, learnable)
+    _check_tokens(base, document, learnt, segmenter)
     return Extended(
         document,
         list(learnt.tokens),
@@ -176,15 +177,14 @@ def _has_spaces(pairs: list[Pair]) -> bool:
     return any(" " in side for pair in pairs for side in pair)
 
 
-def _check(
+def _check_words(
     base: Base,
-    document: Json,
     learnt: _Learnt,
     batches: tuple[TokenBatch, TokenBatch],
     words: WordCounts,
     learnable: BoolArray,
 ) -> None:
-    """Hold the result against what is promised of it."""
+    """Hold the words of the new tokenizer against what is promised of them."""
     before, after = batches
     expanded = [
         _expanded(batch, learnt.rows, base.num_ids + len(learnt.tokens)) for batch in batches
@@ -197,9 +197,13 @@ def _check(
         raise InternalError(
             "the extended tokenizer is not as predicted", where=base.origin, why=why
         )
+
+
+def _check_tokens(base: Base, document: Json, learnt: _Learnt, segmenter: Segmenter) -> None:
+    """Hold the new tokenizer's tokens against what is promised of them."""
     made = [*learnt.tokens, *learnt.revived]
     ids = document["model"]["vocab"]
-    alone = encoded(document, base.origin, made)
+    alone = segmenter.encode(made)
     if alone.ids.tolist() != [ids[token] for token in made]:
         raise InternalError("a new token is not reached by its own text", where=base.origin)
     reference = HuggingFaceReference(file_of(document, base.origin), control_tokens=False)

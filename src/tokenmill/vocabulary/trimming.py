@@ -29,14 +29,13 @@ from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.vocabulary.base import (
     Base,
     Json,
-    encoded,
     frequencies,
     is_version,
     merge_pair,
     num_tokens,
-    segmented,
 )
 from tokenmill.vocabulary.renumbering import renumbered
+from tokenmill.vocabulary.segmenting import Segmenter
 from tokenmill.words.counts import WordCounts
 
 
@@ -63,18 +62,21 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
     Raises:
         UserError: more tokens than `size` have to stay, or there are no more than that.
     """
-    before = segmented(base, base.document, words)
+    old = base.segmenter()
+    before = old.segment(words)
     found = frequencies(before, words, base.num_ids)
     removed = _removed(base, found, size)
     gone = {base.tokens[token] for token in removed}
     kept = sorted(set(base.tokens.values()) - gone)
     new_ids: list[int | None] = [None] * base.num_ids
-    for new, old in enumerate(kept):
-        new_ids[old] = new
+    for new_id, old_id in enumerate(kept):
+        new_ids[old_id] = new_id
     document = renumbered(_without(base, set(removed)), new_ids)
-    after = segmented(base, document, words)
+    new = base.segmenter(document)
+    after = new.segment(words)
     changed = _changed_words(before, gone)
-    _check(base, document, (before, after), changed, new_ids)
+    _check_words(base, (before, after), changed, new_ids)
+    _check_tokens(base, document, old, new)
     return Trimmed(
         document,
         removed,
@@ -195,14 +197,13 @@ def _changed_words(before: TokenBatch, gone: set[int]) -> Int64Array:
     return (np.diff(sums[before.offsets]) > 0).astype(np.int64)
 
 
-def _check(
+def _check_words(
     base: Base,
-    document: Json,
     batches: tuple[TokenBatch, TokenBatch],
     changed: Int64Array,
     new_ids: list[int | None],
 ) -> None:
-    """Hold the result against what is promised of it."""
+    """Hold the words of the new tokenizer against what is promised of them."""
     before, after = batches
     table = np.array([-1 if new is None else new for new in new_ids], np.int64)
     same = [
@@ -211,22 +212,25 @@ def _check(
     ]
     if not np.array_equal(*same):
         raise InternalError("a word without removed tokens is cut otherwise", where=base.origin)
-    texts = [token for token in document["model"]["vocab"] if token not in base.opaque]
+
+
+def _check_tokens(base: Base, document: Json, old: Segmenter, new: Segmenter) -> None:
+    """Hold the new tokenizer's tokens against what is promised of them."""
     ids = document["model"]["vocab"]
-    ours = _reached(document, texts, base.origin)
-    theirs = _reached(base.document, texts, base.origin)
-    if lost := [token for token in texts if theirs[token] and not ours[token]]:
+    tokens = [token for token in ids if token not in base.opaque]
+    ours = _reached(new, tokens, ids)
+    theirs = _reached(old, tokens, base.tokens)
+    if lost := [token for token in tokens if theirs[token] and not ours[token]]:
         why = f"{lost[0]!r} (id {ids[lost[0]]}) and {len(lost) - 1:,} others"
         raise InternalError("tokens became unreachable", where=base.origin, why=why)
 
 
-def _reached(document: Json, texts: list[str], origin: str) -> dict[str, bool]:
+def _reached(segmenter: Segmenter, tokens: list[str], ids: dict[str, int]) -> dict[str, bool]:
     """Whether each token is what its own text is encoded to."""
-    batch = encoded(document, origin, texts)
-    firsts = batch.offsets[:-1].tolist()
+    batch = segmenter.encode(tokens)
+    firsts = np.append(batch.ids, 0)[batch.offsets[:-1]].tolist()
     alone = (batch.lengths == 1).tolist()
-    ids = document["model"]["vocab"]
     return {
-        token: one and int(batch.ids[first]) == ids[token]
-        for token, one, first in zip(texts, alone, firsts, strict=True)
+        token: one and first == ids[token]
+        for token, one, first in zip(tokens, alone, firsts, strict=True)
     }

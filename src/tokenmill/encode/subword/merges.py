@@ -15,6 +15,7 @@ get another chance until it is kept. So their words are cut wherever no merge ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,16 @@ class MergeTable(NamedTuple):
     """Shape (num_merges,): the id that a merge makes."""
 
 
+def merge_table(
+    vocab: Mapping[str, int], merges: Sequence[tuple[str, ...]], prefix: str = ""
+) -> MergeTable:
+    """The table of a model's merges; right sides lose `prefix`, which continues words."""
+    parts = [np.array([vocab[m[side]] for m in merges], np.int32) for side in (0, 1)]
+    table = pair_table(parts[0], parts[1], np.arange(len(merges), dtype=np.int32))
+    results = [vocab[left + right[len(prefix) :]] for left, right in merges]
+    return MergeTable(table, np.array(results, np.int32))
+
+
 class MergeSampler:
     """Samples encodings of a BPE model."""
 
@@ -46,11 +57,8 @@ class MergeSampler:
         self._splitter = WordSplitter(tokenizer, symbol_model)
         self._dropout = threshold(dropout)
         merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
-        vocab, prefix = model["vocab"], len(model.get("continuing_subword_prefix") or "")
-        parts = [np.array([vocab[m[side]] for m in merges], np.int32) for side in (0, 1)]
-        table = pair_table(parts[0], parts[1], np.arange(len(merges), dtype=np.int32))
-        results = np.array([vocab[left + right[prefix:]] for left, right in merges], np.int32)
-        self._merges = MergeTable(table, results)
+        prefix = model.get("continuing_subword_prefix") or ""
+        self._merges = merge_table(model["vocab"], merges, prefix)
         self._crossable = _crossable(tokenizer, merges)
 
     def encode(self, text: str, key: np.uint64) -> Int32Array:
