@@ -111,6 +111,18 @@ def test_a_result_builds_datasets(base: Path, counts: Path, tmp_path: Path) -> N
     assert report.dataset.shards[0].document(0).tolist() == [260, 32, 261, 259]
 
 
+def test_texts_are_counted_first(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("bcbc bcd abc")
+    words = counted(opened(byte_level_json()), ["bcbc bcd abc"])
+    write_counts(tmp_path / "counts", Description(named_split("gpt2")), {"": [words]})
+    trimmed = [tmp_path / "of_texts", tmp_path / "of_counts"]
+    tokenmill.trim_tokenizer(base, tmp_path / "a.txt", trimmed[0], to=258)
+    tokenmill.trim_tokenizer(base, tmp_path / "counts", trimmed[1], to=258)
+    files = [(out / "tokenizer.json").read_bytes() for out in trimmed]
+    assert files[0] == files[1]
+    assert names(tmp_path) == ["a.txt", "base", "counts", "of_counts", "of_texts"]
+
+
 def test_words_of_another_split_are_refused(base: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts"
     write_counts(counts, Description(named_split("llama3")), {"": [WORDS]})

@@ -37,10 +37,9 @@ def train_tokenizer(
     """
     from tokenmill.vocabulary.training import train
 
-    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     training, counting = counting_values(options)
     return train(
-        [str(name) for name in names],
+        _names(inputs),
         out,
         make_train_options(training),
         counting=counting,
@@ -51,14 +50,14 @@ def train_tokenizer(
 
 def extend_tokenizer(
     base: str | Path | object,
-    on: str | Path,
+    on: Inputs,
     out: str | Path,
     *,
     add: int,
     min_frequency: int = 2,
     encoding: str = "",
 ) -> TokenizerChange:
-    """Add up to `add` tokens to a BPE tokenizer, learnt on the word counts in the folder `on`.
+    """Add up to `add` tokens to a BPE tokenizer, learnt on texts or on a folder of word counts.
 
     Old ids and merges stay as they are. `out` gets a tokenizer.json, and a plan for the rows of a
     model: see `tokenmill.hf.resize_embeddings`.
@@ -71,13 +70,13 @@ def extend_tokenizer(
     from tokenmill.vocabulary.changing import extend_file
 
     file = open_tokenizer(base, encoding)
-    return extend_file(file, on, out, add=add, min_frequency=min_frequency)
+    return extend_file(file, _names(on), out, add=add, min_frequency=min_frequency)
 
 
 def trim_tokenizer(
-    base: str | Path | object, on: str | Path, out: str | Path, *, to: int, encoding: str = ""
+    base: str | Path | object, on: Inputs, out: str | Path, *, to: int, encoding: str = ""
 ) -> TokenizerChange:
-    """Remove tokens from a BPE tokenizer until `to` are left, those that words need least first.
+    """Remove the tokens of a BPE tokenizer that texts, or word counts, need least; `to` are left.
 
     Every token that is kept can still be reached. `out` gets a tokenizer.json, the new id of each
     old one, and a plan for the rows of a model: see `tokenmill.hf.resize_embeddings`.
@@ -90,7 +89,7 @@ def trim_tokenizer(
     from tokenmill.report.tokenizers.source import open_tokenizer
     from tokenmill.vocabulary.changing import trim_file
 
-    return trim_file(open_tokenizer(base, encoding), on, out, to=to)
+    return trim_file(open_tokenizer(base, encoding), _names(on), out, to=to)
 
 
 def advise_vocabulary(
@@ -183,3 +182,8 @@ def report_tokenizers(
     inputs = [on] if isinstance(on, (str, Path)) else on
     corpus = open_corpus([str(name) for name in inputs], ReadOptions(**read), by, advance)
     return report_on(subjects, corpus, asked, advance)
+
+
+def _names(inputs: Inputs) -> list[str]:
+    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    return [str(name) for name in names]

@@ -1,11 +1,12 @@
-"""The main path of extending and trimming: a tokenizer and word counts in, a folder out."""
+"""The main path of extending and trimming: a tokenizer and texts or counts in, a folder out."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,9 +15,13 @@ from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
+from tokenmill.records import Advance
+from tokenmill.run.count import CountEvents, count
+from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.canonical import canonical_json, sealed
-from tokenmill.store.counts.folder import CountsFolder, open_counts
+from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
 from tokenmill.store.embedding_plan import IDS_NAME, PLAN_NAME, EmbeddingPlan, IdMap
+from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.vocabulary.base import Base, Json, file_of, open_base
 from tokenmill.vocabulary.changes import Change, require_free, write_change
 from tokenmill.vocabulary.extending import extend
@@ -42,6 +47,15 @@ class TokenizerChange:
     """New tokens in the order of their ids, or removed ones in the order of their removal."""
 
 
+class _Job(NamedTuple):
+    """What is to be done."""
+
+    action: Literal["extend", "trim"]
+    file: TokenizerFile
+    out: Path
+    options: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class _Result:
     """A changed tokenizer, before it is written."""
@@ -56,9 +70,15 @@ class _Result:
 
 
 def extend_file(
-    file: TokenizerFile, on: str | Path, out: str | Path, *, add: int, min_frequency: int = 2
+    file: TokenizerFile,
+    on: Sequence[str],
+    out: str | Path,
+    *,
+    add: int,
+    min_frequency: int = 2,
+    advance: Advance | None = None,
 ) -> TokenizerChange:
-    """Add up to `add` tokens to a tokenizer, learnt from word counts.
+    """Add up to `add` tokens to a tokenizer, learnt from texts or from one folder of word counts.
 
     Raises:
         UserError: the tokenizer is no BPE, or the words were cut in another way than it cuts.
@@ -66,7 +86,7 @@ def extend_file(
     """
 
     def extended(base: Base, counts: CountsFolder) -> _Result:
-        found = extend(base, counts.total(), add, min_frequency)
+        found = extend(base, counts.total(), add, min_frequency, advance)
         figures = {
             "ids_before": base.num_ids,
             "ids_after": base.num_ids + len(found.tokens),
@@ -82,11 +102,19 @@ def extend_file(
     if add < 1 or min_frequency < 1:
         raise UserError("the number of tokens to add and their frequency must be at least 1")
     options = {"add": add, "min_frequency": min_frequency}
-    return _change("extend", file, on, out, options, extended)
+    job = _Job("extend", file, local_path(out, "the output folder"), options)
+    return _change(job, on, extended, advance)
 
 
-def trim_file(file: TokenizerFile, on: str | Path, out: str | Path, *, to: int) -> TokenizerChange:
-    """Remove the tokens that word counts need least, until `to` are left.
+def trim_file(
+    file: TokenizerFile,
+    on: Sequence[str],
+    out: str | Path,
+    *,
+    to: int,
+    advance: Advance | None = None,
+) -> TokenizerChange:
+    """Remove the tokens that texts, or one folder of word counts, need least, until `to` are left.
 
     Raises:
         UserError: the tokenizer is no BPE, the words were cut in another way than it cuts, or more
@@ -109,29 +137,39 @@ def trim_file(file: TokenizerFile, on: str | Path, out: str | Path, *, to: int) 
         rows = [[old] for old in kept[unchanged:]]
         return _Result(found.document, found.new_ids, rows, unchanged, figures, found.removed)
 
-    return _change("trim", file, on, out, {"to": to}, trimmed)
+    job = _Job("trim", file, local_path(out, "the output folder"), {"to": to})
+    return _change(job, on, trimmed, advance)
 
 
 def _change(
-    action: Literal["extend", "trim"],
-    file: TokenizerFile,
-    on: str | Path,
-    out: str | Path,
-    options: dict[str, Any],
+    job: _Job,
+    on: Sequence[str],
     make: Callable[[Base, CountsFolder], _Result],
+    advance: Advance | None,
 ) -> TokenizerChange:
-    out = local_path(out, "the output folder")
-    require_free(out)
-    counts = open_counts(on)
-    base = open_base(file)
-    config = _config(file, base)
-    _require_own_words(base, counts)
-    result = make(base, counts)
-    new = file_of(result.document, file.origin)
+    require_free(job.out)
+    with contextlib.ExitStack() as stack:
+        # Counts are checked before anything slow is done, or else made beside the result.
+        counts = open_counts(on[0]) if len(on) == 1 and is_counts_folder(on[0]) else None
+        base = open_base(job.file)
+        config = _config(job.file, base)
+        if counts is None:
+            with storage_errors("count the words", job.out):
+                folder = stack.enter_context(temporary_folder(job.out))
+            counts = _counted(on, _split_name(base), folder / "counts", advance)
+        _require_own_words(base, counts)
+        return _made(job, base, config, counts, make(base, counts))
+
+
+def _made(
+    job: _Job, base: Base, config: Json, counts: CountsFolder, result: _Result
+) -> TokenizerChange:
+    """Write a changed tokenizer."""
+    new = file_of(result.document, job.file.origin)
     change = Change(
-        action=action,
-        options=options,
-        base=fingerprint_of(file).value,
+        action=job.action,
+        options=job.options,
+        base=fingerprint_of(job.file).value,
         tokenizer=fingerprint_of(new).value,
         counts_id=counts.counts_id,
         words=sum(map(len, counts.groups.values())),
@@ -139,12 +177,25 @@ def _change(
         figures=result.figures,
         versions=versions("tokenizers"),
     )
-    files = {"tokenizer.json": new.data, **_beside(file)}
+    files = {"tokenizer.json": new.data, **_beside(job.file)}
     if config:
         files[CONFIG_NAME] = canonical_json(renumbered_config(config, result.new_ids))
     files |= _plans(change, base, result)
-    record = write_change(out, files, change)
-    return TokenizerChange(out, record, [base.shown(token) for token in result.tokens])
+    record = write_change(job.out, files, change)
+    return TokenizerChange(job.out, record, [base.shown(token) for token in result.tokens])
+
+
+def _counted(
+    inputs: Sequence[str], split: str, folder: Path, advance: Advance | None
+) -> CountsFolder:
+    """The words of texts, read and cut as by `tokenmill tokenizer count` without options."""
+    recipe = make_count_recipe({"inputs": list(inputs), "split": split, "out": str(folder)})
+    events = CountEvents()
+    if advance:
+        events = CountEvents(
+            on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
+        )
+    return count(recipe, events=events).counts
 
 
 def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
@@ -188,19 +239,29 @@ def _beside(file: TokenizerFile) -> dict[str, bytes]:
     return {path.name: read_bounded(path, MAX_CONFIG_BYTES, what) for path in found}
 
 
+def _own_splits(base: Base) -> list[Split]:
+    """The splits whose words are those of the tokenizer, the best last."""
+    own = split_of(base.document)
+    return [own, SPLITS["metaspace"]] if _is_spaced_by_normalizer(own) else [own]
+
+
+def _split_name(base: Base) -> str:
+    """What `tokenmill tokenizer count --split` needs to cut words as the tokenizer does."""
+    best = _behaviour(_own_splits(base)[-1])
+    equal = (name for name, split in SPLITS.items() if _behaviour(split) == best)
+    return next(equal, base.origin)
+
+
 def _require_own_words(base: Base, counts: CountsFolder) -> None:
     """Raise a UserError if words were not cut as the tokenizer cuts them."""
-    own = split_of(base.document)
-    allowed = [own, SPLITS["metaspace"]] if _is_spaced_by_normalizer(own) else [own]
-    if any(_behaviour(counts.split) == _behaviour(split) for split in allowed):
+    found = _behaviour(counts.split)
+    if any(found == _behaviour(split) for split in _own_splits(base)):
         return
-    equal = (name for name, split in SPLITS.items() if _behaviour(split) == _behaviour(allowed[-1]))
-    name = next(equal, base.origin)
     raise UserError(
         "the words were not cut as the tokenizer cuts them",
         where=str(counts.folder),
         why=f"they were counted with the split {counts.split.name or 'of another tokenizer'}",
-        hint=f"tokenmill tokenizer count INPUTS --split {name} --out OTHER_COUNTS",
+        hint=f"tokenmill tokenizer count INPUTS --split {_split_name(base)} --out OTHER_COUNTS",
     )
 
 

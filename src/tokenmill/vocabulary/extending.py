@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.errors import InternalError, UserError
-from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.records import Advance, Int64Array, TokenBatch
 from tokenmill.vocabulary.base import (
     Base,
     Json,
@@ -73,7 +73,13 @@ class _Learnt(NamedTuple):
     saved: int
 
 
-def extend(base: Base, words: WordCounts, add: int, min_frequency: int = 2) -> Extended:
+def extend(
+    base: Base,
+    words: WordCounts,
+    add: int,
+    min_frequency: int = 2,
+    advance: Advance | None = None,
+) -> Extended:
     """Learn up to `add` new tokens, from pairs that occur at least `min_frequency` times.
 
     Raises:
@@ -82,7 +88,8 @@ def extend(base: Base, words: WordCounts, add: int, min_frequency: int = 2) -> E
     before = base.segmenter().segment(words)
     learnable = ~holding(words, base.added_texts())
     seeds = _seeds(base, before, words, learnable)
-    learnt = _learn(base, seeds, add, min_frequency)
+    options = MergeOptions(vocabulary_size=base.num_ids + add, min_frequency=min_frequency)
+    learnt = _learn(base, seeds, options, advance)
     if not learnt.pairs:
         why = f"no two neighbouring tokens occur {min_frequency} times inside words"
         raise UserError("found nothing to add to the tokenizer", where=base.origin, why=why)
@@ -116,16 +123,17 @@ def holding(words: WordCounts, texts: set[bytes]) -> BoolArray:
     return found
 
 
-def _learn(base: Base, seeds: SegmentedWords, add: int, min_frequency: int) -> _Learnt:
-    """The merges that make up to `add` new tokens."""
+def _learn(
+    base: Base, seeds: SegmentedWords, options: MergeOptions, advance: Advance | None
+) -> _Learnt:
+    """The merges that make new tokens."""
     num_ids = base.num_ids
     by_id = {token_id: token for token, token_id in base.tokens.items()}
     # An id without a token gets a string that no merge can make.
     strings = tuple(by_id.get(i, f"\0{i}") for i in range(num_ids))
     lengths = np.array([len(string) for string in strings], np.int32)
     symbols = Symbols(strings, tuple(string.encode() for string in strings), lengths)
-    options = MergeOptions(vocabulary_size=num_ids + add, min_frequency=min_frequency)
-    merges = continue_merges(seeds, symbols, options)
+    merges = continue_merges(seeds, symbols, options, advance)
     spelled = merges.strings()
     rows: dict[int, list[int]] = {}
     for (left, right), made in zip(merges.pairs.tolist(), merges.ids.tolist(), strict=True):

@@ -23,8 +23,9 @@ def add_change_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--on",
         required=True,
-        metavar="COUNTS",
-        help="word counts, of tokenmill tokenizer count --split BASE",
+        nargs="+",
+        metavar="INPUT",
+        help="what decides: files, folders, globs, or one folder of tokenmill tokenizer count",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new tokenizer")
     parser.add_argument(

@@ -9,13 +9,14 @@ from tokenmill.cli.tokenizers.changes import add_change_arguments, print_change
 
 EXAMPLES = """\
 examples:
+  tokenmill tokenizer extend tokenizer.json --on medical/ --add 4000 --out extended/
   tokenmill tokenizer count medical/ --split tokenizer.json --out counts/
   tokenmill tokenizer extend tokenizer.json --on counts/ --add 4000 --out extended/"""
 
 
 def add_arguments(parser: Parser) -> None:
     """The options of this action."""
-    parser.usage = f"{parser.prog} BASE --on COUNTS --add N --out DIR [options]"
+    parser.usage = f"{parser.prog} BASE --on INPUT ... --add N --out DIR [options]"
     parser.epilog = EXAMPLES
     add_change_arguments(parser)
     parser.add_argument(
@@ -32,17 +33,21 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Extend a tokenizer; returns the exit code."""
-    from tokenmill.api.tokenizers import extend_tokenizer
+    from tokenmill.cli.meter import meter
     from tokenmill.cli.quantities import counted
+    from tokenmill.report.tokenizers.source import open_tokenizer
+    from tokenmill.vocabulary.changing import extend_file
 
-    change = extend_tokenizer(
-        options.base,
-        options.on,
-        options.out,
-        add=options.add,
-        min_frequency=options.min_frequency,
-        encoding=options.encoding,
-    )
+    file = open_tokenizer(options.base, options.encoding)
+    with meter() as advance:
+        change = extend_file(
+            file,
+            options.on,
+            options.out,
+            add=options.add,
+            min_frequency=options.min_frequency,
+            advance=advance,
+        )
     figures = change.record.figures
     summary = f"{counted(figures['added'], 'token')} added"
     if figures["added"] < options.add:

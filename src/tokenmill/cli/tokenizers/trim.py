@@ -9,13 +9,14 @@ from tokenmill.cli.tokenizers.changes import add_change_arguments, print_change
 
 EXAMPLES = """\
 examples:
+  tokenmill tokenizer trim tokenizer.json --on data/ --to 24000 --out trimmed/
   tokenmill tokenizer count data/ --split tokenizer.json --out counts/
   tokenmill tokenizer trim tokenizer.json --on counts/ --to 24000 --out trimmed/"""
 
 
 def add_arguments(parser: Parser) -> None:
     """The options of this action."""
-    parser.usage = f"{parser.prog} BASE --on COUNTS --to N --out DIR [options]"
+    parser.usage = f"{parser.prog} BASE --on INPUT ... --to N --out DIR [options]"
     parser.epilog = EXAMPLES
     add_change_arguments(parser)
     parser.add_argument(
@@ -25,12 +26,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trim a tokenizer; returns the exit code."""
-    from tokenmill.api.tokenizers import trim_tokenizer
+    from tokenmill.cli.meter import meter
     from tokenmill.cli.quantities import counted
+    from tokenmill.report.tokenizers.source import open_tokenizer
+    from tokenmill.vocabulary.changing import trim_file
 
-    change = trim_tokenizer(
-        options.base, options.on, options.out, to=options.to, encoding=options.encoding
-    )
+    file = open_tokenizer(options.base, options.encoding)
+    with meter() as advance:
+        change = trim_file(file, options.on, options.out, to=options.to, advance=advance)
     figures = change.record.figures
     words = counted(figures["words_changed"], "unique word")
     summary = f"{counted(figures['removed'], 'token')} removed; {words} held one"
