@@ -8,6 +8,7 @@ from tokenmill.api.building import BuildReport as BuildReport
 from tokenmill.api.building import build as build
 from tokenmill.api.building import estimate as estimate
 from tokenmill.api.building import recipe as recipe
+from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
 from tokenmill.api.datasets import check_tokenizer as check_tokenizer
 from tokenmill.api.datasets import open as open
@@ -51,9 +52,13 @@ from tokenmill.report.inspect import view_document as view_document
 from tokenmill.report.verify import Verification as Verification
 from tokenmill.report.verify import verify as verify
 from tokenmill.run.build import BuildEvents as BuildEvents
+from tokenmill.run.count import CountEvents as CountEvents
+from tokenmill.run.count import CountReport as CountReport
 from tokenmill.run.recipe.checks import make_recipe as make_recipe
 from tokenmill.run.recipe.files import load_recipe as load_recipe
 from tokenmill.run.recipe.options import Recipe as Recipe
+from tokenmill.store.counts.folder import CountsFolder as CountsFolder
+from tokenmill.store.counts.folder import open_counts as open_counts
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
 from tokenmill.vocabulary.changing import TokenizerChange as TokenizerChange

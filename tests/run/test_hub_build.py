@@ -20,6 +20,7 @@ from huggingface_hub import constants
 import tokenmill
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli.display import JsonDisplay, PlainDisplay
+from tokenmill.cli.summary import BUILD
 from tokenmill.errors import (
     DataError,
     InputChangedError,
@@ -340,10 +341,10 @@ def test_local_files_and_the_hub_may_be_mixed(
 
 def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     moment = FetchProgress(1_500_000, 3_000_000, 1, 2)
-    display = JsonDisplay()
+    display = JsonDisplay(BUILD)
     display.download(moment)
     display.download(replace(moment, done_bytes=1_600_000))  # too early for another line
-    plain = PlainDisplay()
+    plain = PlainDisplay(BUILD)
     plain.download(moment)  # too early for a line
     plain._shown -= 60
     plain.download(moment)

@@ -11,6 +11,7 @@ from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
+RESUMABLE = ("build", "tokenizer count")
 COMMANDS = {
     "build": "encode a corpus into a dataset; the same command resumes a stopped build",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
@@ -50,8 +51,9 @@ def _run(arguments: Sequence[str]) -> int:
             return _carry_out(command, arguments)
     except Interrupted as error:
         notes = [str(error), *getattr(error, "__notes__", ())]
-        _report("tokenmill: " + "; ".join(notes if command == "build" else [*notes, UNCHANGED]))
-        if command == "build":
+        resumes = " ".join(arguments[:2]).startswith(RESUMABLE)
+        _report("tokenmill: " + "; ".join(notes if resumes else [*notes, UNCHANGED]))
+        if resumes:
             _report("resume with the same command:\n  " + _command_line())
         return error.exit_code
     except Exception as error:

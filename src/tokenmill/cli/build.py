@@ -31,11 +31,12 @@ def run(options: argparse.Namespace) -> int:
     """Build, showing progress; returns the exit code."""
     recipe = recipe_from(options)
     from tokenmill.cli.display import display_for, events_for
+    from tokenmill.cli.summary import BUILD
     from tokenmill.run.build import build
     from tokenmill.run.commit.receipts import num_finished_units
 
     try:
-        with display_for(json=options.json) as display:
+        with display_for(BUILD, json=options.json) as display:
             report = build(recipe, overwrite=options.overwrite, events=events_for(display))
             display.finish(report)
     except Interrupted as error:

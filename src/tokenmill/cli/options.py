@@ -70,7 +70,7 @@ def add_section(
 
 def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The options of a section that a command line sets."""
-    values = {name: getattr(options, name) for name in kind.__struct_fields__}
+    values = {name: getattr(options, name, None) for name in kind.__struct_fields__}
     return {name: value for name, value in values.items() if value is not None}
 
 

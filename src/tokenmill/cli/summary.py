@@ -1,19 +1,27 @@
-"""What a build did, as it is shown at its end."""
+"""A build, as it is shown when it begins and when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tokenmill.cli.quantities import counted, duration_text, size_text
+from tokenmill.cli.shown import Shown
 from tokenmill.cli.subsets import subset_facts
 from tokenmill.run.build import BuildReport
+from tokenmill.run.start.preparation import Preparation
 
 if TYPE_CHECKING:
-    from tokenmill.report.contents import SubsetCounts
-    from tokenmill.store.manifest import Run
+    from pathlib import Path
 
-STAGES = ("read", "encode", "write", "fsync")
+    from tokenmill.report.contents import SubsetCounts
+    from tokenmill.run.commit.ledger import Reused
+    from tokenmill.store.manifest import Counts
+
+STAGES = ("read", "encode", "split", "write", "fsync")
 
 
 def summary_lines(report: BuildReport, startup: float) -> list[str]:
@@ -31,14 +39,14 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
         ("tokens", f"{totals.tokens:,} in {counted(len(report.dataset.shards), 'shard')}"),
         *subset_facts(subsets_of(report)),
-        ("rejected", _reasons(report)),
+        ("rejected", reasons_text(totals, report.dataset.folder)),
         ("empty", f"{totals.empty:,}"),
         ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
         ("encoded by", f"{run.engine}, {_audited(report)}"),
     ]
     if report.snapshot is not None:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
-        facts += [*_reused(report), *_times(run, fresh, startup)]
+        facts += [*reused_facts(report.reused), *time_facts(run.seconds, fresh, startup)]
         facts.append(("memory", f"{size_text(report.snapshot.peak_bytes)} at most"))
     lines += [f"{name:>12}  {value}" for name, value in facts]
     lines += _plan_lines(report)
@@ -71,8 +79,9 @@ def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
     return [plan_values(plan) for plan in report.plans]
 
 
-def _reused(report: BuildReport) -> list[tuple[str, str]]:
-    if (found := report.reused) is None:
+def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
+    """What earlier attempts at a run had done."""
+    if found is None:
         return []
     spared = f"{counted(found.units, 'finished unit')}, {size_text(found.bytes)}"
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
@@ -85,21 +94,64 @@ def _audited(report: BuildReport) -> str:
     return f"checked by the reference on {audited}: all equal"
 
 
-def _reasons(report: BuildReport) -> str:
-    totals = report.dataset.manifest.totals
+def reasons_text(totals: Counts, out: Path) -> str:
+    """Rejected records by reason, and where they are."""
     if not totals.rejected:
         return "0"
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
-    return f"{totals.num_rejected:,} ({reasons}), in {report.dataset.folder / 'rejected'}"
+    return f"{totals.num_rejected:,} ({reasons}), in {out / 'rejected'}"
 
 
-def _times(run: Run, fresh_bytes: int, startup: float) -> Iterator[tuple[str, str]]:
-    wall = run.seconds.get("wall", 0.0)
+def time_facts(
+    spent: Mapping[str, float], fresh_bytes: int, startup: float
+) -> Iterator[tuple[str, str]]:
+    """How long a run took, by stage: `spent` on `fresh_bytes` of input on disk."""
+    wall = spent.get("wall", 0.0)
     rate = fresh_bytes / 1e6 / max(wall, 1e-9)
     yield "start-up", f"{startup:.1f} s"
     yield "time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"
-    stages = {name: seconds for name, seconds in run.seconds.items() if name in STAGES}
+    stages = {name: seconds for name, seconds in spent.items() if name in STAGES}
     if stages:
         slowest = max(stages, key=lambda name: stages[name])
         each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
         yield "bottleneck", f"{slowest} ({each})"
+
+
+def _values(report: BuildReport) -> dict[str, object]:
+    """What was done, for machines."""
+    run, manifest = report.run, report.dataset.manifest
+    return {
+        "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
+        "complete_before": report.snapshot is None,
+        "reused": asdict(report.reused) if report.reused else None,
+        "remarks": report.remarks,
+        "out": str(report.dataset.folder),
+        "dataset_id": manifest.dataset_id,
+        "totals": msgspec.to_builtins(manifest.totals),
+        "subsets": subsets_of(report),
+        "shards": len(manifest.shards),
+        "engine": run.engine,
+        "audited_documents": run.audited_documents,
+        "seconds": run.seconds,
+        "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
+        "plans": plans_as_values(report),
+    }
+
+
+def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
+    resources, boundary = prepared.resources, prepared.boundary
+    yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
+    file = prepared.file
+    yield "tokenizer", f"{file.origin} ({file.kind}, {prepared.reference.largest_id + 1:,} ids)"
+    yield "ids", prepared.dtype_name
+    yield "end", f"id {boundary.eos_id}, from {boundary.eos_reason}"
+    yield "beginning", f"ids {list(boundary.prefix)}" if boundary.prefix else "nothing"
+    yield "padding", "not named" if boundary.pad_id is None else f"id {boundary.pad_id}"
+    yield "special", f"strings in text are read as {prepared.policies.encode.special_tokens}"
+    yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
+    yield "memory", size_text(resources.memory_bytes)
+    for name, why in prepared.candidates.remarks.items():
+        yield "not used", f"{name}: {why}"
+
+
+BUILD = Shown(facts=_facts, counted="tokens", writes=True, lines=summary_lines, values=_values)

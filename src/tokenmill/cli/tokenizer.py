@@ -31,6 +31,7 @@ ACTIONS = {
     "fingerprint": Action(
         "print one line that is equal for equal tokenizers", "facts", run="show_fingerprint"
     ),
+    "count": Action("count the words of a corpus, for training and reports", "count"),
     "train": Action("train a tokenizer on texts or word counts", "train"),
     "advise": Action("recommend a size of vocabulary for a model, and say what it costs", "advise"),
     "diff": Action(

@@ -16,6 +16,7 @@ from tokenmill.encode.exactness import Exam
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
+from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.counts import (
@@ -48,8 +49,9 @@ from tokenmill.run.start.inputs import access_of
 from tokenmill.run.units.assignment import Limit, Setup
 from tokenmill.run.units.tasks import LARGEST_HASH, CountTask
 from tokenmill.store.canonical import read_sealed, write_sealed
-from tokenmill.store.counts.folder import CountsFolder, open_counts
+from tokenmill.store.counts.folder import CountsFolder, merge_counts, open_counts
 from tokenmill.store.manifest import RUN_NAME, Run
+from tokenmill.words.splits import Split
 
 CountEvents = RunEvents[CountPreparation]
 """What a caller may want to hear of counting; everything is optional."""
@@ -60,9 +62,10 @@ class CountReport:
     """What counting did."""
 
     counts: CountsFolder
-    run: Run
-    snapshot: Snapshot | None
-    """None where the counts were already complete."""
+    run: Run | None = None
+    """None where counts were merged."""
+    snapshot: Snapshot | None = None
+    """None where the counts were already complete, or merged."""
     reused: Reused | None = None
     """What earlier attempts had done."""
     remarks: tuple[str, ...] = ()
@@ -116,6 +119,49 @@ def _count(
             workspace.remove_output()  # what an interrupted --overwrite has left
         events.on_prepared(prepared)
         return _Count(workspace, prepared, events, executor).run()
+
+
+def merge(
+    inputs: Sequence[str],
+    out: str,
+    *,
+    split: Split | None = None,
+    min_count: int = 1,
+    overwrite: bool = False,
+) -> CountReport:
+    """Add folders of counts up; `split` is what they must have been cut by, if that is said.
+
+    Raises:
+        UserError: they were cut or grouped in different ways.
+        OutputConflictError: the output folder holds something already.
+        TokenmillError: see `tokenmill.errors`.
+    """
+    workspace = counts_workspace(out)
+    if any(Path(name).resolve() == workspace.out.resolve() for name in inputs):
+        raise UserError("an input is the output folder", where=out, why="counts are added to none")
+    paths = [Path(name).resolve() for name in inputs]
+    if repeated := [
+        name for name, path in zip(inputs, paths, strict=True) if paths.count(path) > 1
+    ]:
+        why = "its words would count twice"
+        raise UserError("an input is named twice", where=repeated[0], why=why)
+    folders = [open_counts(name) for name in inputs]
+    found = folders[0].split
+    if split and (split.normalizer, split.pre_tokenizer) != (found.normalizer, found.pre_tokenizer):
+        raise UserError(
+            "the words were counted with another split",
+            where=str(folders[0].folder),
+            why=f"it is {found.name or 'one of its own'}, not {split.name or 'the one named'}",
+            hint="leave out --split, or count again",
+        )
+    with locked(workspace):
+        if not overwrite and (workspace.is_complete or workspace.state.is_file()):
+            what = "word counts" if workspace.is_complete else "an unfinished count"
+            hint = "choose another folder, or replace them with --overwrite"
+            raise OutputConflictError(f"the output folder holds {what}", where=out, hint=hint)
+        workspace.remove_output()
+        merge_counts(folders, workspace.out, min_count)
+    return CountReport(open_counts(workspace.out))
 
 
 def counts_workspace(out: str) -> Workspace:

@@ -136,7 +136,7 @@ def check_output(workspace: Workspace) -> None:
     if out.exists() and not out.is_dir():
         raise OutputConflictError("the output is a file", where=str(out))
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if names and not (_is_finished(workspace) or _is_begun(workspace, names)):
+    if names and not (is_finished(workspace) or _is_begun(workspace, names)):
         plural = noun if noun.endswith("s") else f"{noun}s"
         raise OutputConflictError(
             f"the output folder is not empty and holds no {noun}",
@@ -146,7 +146,8 @@ def check_output(workspace: Workspace) -> None:
         )
 
 
-def _is_finished(workspace: Workspace) -> bool:
+def is_finished(workspace: Workspace) -> bool:
+    """Whether a folder holds what its kind says, by the first bytes of the file that says it."""
     path, start = workspace.out / workspace.kind.manifest, workspace.kind.start
     with open(path if path.is_file() else os.devnull, "rb") as file:
         return file.read(len(start)) == start

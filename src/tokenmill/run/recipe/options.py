@@ -156,7 +156,10 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     out: str
     split: Annotated[
         str,
-        Meta(description="how texts are cut into words: a published split, or a tokenizer's own"),
+        Meta(
+            description="how texts are cut into words: gpt2, cl100k, o200k, llama3, qwen2, ..., "
+            "or the tokenizer.json of a tokenizer with another split"
+        ),
     ]
     digits: Annotated[
         Digits,

@@ -269,8 +269,11 @@ def is_counts_folder(path: str | Path) -> bool:
     return (Path(path) / COUNTS_NAME).is_file()
 
 
-def merge_counts(folders: Sequence[CountsFolder], folder: Path) -> CountsManifest:
-    """Add counts of several corpora up, group by group.
+def merge_counts(
+    folders: Sequence[CountsFolder], folder: Path, min_count: int = 1
+) -> CountsManifest:
+    """Add counts of several corpora up, group by group; then leave out rare words, by the largest
+    minimum of theirs and `min_count`.
 
     Raises:
         UserError: they were cut into words in different ways, or grouped by different things.
@@ -293,7 +296,7 @@ def merge_counts(folders: Sequence[CountsFolder], folder: Path) -> CountsManifes
     description = Description(
         split=first.split,
         by=first.manifest.by,
-        min_count=max(counts.manifest.min_count for counts in folders),
+        min_count=max(min_count, *(counts.manifest.min_count for counts in folders)),
         policies=first.manifest.policies,
         totals=totals,
         sources=[source for counts in folders for source in counts.manifest.sources],

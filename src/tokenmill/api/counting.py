@@ -1,0 +1,142 @@
+"""Counting words from Python: of files, of a dataset's sources, or of other counts together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from tokenmill.api.building import Inputs
+from tokenmill.encode.split_file import find_split
+from tokenmill.errors import UserError
+from tokenmill.run.commit.workspace import Workspace, is_finished
+from tokenmill.run.recipe.checks import make_count_recipe, section_of
+from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.store.dataset import Dataset
+from tokenmill.words.digits import Digits, with_digits
+
+if TYPE_CHECKING:
+    from tokenmill.api.options import CountArguments
+    from tokenmill.read.sources import Source
+    from tokenmill.run.count import CountEvents, CountReport
+
+
+def count_words(
+    inputs: Inputs,
+    out: str | Path,
+    *,
+    split: str | None = None,
+    digits: Digits = "keep",
+    overwrite: bool = False,
+    events: CountEvents | None = None,
+    **options: Unpack[CountArguments],
+) -> CountReport:
+    """Count the words of a corpus into a folder, or resume; options are those of the command line.
+
+    `inputs` are files, folders or names as for `build`, or a dataset, whose sources are counted as
+    it read them, or folders of counts, which are added up.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`; the same call resumes.
+    """
+    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    values: dict[str, Any] = {"inputs": [str(name) for name in names], "out": str(out)}
+    values |= {"digits": digits} if split is None else {"digits": digits, "split": split}
+    for name, value in options.items():
+        section = section_of(name)
+        place = values.setdefault(section, {}) if section else values
+        place[name] = value
+    return count_inputs(values, overwrite=overwrite, events=events)
+
+
+def count_inputs(
+    values: dict[str, Any], *, overwrite: bool = False, events: CountEvents | None = None
+) -> CountReport:
+    """Count what nested options name: see `count_words`.
+
+    Raises:
+        TokenmillError: see `tokenmill.errors`; the same call resumes.
+    """
+    from tokenmill.run.count import count  # loads a compiler
+
+    inputs = values.get("inputs") or []
+    counted, datasets = _counts_among(inputs), _datasets_among(inputs)
+    if counted:
+        return _merge(values, counted, overwrite)
+    sources = None
+    if datasets:
+        if len(inputs) > 1 or values.get("read"):
+            raise UserError(
+                "a dataset is counted alone, and as it was read",
+                where=datasets[0],
+                hint="leave out the other inputs and the options of reading, or name its sources",
+            )
+        sources, read = sources_of_dataset(datasets[0])
+        recipe = msgspec.structs.replace(make_count_recipe(values), read=read)
+    else:
+        recipe = make_count_recipe(values)
+    return count(recipe, sources=sources, overwrite=overwrite, events=events)
+
+
+def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
+    """The sources of a dataset as far as they are part of it, and how they were read.
+
+    Raises:
+        UserError: a source is no longer where it was, or has another size.
+        VerificationError: the dataset is damaged.
+    """
+    from tokenmill.report.comparison import find_again
+
+    dataset = Dataset(folder)
+    policies, manifest = dataset.policies.read, dataset.manifest
+    limited = policies.max_documents is not None or policies.max_tokens is not None
+    found = zip(find_again(dataset, lambda *_: None), manifest.sources, strict=True)
+    sound = [source for source, entry in found if not entry.quarantined]
+    read = ReadOptions(
+        format=policies.format,
+        text_field=policies.text_field,
+        separator=policies.separator,
+        streaming=policies.streaming is True,
+        max_documents=manifest.totals.documents if limited else None,
+    )
+    return [replace(source, index=index) for index, source in enumerate(sound)], read
+
+
+def _merge(values: Mapping[str, Any], counted: list[str], overwrite: bool) -> CountReport:
+    from tokenmill.run.count import merge
+
+    inputs = values["inputs"]
+    if len(counted) < len(inputs):
+        other = next(name for name in inputs if name not in counted)
+        raise UserError(
+            "counts and texts cannot be added up",
+            where=f"{counted[0]} holds counts, {other} does not",
+            hint="count the texts first, then name all folders of counts",
+        )
+    if values.get("by") or values.get("read"):
+        hint = "leave out --by and the options of reading"
+        raise UserError("counts were grouped when they were made", where=counted[0], hint=hint)
+    if not values.get("out"):
+        raise UserError("--out is missing", hint="name the folder for the sum")
+    name = values.get("split")
+    split = with_digits(find_split(name), values.get("digits", "keep")) if name else None
+    return merge(
+        inputs,
+        values["out"],
+        split=split,
+        min_count=values.get("min_count", 1),
+        overwrite=overwrite,
+    )
+
+
+def _counts_among(inputs: list[str]) -> list[str]:
+    from tokenmill.store.counts.folder import is_counts_folder
+
+    return [name for name in inputs if is_counts_folder(name)]
+
+
+def _datasets_among(inputs: list[str]) -> list[str]:
+    return [name for name in inputs if is_finished(Workspace(Path(name)))]

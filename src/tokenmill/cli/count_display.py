@@ -1,0 +1,109 @@
+"""Counting words, as it is shown when it begins and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import msgspec
+
+from tokenmill.cli.quantities import counted, size_text
+from tokenmill.cli.shown import Shown
+from tokenmill.cli.summary import reasons_text, reused_facts, time_facts
+from tokenmill.run.count import CountReport
+from tokenmill.run.start.counting import CountPreparation
+
+MAX_SHOWN_GROUPS = 12
+
+
+def _facts(prepared: CountPreparation) -> Iterator[tuple[str, str]]:
+    resources, recipe = prepared.resources, prepared.recipe
+    yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
+    yield "split", prepared.split.name or f"that of {recipe.split}, digits {recipe.digits}"
+    yield "groups", f"by {recipe.by}" if recipe.by else "one"
+    if recipe.min_count > 1:
+        yield "left out", f"words that occur less than {recipe.min_count:,} times"
+    yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
+    yield "memory", size_text(resources.memory_bytes)
+
+
+def _lines(report: CountReport, startup: float) -> list[str]:
+    counts, manifest = report.counts, report.counts.manifest
+    lines = [""]
+    if report.run is not None and report.snapshot is None:
+        lines.append("nothing to do: the counts are complete")
+        lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
+    totals, left_out = manifest.totals, counts.left_out
+    facts = [
+        ("counts", f"{counts.folder} (id {manifest.counts_id})"),
+        ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
+        *_word_facts(report),
+        ("rejected", reasons_text(totals, counts.folder)),
+        ("empty", f"{totals.empty:,}"),
+    ]
+    if manifest.min_count > 1:
+        what = f"{counted(left_out.words, 'word')} below {manifest.min_count:,} occurrences"
+        size = f"{left_out.occurrences:,} occurrences, {size_text(left_out.bytes)}"
+        facts.append(("left out", f"{what}: {size}"))
+    if report.run is not None:
+        facts.append(("split by", _audited(report.run.engine, report.run.audited_documents)))
+    if report.run is not None and report.snapshot is not None:
+        fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
+        spent = {**report.run.seconds, "wall": report.snapshot.elapsed_seconds}
+        facts += [*reused_facts(report.reused), *time_facts(spent, fresh, startup)]
+        facts.append(("memory", f"{size_text(report.snapshot.peak_bytes)} at most"))
+    lines += [f"{name:>12}  {value}" for name, value in facts]
+    return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
+
+
+def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
+    manifest = report.counts.manifest
+    occurrences = sum(group.occurrences for group in manifest.groups)
+    num_bytes = sum(group.bytes for group in manifest.groups)
+    if not manifest.by:
+        unique = sum(group.words for group in manifest.groups)
+        yield "words", f"{occurrences:,}, {unique:,} of them unique; {size_text(num_bytes)}"
+        return
+    yield "words", f"{occurrences:,} in {counted(len(manifest.groups), 'group')}"
+    groups = sorted(manifest.groups, key=lambda group: (-group.bytes, group.name))
+    for group in groups[:MAX_SHOWN_GROUPS]:
+        shown = f"{group.occurrences:,}, {group.words:,} unique; {size_text(group.bytes)}"
+        yield "", f"{group.name or 'without a value'}: {shown}"
+    if more := len(groups) - MAX_SHOWN_GROUPS:
+        yield from [("", f"... and {more:,} more")] if more > 0 else []
+
+
+def _audited(splitter: str, audited: int) -> str:
+    if splitter == "library":
+        return "library, whose words are right by definition"
+    return f"{splitter}, checked by the library on {counted(audited, 'document')}: all equal"
+
+
+def _values(report: CountReport) -> dict[str, object]:
+    manifest, run = report.counts.manifest, report.run
+    return {
+        "resumed": report.snapshot is not None and report.snapshot.resumed_bytes > 0,
+        "complete_before": run is not None and report.snapshot is None,
+        "reused": asdict(report.reused) if report.reused else None,
+        "remarks": report.remarks,
+        "out": str(report.counts.folder),
+        "counts_id": manifest.counts_id,
+        "totals": msgspec.to_builtins(manifest.totals),
+        "groups": {
+            group.name: {
+                "words": group.words,
+                "occurrences": group.occurrences,
+                "bytes": group.bytes,
+                "left_out": msgspec.to_builtins(group.left_out),
+            }
+            for group in manifest.groups
+        },
+        "min_count": manifest.min_count,
+        "splitter": run.engine if run else None,
+        "audited_documents": run.audited_documents if run else 0,
+        "seconds": run.seconds if run else {},
+        "peak_bytes": report.snapshot.peak_bytes if report.snapshot else None,
+    }
+
+
+COUNT = Shown(facts=_facts, counted="words", writes=False, lines=_lines, values=_values)

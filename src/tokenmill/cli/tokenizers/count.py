@@ -1,0 +1,86 @@
+"""tokenmill tokenizer count"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.parser import Parser
+from tokenmill.errors import Interrupted
+from tokenmill.run.recipe.options import (
+    NOT_FOR_COUNTS,
+    CountRecipe,
+    LimitOptions,
+    ReadOptions,
+    ResourceOptions,
+)
+
+EXAMPLES = """\
+examples:
+  tokenmill tokenizer count data/*.jsonl.zst --split llama3 --out counts/
+  tokenmill tokenizer count web/ code/ --split o200k --by source --min-count 2 --out counts/
+  tokenmill tokenizer count corpus/ --split tokenizer.json --by language --out counts/
+  tokenmill tokenizer count monday/ tuesday/ --out both/"""
+
+COMMON = (
+    *("out", "split", "digits", "by", "min_count", "format", "text_field", "workers"),
+    "overwrite",
+)
+COUNTING = ("split", "digits", "by", "min_count")
+SECTIONS: list[tuple[str, type[msgspec.Struct]]] = [
+    ("read", ReadOptions),
+    ("limits", LimitOptions),
+    ("resources", ResourceOptions),
+]
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this action."""
+    parser.usage = "tokenmill tokenizer count INPUT ... --split SPLIT --out DIR [options]"
+    parser.epilog = EXAMPLES
+    parser.common = COMMON
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="files, folders, globs, hf:// names; a dataset, for its sources; or folders of counts",
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the counts")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace existing counts (only ever counts)"
+    )
+    parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
+    counting = parser.add_argument_group("counting", "what is a word, and how they are counted")
+    add_section(counting, CountRecipe, COUNTING)
+    for section, kind in SECTIONS:
+        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+        group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
+        add_section(group, kind, set(kind.__struct_fields__) - set(NOT_FOR_COUNTS))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Count, showing progress; returns the exit code."""
+    from tokenmill.api.counting import count_inputs
+    from tokenmill.cli.count_display import COUNT
+    from tokenmill.cli.display import display_for, events_for
+    from tokenmill.run.commit.receipts import num_finished_units
+
+    values: dict[str, Any] = {"inputs": options.inputs, "out": options.out}
+    for name in COUNTING:
+        if (value := getattr(options, name)) is not None:
+            values[name] = value
+    for name, kind in SECTIONS:
+        if given := given_options(options, kind):
+            values[name] = given
+    try:
+        with display_for(COUNT, json=options.json) as display:
+            report = count_inputs(values, overwrite=options.overwrite, events=events_for(display))
+            display.finish(report)
+    except Interrupted as error:
+        if kept := num_finished_units(options.out):
+            error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
+        raise
+    return 0
