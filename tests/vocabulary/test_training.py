@@ -168,6 +168,8 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
     name = "tokenizer.json"
     assert contents(weighted.folder)[name] == contents(plain.folder)[name]
     assert dict(weighted.training.counts.weights) == {"de": 7, "en": 2}
+    with pytest.raises(UserError, match="there are no words to learn from"):
+        trained(tmp_path / "V", by_language, vocabulary=300, weight=["de=0", "en=0"])
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""A trained tokenizer.json, loaded by its reference and held against the words it was trained on.
+"""A trained tokenizer, loaded by its reference and held against the words it was trained on.
 
-Its best engine encodes the words, and the reference encodes some of them once more. From that come
-the figures of `train.json`: tokens of the corpus, tokens that it never needs, and how much of it
-falls back to parts of characters or to the unknown token.
+All words are encoded: by compiled code that applies the merges of the file in the order of their
+ranks, where words are bytes, else by the reference; and some of them by the reference in any case.
+From that come the figures of `train.json`: tokens of the corpus, tokens that it never needs, and
+how much of it falls back to parts of characters or to the unknown token.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.subword.merges import MergeTable, merge_table, merge_words
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import InternalError
-from tokenmill.records import Advance
+from tokenmill.records import Advance, Int32Array, Int64Array, TokenBatch
 from tokenmill.vocabulary.learning import Vocabulary
 from tokenmill.vocabulary.provenance import LongToken
 from tokenmill.vocabulary.sentencepiece.model_file import (
@@ -40,7 +42,6 @@ BATCH_WORDS = 1 << 16
 MAX_WORDS = 1 << 20
 """Where only the library can encode, so many of the most frequent words are measured."""
 SAMPLE_WORDS = 4_000
-CACHE_BYTES = 100_000_000
 NUM_LONGEST = 8
 SHOWN_CHARACTERS = 64
 
@@ -56,25 +57,25 @@ class Measured:
     unused: int
     fallback_bytes: int
     longest: list[LongToken]
-    engine: str
 
 
 def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Measured:
     """Encode the words with the file of a vocabulary; its bytes, tokens and fallbacks.
 
     Raises:
-        EngineError: the engine gives other ids than the library.
+        UserError: the library does not load the file.
+        EngineError: the library gives other ids than the merges do.
         InternalError: another number of tokens was predicted.
     """
     subject = _subject(vocabulary)
     chosen = np.arange(len(words))
-    if subject.name == REFERENCE and len(words) > MAX_WORDS:
+    if subject.merges is None and len(words) > MAX_WORDS:
         chosen = np.sort(np.argsort(-words.counts, kind="stable")[:MAX_WORDS])
     frequencies = np.zeros(vocabulary.size, np.int64)
     for first in range(0, len(chosen), BATCH_WORDS):
         advance("checking", first, len(chosen))
         some = chosen[first : first + BATCH_WORDS]
-        batch = subject.engine.encode([subject.text(words, i) for i in some])
+        batch = subject.encode(words, some)
         np.add.at(frequencies, batch.ids, np.repeat(words.counts[some], np.diff(batch.offsets)))
     _compare_sample(subject, words)
     tokens = int(frequencies.sum())
@@ -94,7 +95,6 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
         unused=sum(not was for was, token in zip(used, subject.tokens, strict=True) if token.text),
         fallback_bytes=num_bytes - int(frequencies @ whole),
         longest=_longest(subject.tokens),
-        engine=subject.name,
     )
 
 
@@ -107,38 +107,63 @@ class _Token(NamedTuple):
     """None for all that is no whole character."""
 
 
+class _Merges(NamedTuple):
+    """A BPE model over bytes, as its file has it."""
+
+    symbols: Int32Array
+    """Shape (256,): the id of each byte."""
+    table: MergeTable
+
+
 @dataclass(frozen=True, slots=True)
 class _Subject:
     """A tokenizer that is given words one at a time, as its model alone sees them."""
 
-    name: str
-    engine: Engine
     reference: Engine
     tokens: list[_Token]
     """In the order of their ids."""
+    merges: _Merges | None = None
+    """None where only the library can encode."""
     of_sentencepiece: bool = False
 
-    def text(self, words: WordCounts, index: int) -> str:
-        """A text that has one word."""
-        text = words.word(index).decode()
-        # Its normalizer puts a space before every text.
-        return text.removeprefix(SPACE).replace(SPACE, " ") if self.of_sentencepiece else text
+    def encode(self, words: WordCounts, chosen: Int64Array) -> TokenBatch:
+        """The ids of some words, in the order of their numbers."""
+        if self.merges is None:
+            return self.reference.encode(self.texts(words, chosen))
+        first, last = int(chosen[0]), int(chosen[-1])
+        offsets = words.offsets[first : last + 2]
+        symbols = self.merges.symbols[words.data[offsets[0] : offsets[-1]]]
+        ids, edges = merge_words(
+            symbols, offsets - offsets[0], self.merges.table, np.uint64(0), np.uint64(0)
+        )
+        return TokenBatch(ids.astype(np.uint32), edges)
+
+    def texts(self, words: WordCounts, chosen: Int64Array) -> list[str]:
+        """Texts that have one word each."""
+        texts = [words.word(i).decode() for i in chosen]
+        if self.of_sentencepiece:  # its normalizer puts a space before every text
+            return [text.removeprefix(SPACE).replace(SPACE, " ") for text in texts]
+        return texts
 
 
 def _subject(vocabulary: Vocabulary) -> _Subject:
     if "tokenizer.model" in vocabulary.files:
         data = vocabulary.files["tokenizer.model"]
         reference = load_reference(_file("sentencepiece", data), False)
-        return _Subject(REFERENCE, reference, reference, _pieces(data), of_sentencepiece=True)
+        return _Subject(reference, _pieces(data), of_sentencepiece=True)
     tokenizer: Json = msgspec.json.decode(vocabulary.files["tokenizer.json"])
     alone = _file("huggingface", msgspec.json.encode(_model_alone(tokenizer)))
-    reference = load_reference(alone, False)
-    file = _file("huggingface", msgspec.json.encode(tokenizer))
-    name = rank_engines(file, control_tokens=False).names[0]
-    tokens = list(_tokens(tokenizer))
-    if name not in ("fastokens", "gigatoken"):
-        return _Subject(REFERENCE, reference, reference, tokens)
-    return _Subject(name, load_engine(name, file, False, CACHE_BYTES), reference, tokens)
+    in_bytes = tokenizer["model"]["type"] == "BPE" and _is_byte_level(tokenizer["decoder"])
+    return _Subject(
+        load_reference(alone, False),
+        list(_tokens(tokenizer)),
+        _merges(tokenizer["model"]) if in_bytes else None,
+    )
+
+
+def _merges(model: Json) -> _Merges:
+    symbols = np.array([model["vocab"][symbol] for symbol in byte_symbols()], np.int32)
+    return _Merges(symbols, merge_table(model["vocab"], model["merges"]))
 
 
 def _file(kind: str, data: bytes) -> TokenizerFile:
@@ -146,12 +171,15 @@ def _file(kind: str, data: bytes) -> TokenizerFile:
 
 
 def _compare_sample(subject: _Subject, words: WordCounts) -> None:
-    if subject.engine is subject.reference:
+    """Hold the merges against the library."""
+    if subject.merges is None:
         return
     step = max(len(words) // SAMPLE_WORDS, 1)
-    texts = [subject.text(words, i) for i in range(0, len(words), step)]
-    expected = subject.reference.encode(texts)
-    compare_tokens(subject.name, texts, subject.engine.encode(texts), expected)
+    chosen = np.arange(0, len(words), step)
+    texts = subject.texts(words, chosen)
+    batches = [subject.encode(words, chosen[i : i + 1]).ids for i in range(len(chosen))]
+    found = TokenBatch(np.concatenate(batches), offsets_from_lengths(list(map(len, batches))))
+    compare_tokens("the check", texts, found, subject.reference.encode(texts))
 
 
 def _model_alone(tokenizer: Json) -> Json:

@@ -139,6 +139,9 @@ def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
     specials = special_tokens(options.special, usual)
     weights = _weights(options, counts)
     words = counts.total(weights)
+    if not len(words):
+        why = "the counts are empty, or every group has the weight 0"
+        raise UserError("there are no words to learn from", where=str(counts.folder), why=why)
     return Lesson(words, counts.groups, weights, counts.split, options, specials)
 
 
