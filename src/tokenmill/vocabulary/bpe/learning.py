@@ -10,6 +10,8 @@ R. Sennrich, B. Haddow, A. Birch: Neural machine translation of rare words with 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tokenmill.records import Advance, Int32Array
@@ -40,7 +42,7 @@ from tokenmill.words.counts import WordCounts
 
 MERGES_A_CALL = 1000
 """Between calls of the kernel progress is shown, and Ctrl-C is heard."""
-LEVEL = 64
+LEVEL = 256
 """Pairs are kept down to this fraction of the most frequent one; then all are counted anew."""
 NO_LIMIT = 1 << 62
 
@@ -53,7 +55,7 @@ def learn_merges(
     Raises:
         UserError: the counts are so large that sums of them could overflow.
     """
-    return continue_merges(symbols.segment(words), symbols, options, advance)
+    return _learn(symbols.segment(words), symbols, options, advance)
 
 
 def continue_merges(
@@ -66,7 +68,15 @@ def continue_merges(
 
     `symbols` are the tokens of that vocabulary; ids of new ones follow theirs.
     """
+    return _learn(replace(words, ids=words.ids.copy()), symbols, options, advance)
+
+
+def _learn(
+    words: SegmentedWords, symbols: Symbols, options: MergeOptions, advance: Advance | None
+) -> Merges:
+    """Learn merges; the ids of words are written over."""
     require_countable(words.offsets, words.counts)
+    num_symbols = words.num_tokens
     learner = _Learner(words, symbols, options)
     learner.run(advance or (lambda *_: None))
     num_merges = int(learner.books.sizes[NUM_MERGES])
@@ -79,7 +89,7 @@ def continue_merges(
         learner.books.pairs[:num_merges].copy(),
         ids.astype(np.int32),
         learner.books.masses[:num_merges].copy(),
-        words.num_tokens,
+        num_symbols,
         words.num_dropped,
     )
 
@@ -99,7 +109,7 @@ class _Learner:
         num_blocks = -(-len(words.ids) >> BLOCK_BITS)
         self.slots = packed(
             Slots(
-                words.ids.copy(),
+                words.ids,
                 np.ones(num_tokens, np.int32),
                 words.offsets.copy(),
                 words.counts.copy(),

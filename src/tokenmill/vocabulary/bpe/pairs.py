@@ -115,7 +115,7 @@ def _count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Arr
             if entries[entry, PLACES] == 0:
                 if not allowed(lengths, left, right, max_length):
                     continue
-                if 2 * size >= len(entries):
+                if 3 * size >= 2 * len(entries):
                     entries = _rehashed(entries)
                     entry = _entry_of(entries, key)
                 entries[entry, KEY] = key
@@ -137,7 +137,7 @@ def _entry_of(entries: Int64Array, key: Integer) -> np.int64:
 
 @compiled
 def _rehashed(entries: Int64Array) -> Int64Array:
-    larger = np.zeros((4 * len(entries), 3), np.int64)
+    larger = np.zeros((2 * len(entries), 3), np.int64)
     for i in range(len(entries)):
         if entries[i, PLACES] != 0:
             entry = _entry_of(larger, entries[i, KEY])
@@ -181,7 +181,7 @@ def frequent_pairs(
     del entries
     keys, counts, places = _columns(chosen[np.lexsort((chosen[:, KEY], -chosen[:, COUNT]))])
     num_positions = int(places.sum())
-    room = num_positions + len(slots.ids)
+    room = 2 * num_positions + MORE_PAIRS
     more = len(keys) * 3 + MORE_PAIRS
     wide = len(slots.ids) > MAX_NARROW_SLOTS
     pairs = Pairs(

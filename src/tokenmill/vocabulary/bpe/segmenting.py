@@ -21,6 +21,6 @@ def segment(words: SegmentedWords, merges: Merges) -> SegmentedWords:
     # Of merges that join the same pair the last one counts, as in the library.
     table = pair_table(lefts, rights, np.arange(len(merges), dtype=np.int32))
     ids, offsets = merge_words(
-        words.ids, words.offsets, MergeTable(table, merges.ids), NO_DROPOUT, NO_DROPOUT
+        words.ids, words.offsets.copy(), MergeTable(table, merges.ids), NO_DROPOUT, NO_DROPOUT
     )
     return SegmentedWords(ids, offsets, words.counts, words.num_fixed, words.num_dropped)

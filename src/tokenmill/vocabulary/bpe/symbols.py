@@ -76,9 +76,7 @@ class Symbols:
             num_pieces += len(words.data)
         offsets, counts = np.zeros(num_pieces + 1, np.int64), np.empty(num_pieces, np.int64)
         made = ids, offsets, counts
-        num_ids, num_pieces, num_dropped, num_fixed = _segment(
-            words.data, words.offsets, words.counts, self.table, made
-        )
+        num_ids, num_pieces, num_dropped, num_fixed = _segment(*_read_only(words), self.table, made)
         return SegmentedWords(
             ids[:num_ids],
             offsets[: num_pieces + 1],
@@ -131,7 +129,7 @@ def character_symbols(
     require_countable(words.offsets, words.counts)
     rows = 1 + 3 * bool(alphabet.prefix or alphabet.suffix)
     seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
-    _count_characters(words.data, words.offsets, words.counts, seen)
+    _count_characters(*_read_only(words), seen)
     specials = list(dict.fromkeys(special_tokens))
     strings = {token: token.encode() for token in specials}
     if alphabet.byte_fallback:
@@ -159,6 +157,14 @@ def character_symbols(
     lengths = np.ones(len(strings), np.int32)
     texts = tuple(strings.values())
     return Symbols(tuple(strings), texts, lengths, alphabet.prefix, table, fallback)
+
+
+def _read_only(words: WordCounts) -> tuple[UInt8Array, Int64Array, Int64Array]:
+    """The arrays of words, so that a function is compiled once for mapped files and others."""
+    views = words.data.view(), words.offsets.view(), words.counts.view()
+    for view in views:
+        view.flags.writeable = False
+    return views
 
 
 def require_countable(offsets: Int64Array, counts: Int64Array) -> None:
