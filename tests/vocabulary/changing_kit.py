@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from itertools import accumulate
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -40,7 +40,7 @@ def counted(base: Base, texts: list[str]) -> WordCounts:
 
 def library(document: Json) -> Tokenizer:
     """The tokenizer in the `tokenizers` library; special tokens in texts are text."""
-    tokenizer = Tokenizer.from_str(json.dumps(document))
+    tokenizer = Tokenizer.from_str(msgspec.json.encode(document).decode())
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 from changing_kit import counted, opened
 from tokenizers import Tokenizer
 
@@ -162,6 +163,20 @@ def test_a_rank_file_becomes_a_tokenizer_json(
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     assert tokenizer.token_to_id("<|endoftext|>") == 2000
     assert tokenizer.get_vocab_size() == num_ranks + 6
+    assert loaded(out / "tokenizer_config.json") == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|endoftext|>",
+    }
+    trimmed = tmp_path / "trimmed"
+    tokenmill.trim_tokenizer(tmp_path / "gpt2.tiktoken", tmp_path / "counts", trimmed, to=600)
+    tokenizer = Tokenizer.from_file(str(trimmed / "tokenizer.json"))
+    ranks = encodings.parse_ranks((trimmed / "tokenizer.tiktoken").read_bytes())
+    assert len(ranks) == 599
+    encoding = tiktoken.Encoding(
+        "trimmed", pat_str=small.pattern, mergeable_ranks=ranks, special_tokens={}
+    )
+    for text in [*SENTENCES, "Kardiomyopathie"]:
+        assert encoding.encode_ordinary(text) == tokenizer.encode(text).ids
 
 
 def test_what_has_the_name_already_stays(base: Path, counts: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ class Base:
         """A token for people to read: its text, with what is no text escaped."""
         if not self.byte_level or any(ord(symbol) not in _BYTES for symbol in token):
             return token
-        return bytes(_BYTES[ord(symbol)] for symbol in token).decode(errors="backslashreplace")
+        return _bytes_of(token).decode(errors="backslashreplace")
 
 
 def open_base(file: TokenizerFile) -> Base:
@@ -140,6 +141,18 @@ def file_of(document: Json, origin: str) -> TokenizerFile:
     """A tokenizer.json, encoded again."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     return TokenizerFile("huggingface", data, origin=origin)
+
+
+def ranks_of(base: Base, document: Json) -> bytes:
+    """A rank file of the tokens of a byte-level tokenizer.json; special tokens are left out."""
+    vocab = document["model"]["vocab"]
+    tokens = sorted((i, token) for token, i in vocab.items() if token not in base.added)
+    lines = (b"%s %d\n" % (base64.b64encode(_bytes_of(token)), rank) for rank, token in tokens)
+    return b"".join(lines)
+
+
+def _bytes_of(token: str) -> bytes:
+    return bytes(_BYTES[ord(symbol)] for symbol in token)
 
 
 def num_tokens(batch: TokenBatch, words: WordCounts) -> int:

@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
+from tokenmill.encode.encodings import ENCODINGS
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -22,7 +24,7 @@ from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
 from tokenmill.store.embedding_plan import IDS_NAME, PLAN_NAME, EmbeddingPlan, IdMap
 from tokenmill.store.files import storage_errors, temporary_folder
-from tokenmill.vocabulary.base import Base, Json, file_of, open_base
+from tokenmill.vocabulary.base import Base, Json, file_of, open_base, ranks_of
 from tokenmill.vocabulary.changes import Change, require_free, write_change
 from tokenmill.vocabulary.extending import extend
 from tokenmill.vocabulary.provenance import versions
@@ -33,6 +35,10 @@ from tokenmill.words.splits import SPLITS, Split, split_of
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")
 """Files beside a tokenizer that hold no ids. Others hold its old vocabulary, so none is copied."""
+RANKS_NAME = "tokenizer.tiktoken"
+"""Of a trimmed rank file. What is learnt behind a rank file cannot always be written as one: there
+any two tokens merge that spell a third, also where a new one spells an old one with its neighbour.
+"""
 MAX_CONFIG_BYTES = 1 << 24
 
 
@@ -181,6 +187,8 @@ def _made(
     if config:
         files[CONFIG_NAME] = canonical_json(renumbered_config(config, result.new_ids))
     files |= _plans(change, base, result)
+    if job.file.kind == "tiktoken" and job.action == "trim":
+        files[RANKS_NAME] = ranks_of(base, result.document)
     record = write_change(job.out, files, change)
     return TokenizerChange(job.out, record, [base.shown(token) for token in result.tokens])
 
@@ -215,7 +223,15 @@ def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
 
 
 def _config(file: TokenizerFile, base: Base) -> Json:
-    """The tokenizer_config.json beside a tokenizer, if it has one, and agrees with it."""
+    """The tokenizer_config.json beside a tokenizer, if it has one, and agrees with it.
+
+    A rank file gets one that names what its encoding is known to begin and end documents with.
+    """
+    if file.kind == "tiktoken":
+        ends = [name for name in END_OF_DOCUMENT_TOKENS if name in base.added]
+        named = {"bos_token": ENCODINGS[file.encoding].prefix, "eos_token": ends}
+        tokens = {key: found[0] for key, found in named.items() if len(found) == 1}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
     if not file.config_data:
         return {}
     config: Json = msgspec.json.decode(file.config_data, type=dict)
