@@ -1,14 +1,19 @@
 """The splitters of words, against what the tokenizers library does."""
 
+import json
+
 import numpy as np
 import pytest
+import tokenizers
 from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, sequence
 
 from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.encodings import byte_symbols
+from tokenmill.encode.engines.memo.locality import with_library
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.words import LIBRARY, load_splitter, word_splitters
 from tokenmill.errors import EngineError, UserError
-from tokenmill.words.splits import SPLITS, Split, named_split, split_of
+from tokenmill.words.splits import SPLITS, Split, named_split, split_of, steps_of
 from tokenmill.words.table import WordTable
 
 CACHE_BYTES = 1 << 28
@@ -116,3 +121,29 @@ def test_the_hashes_of_words_are_the_same_in_every_process():
     found = load_splitter(named_split("gpt2"), LIBRARY, CACHE_BYTES).encode(["a a"])
     assert found.ids.dtype == np.uint32
     assert found.ids.tolist() == [2988286166, 563733427]
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama3", "qwen2", "starcoder", "deepseek3", "metaspace", "bert", "whitespace"]
+)
+def test_counts_are_those_of_the_librarys_own_trainer(name):
+    """What a trainer has counted is in its state."""
+    split = named_split(name)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    steps = with_library(
+        {"normalizer": split.normalizer}, list(steps_of(split.pre_tokenizer, "pretokenizers"))
+    )
+    tokenizer.pre_tokenizer = steps.pre_tokenizer
+    if steps.normalizer:
+        tokenizer.normalizer = steps.normalizer
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=1, show_progress=False)
+    texts = adversarial_texts(["<|endoftext|>"])[:1000]
+    tokenizer.train_from_iterator(texts, trainer)
+    words = json.loads(trainer.__getstate__())["BpeTrainer"]["words"]
+    symbols = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+    expected = {
+        bytes(symbols[c] for c in word) if split.byte_level else word.encode(): count
+        for word, count in words.items()
+    }
+    for each in word_splitters(split):
+        assert counts_of(split, texts, each)[1] == expected
