@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
     from tokenmill.costs import ModelShape
     from tokenmill.report.tokenizers.reporting import Report
-    from tokenmill.vocabulary.advice.advising import Advice
+    from tokenmill.vocabulary.advice.advising import VocabularyAdvice
     from tokenmill.vocabulary.changing import TokenizerChange
     from tokenmill.vocabulary.training import TrainReport
 
@@ -105,7 +105,7 @@ def advise_vocabulary(
     sequence_length: int = 4096,
     multiple: int = 128,
     advance: Advance | None = None,
-) -> Advice:
+) -> VocabularyAdvice:
     """Recommend the size of a vocabulary for a model, by scaling laws and by a corpus.
 
     The model is given by its name or shape (`tokenmill.costs`), by its parameters without the
@@ -125,6 +125,8 @@ def advise_vocabulary(
     )
     corpus = None
     if on is not None:
+        import dataclasses
+
         from tokenmill.store.counts.folder import open_counts
         from tokenmill.vocabulary.advice.lengths import measure_lengths
 
@@ -135,6 +137,7 @@ def advise_vocabulary(
             largest_size=largest_size_of_interest(target, sizes),
             advance=advance,
         )
+        corpus = dataclasses.replace(corpus, left_out_bytes=counts.left_out.bytes)
     return advise(target, corpus, sizes=sizes, sequence_length=sequence_length, multiple=multiple)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,11 @@ def test_a_curve_that_ends_too_early_is_not_followed() -> None:
     advice = advise(SMALL, LengthCurve(256, np.array([100, 90, 80]), 100, 100))
     assert [a.name for a in advice.approaches if a.followed] == ["IsoFLOPs", "derivative", "loss"]
     assert any("where its curve ends" in reason for reason in advice.reasons)
+
+
+def test_rare_words_that_were_left_out_are_said() -> None:
+    corpus = dataclasses.replace(english_like(), left_out_bytes=12_345)
+    assert any("12,345 bytes of rare words" in reason for reason in advise(SMALL, corpus).reasons)
 
 
 def test_costs_of_a_size_by_hand() -> None:

@@ -10,7 +10,7 @@ from tokenmill.cli.parser import Parser, whole_number
 
 if TYPE_CHECKING:
     from tokenmill.costs import ModelShape
-    from tokenmill.vocabulary.advice.advising import Advice, SizeCosts
+    from tokenmill.vocabulary.advice.advising import SizeCosts, VocabularyAdvice
 
 EXAMPLES = """\
 examples:
@@ -153,7 +153,7 @@ def _shape(options: argparse.Namespace) -> ModelShape | None:
     )
 
 
-def _print(advice: Advice) -> None:
+def _print(advice: VocabularyAdvice) -> None:
     from tokenmill.cli.tables import print_facts, print_table
 
     print_facts(list(_facts(advice)))
@@ -164,7 +164,7 @@ def _print(advice: Advice) -> None:
         print(f"- {reason}")
 
 
-def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
+def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
     model = advice.model
     name = f"{model.shape.name}, " if model.shape else ""
     yield (
@@ -183,7 +183,7 @@ def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
     yield "recommended", f"{advice.recommended:,} (from {advice.lowest:,} to {advice.highest:,})"
 
 
-def _costs(advice: Advice) -> tuple[list[str], list[list[str]]]:
+def _costs(advice: VocabularyAdvice) -> tuple[list[str], list[list[str]]]:
     """One line for each size."""
     measured = advice.corpus is not None
     header = ["vocabulary", "tokens/char"]
@@ -193,7 +193,7 @@ def _costs(advice: Advice) -> tuple[list[str], list[list[str]]]:
     return header, [_row(costs, advice, measured) for costs in advice.sizes]
 
 
-def _row(costs: SizeCosts, advice: Advice, measured: bool) -> list[str]:
+def _row(costs: SizeCosts, advice: VocabularyAdvice, measured: bool) -> list[str]:
     star = " *" if costs.size == advice.recommended else ""
     row = [f"{costs.size:,}{star}", f"{costs.tokens_per_character:.4f}"]
     if measured:
@@ -211,7 +211,7 @@ def _row(costs: SizeCosts, advice: Advice, measured: bool) -> list[str]:
     ]
 
 
-def _values(advice: Advice) -> dict[str, Any]:
+def _values(advice: VocabularyAdvice) -> dict[str, Any]:
     """All of it but the curve's every size."""
     import dataclasses
 
@@ -221,6 +221,7 @@ def _values(advice: Advice) -> dict[str, Any]:
         values["corpus"] = {
             "characters": corpus.num_characters,
             "bytes": corpus.num_bytes,
+            "left_out_bytes": corpus.left_out_bytes,
             "smallest_size": corpus.smallest_size,
             "largest_size": corpus.largest_size,
         }

@@ -70,7 +70,7 @@ class SizeCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class VocabularyAdvice:
     """The recommended size of a vocabulary, and what it rests on."""
 
     model: TargetModel
@@ -93,7 +93,7 @@ def advise(
     sizes: Sequence[int] = (),
     sequence_length: int = 4096,
     multiple: int = MULTIPLE,
-) -> Advice:
+) -> VocabularyAdvice:
     """Recommend a size: the median of three approaches, rounded up to a multiple.
 
     With a corpus, the second approach is scaled by how far the corpus' own curve moves the size of
@@ -108,7 +108,7 @@ def advise(
     found = sorted(approach.size for approach in approaches if approach.followed)
     recommended = max(math.ceil(found[1] / multiple), 1) * multiple
     shown = sorted({*(sizes or _usual(found)), recommended})
-    return Advice(
+    return VocabularyAdvice(
         model=model,
         approaches=approaches,
         sizes=_costs(model, corpus, shown, sequence_length),
@@ -259,6 +259,11 @@ def _corpus_reasons(model: TargetModel, corpus: LengthCurve, recommended: int) -
         yield (
             f"reading this corpus takes the fewest FLOPs at {measured:,}, as much English at "
             f"{generic:,.0f}; the second approach is moved by that ratio"
+        )
+    if corpus.left_out_bytes:
+        yield (
+            f"{corpus.left_out_bytes:,} bytes of rare words were left out when the corpus was "
+            "counted: it is longer than shown, and the curve less steep"
         )
     tokens = corpus.at(recommended)
     if tokens:

@@ -27,6 +27,8 @@ class LengthCurve:
     """Shape (num_merges + 1,): tokens of the corpus at `smallest_size`, at one more, and so on."""
     num_characters: int
     num_bytes: int
+    left_out_bytes: int = 0
+    """Of rare words, which were left out when the corpus was counted."""
 
     @property
     def largest_size(self) -> int:
