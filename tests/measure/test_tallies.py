@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
@@ -35,6 +35,7 @@ def content(tally: Tally) -> dict[str, list[object]]:
     return {name: array.tolist() for name, array in tally.arrays()}
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS, st.integers(0, 8))
 def test_parts_in_any_order_add_up_to_the_whole(documents: list[Document], cut: int) -> None:
     whole = tally_of(documents)

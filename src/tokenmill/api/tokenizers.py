@@ -151,6 +151,7 @@ def report_tokenizers(
     sequence_lengths: Sequence[int] = (2048, 8192),
     model: str | None = None,
     encoding: str = "",
+    workers: int | None = None,
     advance: Advance = lambda stage, done, total: None,
     **read: Unpack[ReportArguments],
 ) -> Report:
@@ -170,12 +171,16 @@ def report_tokenizers(
     from tokenmill.costs import named_shape
     from tokenmill.report.tokenizers.corpus import open_corpus
     from tokenmill.report.tokenizers.reporting import Comparison, report_on
-    from tokenmill.report.tokenizers.running import Measuring
     from tokenmill.report.tokenizers.subject import open_subjects
-    from tokenmill.run.recipe.options import ReadOptions
+    from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
 
-    how = Measuring(words, tuple(sequence_lengths))
-    asked = Comparison(how, base, named_shape(model) if model is not None else None)
+    asked = Comparison(
+        words=words,
+        sequence_lengths=tuple(sequence_lengths),
+        base=base,
+        model=named_shape(model) if model is not None else None,
+        resources=ResourceOptions(workers=workers),
+    )
     names: list[str | Path | object] = []
     if isinstance(tokenizers, Sequence) and not isinstance(tokenizers, str):
         names += tokenizers

@@ -19,7 +19,7 @@ from tokenmill.encode.encodings import ENCODINGS, byte_symbols, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.records import Int64Array
+from tokenmill.records import Int32Array
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ class TokenTable:
     """All tokens as arrays, for compiled functions."""
 
     data: npt.NDArray[np.uint8]
-    offsets: Int64Array
+    offsets: Int32Array
     """Shape (largest id + 2,): token i is `data[offsets[i]:offsets[i + 1]]`; ids without a token
     are empty."""
     is_part: npt.NDArray[np.bool_]
@@ -77,7 +77,8 @@ def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
     for i, token in tokens.items():
         is_part[i] = token.is_plain and (token.is_fallback or token.is_fragment)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return TokenTable(np.frombuffer(b"".join(pieces), np.uint8), offsets, is_part)
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    return TokenTable(data, offsets.astype(np.int32), is_part)
 
 
 def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:

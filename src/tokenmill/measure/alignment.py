@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tokenmill.compiled import compiled
 from tokenmill.encode.token_bytes import TokenTable
 from tokenmill.measure.words import EncodedTexts, WordSpans
-from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.records import Int32Array, Int64Array, TokenBatch
 
 UNKNOWN_WORDS = -1
 
@@ -62,7 +62,7 @@ def _continued(
     ids: npt.NDArray[np.uint32],
     offsets: Int64Array,
     table: npt.NDArray[np.uint8],
-    table_offsets: Int64Array,
+    table_offsets: Int32Array,
 ) -> Int64Array:
     found = np.empty(len(edges) - 1, np.int64)
     ends = np.empty(1024, np.int64)
@@ -97,7 +97,7 @@ def _find_ends(
     stop: int,
     ids: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint8],
-    table_offsets: Int64Array,
+    table_offsets: Int32Array,
     ends: Int64Array,
     num_spaces: int,
 ) -> bool:

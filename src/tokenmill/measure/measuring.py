@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encode.engine import Reference
 from tokenmill.encode.token_bytes import TokenTable
 from tokenmill.measure.alignment import (
     UNKNOWN_WORDS,
@@ -19,21 +18,27 @@ from tokenmill.measure.alignment import (
 from tokenmill.measure.resampling import times_drawn
 from tokenmill.measure.tallies import COLUMNS, Tally
 from tokenmill.measure.words import EncodedTexts, WordCutter, WordSpans
-from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 OFFSETS_BYTES = 16 << 20
 """About so much text is encoded once more, with offsets, where tokens do not spell their texts."""
+
+
+Offsets = Callable[[str], tuple[UInt32Array, Int64Array, Int64Array]]
+"""As `Reference.encode_with_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A tokenizer, as far as measuring needs it."""
 
-    reference: Reference
+    largest_id: int
+    unk_id: int | None
     table: TokenTable | None
     """None for a tokenizer that lists no tokens."""
     num_around: int
     """Tokens that a build puts around a document: prefix and EOS."""
+    encode_with_offsets: Offsets
 
 
 class Measurer:
@@ -54,10 +59,10 @@ class Measurer:
         self._measured = measured
         self._cutter = WordCutter(words)
         self._offsets_limit = np.uint64(min(int(offsets_share * 2**64), 2**64 - 1))
-        self._is_unknown = np.zeros(measured.reference.largest_id + 1, np.bool_)
-        if measured.reference.unk_id is not None:
-            self._is_unknown[measured.reference.unk_id] = True
-        self.tally = Tally.empty(measured.reference.largest_id, sequence_lengths)
+        self._is_unknown = np.zeros(measured.largest_id + 1, np.bool_)
+        if measured.unk_id is not None:
+            self._is_unknown[measured.unk_id] = True
+        self.tally = Tally.empty(measured.largest_id, sequence_lengths)
 
     def add(
         self,
@@ -120,5 +125,5 @@ class Measurer:
         begins = (encoded.data[start:stop] & 0xC0) != 0x80
         character = np.concatenate([np.zeros(1, np.int64), np.cumsum(begins)])
         spans = words.spans[words.edges[index] : words.edges[index + 1]] - start
-        _, starts, stops = self._measured.reference.encode_with_offsets(text)
+        _, starts, stops = self._measured.encode_with_offsets(text)
         return continued_by_offsets(character[spans], starts, stops)

@@ -155,6 +155,25 @@ def _unicode_words(
 
 
 @compiled
+def _after_letters(data: UInt8Array, at: int, stop: int, classes: UInt8Array) -> int:
+    """Past the letters of one or two bytes that follow."""
+    letter = classes[0x61]
+    while at < stop:
+        first = int(data[at])
+        if first < 0x80:
+            if classes[first] != letter:
+                break
+            at += 1
+        elif first < 0xE0 and at + 1 < stop:
+            if classes[(first & 0x1F) << 6 | data[at + 1] & 0x3F] != letter:
+                break
+            at += 2
+        else:
+            break
+    return at
+
+
+@compiled
 def _words_of(
     data: UInt8Array,
     at: int,
@@ -195,7 +214,7 @@ def _words_of(
         holds = holds or (entry & rules.WORD) != 0
         at += size
         if state == rules.LETTER_STATE:  # most of all text
-            while at < stop and data[at] < 0x80 and classes[data[at]] == classes[0x61]:
-                holds = True
-                at += 1
+            after = _after_letters(data, at, stop, classes)
+            holds = holds or after > at
+            at = after
     return count, spans

@@ -16,6 +16,7 @@ from encode.trained_kit import trained
 from tokenmill.cli import main
 from tokenmill.costs import named_shape
 from tokenmill.errors import UserError
+from tokenmill.read import units
 from tokenmill.report.tokenizers.metrics.sums import Ratio
 
 FLORES = Path("/work/shared/data/flores")
@@ -117,6 +118,21 @@ def test_a_dataset_stands_for_its_sources(
     of_dataset = tokenmill.report_tokenizers(tmp_path / "set", tmp_path / "set", by="language")
     of_files = tokenmill.report_tokenizers(tokenizer_path, corpus, by="language")
     assert of_dataset.tokenizers[0].groups == of_files.tokenizers[0].groups
+
+
+def test_any_number_of_workers_gives_the_same_report(
+    tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 2_000)
+    for number in range(3):
+        texts = [f"{text} {number} {i}" for i in range(20) for text in TEXTS]
+        write_jsonl(tmp_path / f"{number}.jsonl", texts)
+    one, two = (
+        tokenmill.report_tokenizers(tokenizer_path, tmp_path, by="source", workers=workers)
+        for workers in (1, 2)
+    )
+    assert one == two
+    assert one.tokenizers[0].texts.documents == 300
 
 
 def test_tokens_that_do_not_spell_their_texts_are_laid_by_offsets(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from tokenmill.cli.parser import Parser
+from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.tokenizers.facts import add_tokenizer_arguments
 
 EXAMPLES = """\
@@ -70,6 +70,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--separator", metavar="TEXT", help="plain text: what stands between two documents"
     )
+    parser.add_argument(
+        "--workers",
+        type=whole_number,
+        metavar="N",
+        help="worker processes (default: 80%% of the physical cores; one for little text)",
+    )
     parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
 
 
@@ -81,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.json and options.csv:
         raise UserError("--json and --csv exclude each other")
+    if options.workers is not None and options.workers < 1:
+        raise UserError("--workers must be above 0", why=f"got {options.workers}")
     with meter() as advance:
         report = report_tokenizers(
             options.tokenizer,
@@ -95,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
             format=options.format,
             separator=options.separator,
             encoding=options.encoding,
+            workers=options.workers,
             advance=advance,
         )
     if options.json:

@@ -34,9 +34,9 @@ class Corpus:
     notes: tuple[str, ...] = ()
 
     @property
-    def num_bytes(self) -> int:
-        """Of all sources on disk."""
-        return sum(source.num_bytes for source in self.sources)
+    def column(self) -> str:
+        """The column whose values are the groups; "" if groups do not come from the documents."""
+        return self.fields.keep[0] if self.fields.keep else ""
 
 
 def is_counts(inputs: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from tokenmill.costs import ModelShape
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import Sums, Tally
 from tokenmill.records import Advance
-from tokenmill.report.tokenizers.corpus import Corpus
+from tokenmill.report.tokenizers.corpus import BY_SOURCE, Corpus
 from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
 from tokenmill.report.tokenizers.figures import (
     Inequality,
@@ -20,7 +20,6 @@ from tokenmill.report.tokenizers.figures import (
     token_figures,
 )
 from tokenmill.report.tokenizers.metrics.distribution import RENYI_ORDER
-from tokenmill.report.tokenizers.running import Measuring, measure
 from tokenmill.report.tokenizers.subject import Subject
 from tokenmill.report.tokenizers.training_rows import TrainingRows, training_rows
 from tokenmill.report.tokenizers.vocabulary_facts import (
@@ -29,7 +28,11 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
     overlap,
     vocabulary_facts,
 )
+from tokenmill.run.measure import Measuring, measure
+from tokenmill.run.recipe.options import ResourceOptions
 from tokenmill.suggestions import nearest
+
+MAX_LENGTH = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +77,20 @@ class Report:
 class Comparison:
     """What is asked of a report, beside the texts."""
 
-    how: Measuring
+    words: str = "uax29"
+    """The rule by which texts are cut into words."""
+    sequence_lengths: tuple[int, ...] = (2048, 8192)
     base: str | None = None
     """The group by which premiums are counted; its documents are the same texts as the others'."""
     model: ModelShape | None = None
     renyi_order: float = RENYI_ORDER
+    resources: ResourceOptions | None = None
+
+    def __post_init__(self) -> None:
+        for length in self.sequence_lengths:
+            if not 1 <= length <= MAX_LENGTH:
+                why = f"got {length:,}; it may be from 1 to {MAX_LENGTH:,} tokens"
+                raise UserError("a sequence length is out of bounds", why=why)
 
 
 @dataclass(slots=True)
@@ -104,14 +116,29 @@ def report_on(
         DataError: an input is damaged.
         EngineError: a text cannot be encoded, or no engine is exact.
     """
+    how = Measuring(
+        words=asked.words,
+        sequence_lengths=asked.sequence_lengths,
+        by_source=corpus.by == BY_SOURCE,
+        column=corpus.column,
+    )
     progress = _Progress(advance, len(subjects))
     tallies = []
     for progress.number, subject in enumerate(subjects):
-        tallies.append(measure(subject, corpus, asked.how, progress.tell))
+        tallies.append(
+            measure(
+                subject.measured,
+                corpus.sources,
+                corpus.fields,
+                how,
+                asked.resources,
+                progress.tell,
+            )
+        )
         _require_base(asked.base, tallies[-1].groups)
     return Report(
         corpus=corpus.origin,
-        words=asked.how.words,
+        words=asked.words,
         by=corpus.by,
         base=asked.base,
         model=asked.model.name if asked.model else None,

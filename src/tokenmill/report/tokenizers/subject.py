@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.exactness import CalibrationVetoError, check_engine, examine, with_first_exact
+from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_any_reference
-from tokenmill.encode.token_bytes import Token, token_table, tokens_of
+from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import tokenizer_name
-from tokenmill.errors import EngineError, UserError
-from tokenmill.measure.measuring import Measured
+from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.source import open_tokenizer
-
-CACHE_BYTES = 256 << 20
+from tokenmill.run.measure import MeasuredTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +35,9 @@ class Subject:
         return self.reference.largest_id + 1
 
     @property
-    def measured(self) -> Measured:
-        """What measuring needs of it; a build puts its prefix and one EOS around a document."""
-        table = None
-        if self.tokens is not None:
-            table = token_table(self.tokens, self.reference.largest_id)
-        return Measured(self.reference, table, len(self.reference.prefix) + 1)
-
-    def exact_engine(self, sample: Sequence[str]) -> Engine:
-        """The first engine in the ranking that gives the reference's ids.
-
-        Raises:
-            EngineError: not even the last one does.
-        """
-        exam = examine(self.reference, sample)
-
-        def attempt(name: str) -> Engine:
-            try:
-                engine = load_engine(name, self.file, self.control_tokens, CACHE_BYTES)
-                check_engine(engine, exam)
-            except EngineError as error:
-                raise CalibrationVetoError.of(error) from error
-            return engine
-
-        names = rank_engines(self.file, self.control_tokens).names
-        return with_first_exact(names, attempt, lambda name, veto: None)
+    def measured(self) -> MeasuredTokenizer:
+        """What measuring needs of it."""
+        return MeasuredTokenizer(self.file, self.reference, self.control_tokens)
 
 
 def open_subject(tokenizer: str | Path | object, encoding: str = "") -> Subject:

@@ -148,14 +148,15 @@ def prepare(
         resources=resources,
         items=list(cut_units(sources, fields, unit_bytes)),
         sample=sample,
-        tokenizer_source="" if in_process else _source_for_workers(file),
+        tokenizer_source="" if in_process else source_for_workers(file),
     )
     if not in_process:
         end_idle_parsers()  # each worker has its own
     return preparation
 
 
-def _source_for_workers(file: TokenizerFile) -> str:
+def source_for_workers(file: TokenizerFile) -> str:
+    """What makes a Python tokenizer in a worker process; "" for all others."""
     if not KINDS[file.kind].is_described:
         return ""  # made of the dataset's own files
     from tokenmill.encode.references.python_source import pickled_source

@@ -23,7 +23,7 @@ from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import UInt64Array, chosen
-from tokenmill.run.units.tasks import EncodeTask
+from tokenmill.run.units.tasks import EncodeTask, MeasureTask
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, FileEntry
@@ -40,11 +40,9 @@ class EncodeRunner:
         """`engine` is given where this process has it already: a Python tokenizer of its own."""
         self.setup, self.task = setup, task
         control = task.control_tokens
-        engine = engine or load_engine(
-            setup.engine, _tokenizer_file(task), control, setup.cache_bytes
-        )
+        engine = engine or load_engine(setup.engine, tokenizer_of(task), control, setup.cache_bytes)
         self.encoder = Encoder(engine, task.largest_id)
-        self.spans = SpanEncoder(lambda: load_reference(_tokenizer_file(task), control))
+        self.spans = SpanEncoder(lambda: load_reference(tokenizer_of(task), control))
         self.special_strings = SpecialStrings(task.special_tokens)
         self.layout = ShardLayout(
             token_dtype(task.largest_id),
@@ -57,15 +55,15 @@ class EncodeRunner:
         """The tokenizer's steps; a Python object has none that could be run by themselves."""
         if not KINDS[self.task.tokenizer_kind].is_json:
             return []
-        return steps_before_model(_tokenizer_file(self.task))
+        return steps_before_model(tokenizer_of(self.task))
 
     def begin(self, attempt: UnitAttempt) -> ShardTask:
         """Start a shard."""
         return ShardTask(self, attempt)
 
 
-def _tokenizer_file(task: EncodeTask) -> TokenizerFile:
-    """The tokenizer that the dataset carries, or a Python one, made again."""
+def tokenizer_of(task: EncodeTask | MeasureTask) -> TokenizerFile:
+    """The tokenizer that is stored for a task, or a Python one, made again."""
     source = task.tokenizer_source
     if KINDS[task.tokenizer_kind].is_described:
         from tokenmill.encode.references.python_source import make_tokenizer

@@ -64,7 +64,31 @@ class CountTask(msgspec.Struct, tag="count", frozen=True, kw_only=True):
     """Tables that have grown to so much memory are written as a run."""
 
 
-Task = EncodeTask | CountTask
+class MeasureTask(msgspec.Struct, tag="measure", frozen=True, kw_only=True):
+    """What a tokenizer makes of documents is added up."""
+
+    tokenizer_dir: str
+    tokenizer_kind: str
+    tokenizer_source: str
+    """What makes a Python tokenizer in a worker process; "" for all others."""
+    encoding: str
+    control_tokens: bool
+    largest_id: int
+    unk_id: int | None
+    num_around: int
+    """Tokens that a build puts around a document."""
+    words: str
+    """The rule by which texts are cut into words."""
+    sequence_lengths: list[int]
+    by_source: bool
+    """Whether each source is a group of its own."""
+    column: str
+    """The kept column whose values are groups; "" if groups do not come from the documents."""
+    offsets_share: float
+    """Of the documents that tokens do not spell, how many are encoded again with offsets."""
+
+
+Task = EncodeTask | CountTask | MeasureTask
 
 
 def too_many_groups(what: str) -> DataError:

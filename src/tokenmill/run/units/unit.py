@@ -16,7 +16,7 @@ from tokenmill.run.units.assignment import NO_LIMIT, Assignment, Outcome, Setup,
 from tokenmill.run.units.attempt import TaskRunner, UnitAttempt
 from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.encode import EncodeRunner
-from tokenmill.run.units.tasks import CountTask, EncodeTask
+from tokenmill.run.units.tasks import CountTask, EncodeTask, MeasureTask
 from tokenmill.store.part_files import PartFiles
 
 
@@ -29,6 +29,10 @@ def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
             from tokenmill.run.units.count import CountRunner  # loads a compiler
 
             return CountRunner(setup, setup.task)
+        case MeasureTask():
+            from tokenmill.run.units.measuring import MeasureRunner  # loads a compiler
+
+            return MeasureRunner(setup, setup.task, engine)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,201 @@
+"""The main path of measuring: a corpus and a tokenizer in, one tally out; nothing is kept."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine_ranking import rank_engines
+from tokenmill.encode.exactness import Exam, examine
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.steps import unknown_step
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.measure.measuring import OFFSETS_BYTES
+from tokenmill.measure.tallies import Tally
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.tables.pool import end_idle_parsers
+from tokenmill.read.sources import Source
+from tokenmill.read.units import choose_unit_bytes, cut_units, decompressed_bytes
+from tokenmill.records import Advance
+from tokenmill.run.commit.identity import InputIdentity
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.publish import store_tokenizer
+from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.executor import Phase
+from tokenmill.run.job import Job, attempt_with, board_for
+from tokenmill.run.local.processes import LocalProcesses
+from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.progress import Snapshot
+from tokenmill.run.recipe.options import LimitOptions, ResourceOptions
+from tokenmill.run.start.inputs import sample_texts
+from tokenmill.run.start.preparation import source_for_workers
+from tokenmill.run.units.assignment import NO_LIMIT, Setup
+from tokenmill.run.units.measuring import TALLY_PART
+from tokenmill.run.units.tasks import MeasureTask
+from tokenmill.store.manifest import Attempt
+
+SMALL_BYTES = 32 << 20
+"""So much text is measured in this process before workers are ready."""
+
+
+class MeasureState(msgspec.Struct, kw_only=True):
+    """What the books of a run hold; there is nothing that a later one could agree with."""
+
+    commits: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    inputs: list[InputIdentity] = msgspec.field(default_factory=list)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
+    calibrated_engine: str = ""
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTokenizer:
+    """A tokenizer that is measured."""
+
+    file: TokenizerFile
+    reference: Reference
+    control_tokens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How texts are measured."""
+
+    words: str
+    """The rule by which they are cut into words."""
+    sequence_lengths: tuple[int, ...]
+    by_source: bool = False
+    """Whether each source is a group."""
+    column: str = ""
+    """The kept column whose values are groups; "" if groups do not come from the documents."""
+
+
+def measure(
+    tokenizer: MeasuredTokenizer,
+    sources: Sequence[Source],
+    fields: Fields,
+    how: Measuring,
+    options: ResourceOptions | None = None,
+    advance: Advance = lambda stage, done, total: None,
+) -> Tally:
+    """What a tokenizer makes of all documents: the same for any number of workers.
+
+    Raises:
+        DataError: an input is damaged.
+        EngineError: a text cannot be encoded, or no engine gives the reference's ids.
+        TokenmillError: see `tokenmill.errors`.
+    """
+    resources = choose_resources(options or ResourceOptions())
+    small = sum(map(decompressed_bytes, sources)) <= SMALL_BYTES
+    if small and (options is None or options.workers is None):
+        resources = replace(resources, num_workers=1)
+    with (
+        tempfile.TemporaryDirectory(prefix="tokenmill-") as folder,
+        LocalProcesses(resources) as executor,
+    ):
+        run = _Run(Workspace(Path(folder)), tokenizer, sources, fields, how, resources)
+        return run.run(executor, advance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    workspace: Workspace
+    tokenizer: MeasuredTokenizer
+    sources: Sequence[Source]
+    fields: Fields
+    how: Measuring
+    resources: Resources
+
+    def run(self, executor: LocalProcesses, advance: Advance) -> Tally:
+        """Run all units, and add their tallies up."""
+        file, reference = self.tokenizer.file, self.tokenizer.reference
+        self.workspace.create()
+        store_tokenizer(self.workspace.out / "tokenizer", file)
+        unit_bytes = choose_unit_bytes(self.sources, slow=KINDS[file.kind].is_slow)
+        items = list(cut_units(self.sources, self.fields, unit_bytes))
+        limits = LimitOptions()
+        ledger = Ledger(self.workspace, MeasureState(), items, NO_LIMIT)
+        ledger.begin(attempt_with(self.resources, limits))
+
+        def tell(snapshot: Snapshot) -> None:
+            advance("documents", snapshot.done_bytes, snapshot.total_bytes)
+
+        num_bytes = sum(source.num_bytes for source in self.sources)
+        sample = sample_texts(self.sources, self.fields)
+        if self.resources.num_workers > 1:
+            end_idle_parsers()  # each worker has its own
+        encoder = Encoder(reference, reference.largest_id)
+        with ThreadPoolExecutor(1, "calibration") as background:
+            exam = background.submit(examine, reference, sample)
+            job = Job(
+                workspace=self.workspace,
+                sources=self.sources,
+                fields=self.fields,
+                resources=self.resources,
+                limits=limits,
+                executor=executor,
+                ledger=ledger,
+                board=board_for(ledger, num_bytes, 0, tell, executor),
+                phase_of=lambda engine: self._phase(engine, exam, encoder),
+            )
+            names = rank_engines(file, self.tokenizer.control_tokens).names
+            job.run(names, lambda engine, remark: None)
+        return self._total(ledger)
+
+    def _phase(self, engine: str, exam: Future[Exam], encoder: Encoder) -> Phase:
+        twin = None
+        if KINDS[self.tokenizer.file.kind].is_described:
+            twin = self.tokenizer.reference.twin
+        return Phase(self._setup(engine), exam, encoder, twin)
+
+    def _setup(self, engine: str) -> Setup:
+        file, resources = self.tokenizer.file, self.resources
+        is_slow = KINDS[file.kind].is_slow
+        return Setup(
+            task=self._task(),
+            sources=list(self.sources),
+            fields=self.fields,
+            engine=engine,
+            is_watched=bool(unknown_step(file)),
+            batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
+            cache_bytes=resources.cache_bytes,
+            growth_bytes=resources.growth_bytes,
+            attempts_dir=str(self.workspace.attempts.resolve()),
+            shards_dir=str(self.workspace.shards.resolve()),
+        )
+
+    def _task(self) -> MeasureTask:
+        file, reference, how = self.tokenizer.file, self.tokenizer.reference, self.how
+        decompressed = sum(map(decompressed_bytes, self.sources))
+        in_process = self.resources.num_workers == 1
+        return MeasureTask(
+            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+            tokenizer_kind=file.kind,
+            tokenizer_source="" if in_process else source_for_workers(file),
+            encoding=file.encoding,
+            control_tokens=self.tokenizer.control_tokens,
+            largest_id=reference.largest_id,
+            unk_id=reference.unk_id,
+            num_around=len(reference.prefix) + 1,
+            words=how.words,
+            sequence_lengths=list(how.sequence_lengths),
+            by_source=how.by_source,
+            column=how.column,
+            offsets_share=min(OFFSETS_BYTES / max(decompressed, 1), 1.0),
+        )
+
+    def _total(self, ledger: Ledger) -> Tally:
+        total = Tally.empty(self.tokenizer.reference.largest_id, self.how.sequence_lengths)
+        for receipt in ledger.final_receipts():
+            with np.load(self.workspace.shards / f"{receipt.key}.{TALLY_PART}") as arrays:
+                total.add(Tally.of_arrays(arrays))
+        return total
