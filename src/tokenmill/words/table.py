@@ -32,17 +32,19 @@ class WordTable:
     An object of one thread: `add` from two at once is not safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = MIN_ENTRIES) -> None:
+        """Begin with room for so many words, a power of two: few if there are many tables."""
+        self._room = room
         # No text can be made beforehand whose words all fall on one slot.
         self._basis = np.uint64(int.from_bytes(os.urandom(8)))
         self._empty()
 
     def _empty(self) -> None:
         self._count = 0
-        self._slots = np.zeros((2 * MIN_ENTRIES, 2), np.uint64)
+        self._slots = np.zeros((2 * self._room, 2), np.uint64)
         # Where each word begins in `keys`, and how often it has been seen.
-        self._places = np.zeros((MIN_ENTRIES + 1, 2), np.int64)
-        self._keys = np.empty(16 * MIN_ENTRIES, np.uint8)
+        self._places = np.zeros((self._room + 1, 2), np.int64)
+        self._keys = np.empty(16 * self._room, np.uint8)
 
     def __len__(self) -> int:
         return self._count

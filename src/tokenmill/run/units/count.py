@@ -36,6 +36,8 @@ from tokenmill.words.counts import WordCounts
 from tokenmill.words.table import WordTable
 
 MAX_GROUP_CHARACTERS = 1_000
+GROUP_ROOM = 1 << 8
+"""Words that the table of a group begins with: there may be thousands of groups."""
 
 
 class CountRunner:
@@ -188,7 +190,8 @@ class CountedUnit:
         if name not in self._tables:
             if len(self._tables) == MAX_GROUPS:
                 raise too_many_groups(self._task.column)
-            self._tables[name] = WordTable()
+            alone = not (self._task.column or self._task.groups)
+            self._tables[name] = WordTable() if alone else WordTable(GROUP_ROOM)
         return self._tables[name]
 
     def _sample_for_audit(self, batch: DocumentBatch) -> None:

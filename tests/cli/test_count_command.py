@@ -1,0 +1,119 @@
+"""`tokenmill tokenizer count`: what is shown, for people and for machines, and how it stops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import write_jsonl
+from tokenmill.cli import main
+from tokenmill.errors import Interrupted
+from tokenmill.run import count as run_count
+
+SPLIT = ("--split", "whitespace", "--workers", "1")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    languages = ["en", "de", None]
+    return write_jsonl(tmp_path / "a.jsonl", ["a b a", "b", "c"], language=languages)
+
+
+def counted(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
+    """Exit code, lines of standard output, and standard error."""
+    code = main(["tokenizer", "count", *map(str, arguments)])
+    shown = capsys.readouterr()
+    return code, shown.out.splitlines(), shown.err
+
+
+def test_the_summary_says_what_was_counted(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "counts"
+    options = [*SPLIT, "--by", "language", "--min-count", 2]
+    code, lines, errors = counted(capsys, corpus, "--out", out, *options)
+    assert code == 0
+    facts = [
+        line[14:] for line in lines if line[:14].strip() in ("documents", "words", "left out", "")
+    ]
+    assert facts[1:] == [
+        "3 of 3 records",
+        "2 in 3 groups",
+        "en: 2, 1 unique; 2 B",
+        "without a value: 0, 0 unique; 0 B",
+        "de: 0, 0 unique; 0 B",
+        "3 words below 2 occurrences: 3 occurrences, 3 B",
+        "",
+    ]  # fmt: skip
+    assert lines[-1] == f"next: tokenmill tokenizer train {out} --out tokenizer/"
+    assert "      groups  by language\n" in errors
+
+
+def test_the_same_command_again_has_nothing_to_do(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for expected in (False, True):
+        _, lines, _ = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
+        assert ("nothing to do: the counts are complete" in lines) == expected
+
+
+def test_events_are_json_lines(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "counts"
+    code, lines, _ = counted(capsys, corpus, "--out", out, *SPLIT, "--json")
+    events = [json.loads(line) for line in lines]
+    assert code == 0
+    assert [event["event"] for event in events if event["event"] != "progress"] == [
+        "prepared", "engine", "finished",
+    ]  # fmt: skip
+    assert events[-1]["groups"] == {
+        "": {
+            "words": 3, "occurrences": 5, "bytes": 5,
+            "left_out": {"words": 0, "occurrences": 0, "bytes": 0},
+        }
+    }  # fmt: skip
+    assert events[-1]["counts_id"] == json.loads((out / "counts.json").read_text())["counts_id"]
+
+
+def test_counts_are_merged(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = write_jsonl(tmp_path / "b.jsonl", ["c d"])
+    for source, name in ((corpus, "x"), (more, "y")):
+        counted(capsys, source, "--out", tmp_path / name, *SPLIT)
+    folders = (tmp_path / "x", tmp_path / "y")
+    code, lines, _ = counted(capsys, *folders, "--out", tmp_path / "sum")
+    assert code == 0
+    assert "       words  7, 4 of them unique; 7 B" in lines
+
+
+def test_wrong_options_are_told_at_once(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", "--min-count", 0)
+    assert code == 2
+    assert errors.startswith("tokenmill: the command has 2 problems\n")
+
+
+def test_a_count_that_is_stopped_says_how_to_resume(
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object) -> None:
+        raise Interrupted(2)
+
+    monkeypatch.setattr(run_count, "merge_runs", stop)
+    code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
+    assert code == 130
+    stopped = errors[errors.index("tokenmill:") :].splitlines()
+    assert stopped[0] == "tokenmill: stopped by signal 2; 1 finished unit is kept"
+    assert stopped[1] == "resume with the same command:"
+    monkeypatch.undo()
+    code, lines, _ = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
+    assert code == 0
+    assert any(line.startswith("      reused  1 finished unit") for line in lines)
