@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPTJConfig, GPTJForCausalLM
 
-from tokenmill.errors import UserError
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.hf import resize_embeddings
+from tokenmill.store.canonical import write_sealed
 from tokenmill.store.embedding_plan import EmbeddingPlan
 
 
@@ -97,6 +99,17 @@ def test_matrices_can_be_padded() -> None:
 def test_half_precision_is_kept() -> None:
     model = resize_embeddings(gpt2().to(torch.bfloat16), EXTENDED)
     assert model.get_input_embeddings().weight.dtype == torch.bfloat16
+
+
+def test_a_plan_is_read_from_its_folder(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "embeddings.json", TRIMMED)
+    assert resize_embeddings(gpt2(), tmp_path).get_input_embeddings().weight.shape == (4, 4)
+
+
+def test_a_plan_that_names_rows_that_never_were_is_refused(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "embeddings.json", plan(6, [9]))
+    with pytest.raises(VerificationError, match="no plan of embedding rows"):
+        resize_embeddings(gpt2(), tmp_path)
 
 
 def test_a_model_of_another_tokenizer_is_refused() -> None:

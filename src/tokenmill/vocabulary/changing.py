@@ -235,9 +235,12 @@ def _config(file: TokenizerFile, base: Base) -> Json:
     if not file.config_data:
         return {}
     config: Json = msgspec.json.decode(file.config_data, type=dict)
-    for token_id, token in (config.get("added_tokens_decoder") or {}).items():
+    added = config.get("added_tokens_decoder") or {}
+    if not isinstance(added, dict):
+        raise UserError(f"{CONFIG_NAME} has no table of added tokens", where=file.origin)
+    for token_id, token in added.items():
         content = token.get("content") if isinstance(token, dict) else None
-        if str(base.tokens.get(content or "")) != token_id:
+        if not isinstance(content, str) or str(base.tokens.get(content)) != token_id:
             raise UserError(
                 f"{CONFIG_NAME} gives id {token_id} to {content!r}, and tokenizer.json does not",
                 where=file.origin,

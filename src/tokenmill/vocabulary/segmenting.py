@@ -6,8 +6,7 @@ as well; all others are the library's.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import merge_table, merge_words
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import VerificationError
-from tokenmill.records import TokenBatch
+from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.counts import WordCounts
 
 Json = dict[str, Any]
@@ -30,6 +29,7 @@ WORDS_AT_ONCE = 1 << 16
 SAMPLE_WORDS = 10_000
 """Merged by the library, too: the most frequent ones, and others at equal distances."""
 _SYMBOLS = dict(enumerate(byte_symbols()))
+_BYTES = {symbol: byte for byte, symbol in _SYMBOLS.items()}
 
 
 class Segmenter:
@@ -53,7 +53,7 @@ class Segmenter:
         self._library = Encoder(reference, reference.largest_id)
         self._tokens: dict[str, int] = document["model"]["vocab"]
         self._merges = merges
-        self._whole_words = bool(document["model"].get("ignore_merges"))
+        self._takes_whole_words = bool(document["model"].get("ignore_merges"))
         self._byte_level = byte_level
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
@@ -62,8 +62,7 @@ class Segmenter:
         Raises:
             EngineError: the library failed.
         """
-        starts = range(0, max(len(texts), 1), WORDS_AT_ONCE)
-        return join_batches([self._library.encode(texts[i : i + WORDS_AT_ONCE]) for i in starts])
+        return self._library.encode(texts)
 
     def segment(self, words: WordCounts) -> TokenBatch:
         """The ids of every word.
@@ -72,49 +71,56 @@ class Segmenter:
             VerificationError: a word is no UTF-8.
             EngineError: the library failed, or differs from the compiled loop.
         """
-        texts = spelled(words, self._byte_level)
-        if not self._byte_level:
-            return self.encode(texts)
         found = [self._tokens.get(symbol, -1) for symbol in byte_symbols()]
-        symbols = np.array(found, np.int32)[words.data]
-        if (symbols < 0).any():
-            return self.encode(texts)
-        batch = self._merged(texts, symbols, words)
+        of_byte = np.array(found, np.int32)
+        if not self._byte_level or (of_byte[words.data] < 0).any():
+            starts = range(0, max(len(words), 1), WORDS_AT_ONCE)
+            return join_batches([self._encode_some(words, _from(words, i)) for i in starts])
+        table = merge_table(self._tokens, self._merges)
+        offsets = np.array(words.offsets, np.int64)
+        none = np.uint64(0)
+        ids, ends = merge_words(of_byte[words.data], offsets, table, none, none)
+        batch = TokenBatch(ids.astype(np.uint32), ends)
+        if self._takes_whole_words:
+            batch = _with_whole_words(batch, self._whole_words(words))
+        self._check_sample(words, batch)
+        return batch
+
+    def _encode_some(self, words: WordCounts, some: Iterable[int]) -> TokenBatch:
+        return self.encode([self._spelled(words.word(i)) for i in some])
+
+    def _check_sample(self, words: WordCounts, batch: TokenBatch) -> None:
         frequent = np.argsort(-words.counts, kind="stable")[: SAMPLE_WORDS // 2]
         others = np.arange(0, len(words), max(2 * len(words) // SAMPLE_WORDS, 1))
         sample = np.union1d(frequent, others)
-        some = [texts[i] for i in sample]
-        compare_tokens("the compiled merges", some, _chosen(batch, sample), self.encode(some))
-        return batch
+        texts = [self._spelled(words.word(i)) for i in sample]
+        compare_tokens("the compiled merges", texts, _chosen(batch, sample), self.encode(texts))
 
-    def _merged(self, texts: list[str], symbols: Any, words: WordCounts) -> TokenBatch:
-        offsets = np.array(words.offsets, np.int64)
-        table = merge_table(self._tokens, self._merges)
-        ids, ends = merge_words(symbols, offsets, table, np.uint64(0), np.uint64(0))
-        batch = TokenBatch(ids.astype(np.uint32), ends)
-        if not self._whole_words:
-            return batch
-        whole = [self._tokens.get(text, -1) for text in texts]
-        return _with_whole_words(batch, np.array(whole, np.int64))
+    def _spelled(self, word: bytes) -> str:
+        """A word as tokens are spelled."""
+        if self._byte_level:
+            return word.decode("latin-1").translate(_SYMBOLS)
+        try:
+            return word.decode()
+        except UnicodeDecodeError as error:
+            raise VerificationError("a word of the counts is no text", why=str(error)) from error
 
-
-def spelled(words: WordCounts, byte_level: bool) -> list[str]:
-    """Words as tokens are spelled.
-
-    Raises:
-        VerificationError: a word is no UTF-8.
-    """
-    data, edges = words.data.tobytes(), words.offsets.tolist()
-    if byte_level:
-        text = data.decode("latin-1").translate(_SYMBOLS)
-        return [text[i:j] for i, j in itertools.pairwise(edges)]
-    try:
-        return [data[i:j].decode() for i, j in itertools.pairwise(edges)]
-    except UnicodeDecodeError as error:
-        raise VerificationError("a word of the counts is no text", why=str(error)) from error
+    def _whole_words(self, words: WordCounts) -> Int64Array:
+        """Shape (num_words,): the ids of words that are tokens, else -1."""
+        by_bytes = {
+            bytes(_BYTES[symbol] for symbol in token): token_id
+            for token, token_id in self._tokens.items()
+            if _BYTES.keys() >= set(token)
+        }
+        found = (by_bytes.get(words.word(i), -1) for i in range(len(words)))
+        return np.fromiter(found, np.int64, len(words))
 
 
-def _with_whole_words(batch: TokenBatch, whole: Any) -> TokenBatch:
+def _from(words: WordCounts, start: int) -> range:
+    return range(start, min(start + WORDS_AT_ONCE, len(words)))
+
+
+def _with_whole_words(batch: TokenBatch, whole: Int64Array) -> TokenBatch:
     """`whole`, shape (num_words,), holds the ids of words that are tokens, else -1."""
     first = np.zeros(len(batch.ids), np.bool_)
     first[batch.offsets[:-1]] = True
@@ -127,7 +133,7 @@ def _with_whole_words(batch: TokenBatch, whole: Any) -> TokenBatch:
     return TokenBatch(ids[keep], offsets)
 
 
-def _chosen(batch: TokenBatch, words: Any) -> TokenBatch:
+def _chosen(batch: TokenBatch, words: Int64Array) -> TokenBatch:
     """The ids of some words."""
     is_chosen = np.zeros(len(batch.lengths), np.bool_)
     is_chosen[words] = True
