@@ -14,6 +14,7 @@ from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.words import LIBRARY, SCANNER, load_splitter, word_splitters
 from tokenmill.words import scanning
 from tokenmill.words.characters import characters
+from tokenmill.words.digits import with_digits
 from tokenmill.words.patterns import LLAMA3_SPLIT
 from tokenmill.words.scanning import composed_already, scanner_of
 from tokenmill.words.splits import SPLITS, named_split, split_of
@@ -21,6 +22,8 @@ from tokenmill.words.splits import SPLITS, named_split, split_of
 FLORES = Path(__file__).parents[3] / "shared" / "data" / "flores"
 PREFIX_SPACE = {**BYTE_LEVEL, "add_prefix_space": True, "use_regex": True}
 SCANNED = {name: split for name, split in SPLITS.items() if SCANNER in word_splitters(split)}
+for name, digits in (("llama3", "groups-right"), ("qwen3.5", "groups-right"), ("o200k", "single")):
+    SCANNED[f"{name}, {digits}"] = with_digits(SPLITS[name], digits)
 SCANNED["prefix space"] = split_of({"pre_tokenizer": PREFIX_SPACE})
 ATOMS = [
     *(" ", "  ", "\n", "\r", "\t", "\0", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"),
@@ -45,7 +48,7 @@ def assert_exact(name, texts):
 
 
 @pytest.mark.parametrize("name", SCANNED)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(ATOMS), max_size=12).map("".join), max_size=40))
 def test_any_text_has_the_words_of_the_library(name, texts):
     assert_exact(name, texts)
@@ -91,12 +94,21 @@ def test_words_are_found_in_steps_of_any_size(monkeypatch):
         assert found.words_before.tolist() == expected.words_before.tolist() == [0, 4, 4, 9, 10]
 
 
+def test_runs_of_digits_are_grouped_from_their_end():
+    numbers = ["1" * length + "½" * more for length in range(12) for more in (0, 1, 2)]
+    texts = [f"{a}x {b}" for a in numbers for b in numbers[:12]]
+    assert_exact("llama3, groups-right", texts)
+    words = splitters("llama3, groups-right")[0].split(["7" * 100_000 + "x"])
+    assert words.edges.tolist() == [0, *range(1, 100_001, 3), 100_001]
+
+
 def test_a_word_of_400_000_characters_is_one_word():
     for name in SCANNED:
         words = splitters(name)[0].split(["x" * 400_000]).edges
         assert words.tolist() == [0, 400_000 + (name == "prefix space")]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from("aéeß\u0301\u0323\u0334\u0345\u0e48한한\u212bÅ\n")).map("".join)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.words import table as table_module
@@ -43,6 +43,7 @@ def test_words_may_come_with_counts():
     assert taken(table) == {b"a": 7, b"b": 1 << 40}
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from(b"\x00\x00\x01a\xff"), min_size=1, max_size=20)))
 def test_any_words_are_counted_as_by_counter(words):
     words = [bytes(word) for word in words]

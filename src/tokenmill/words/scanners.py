@@ -18,6 +18,9 @@ OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = ran
 """Kinds of characters. ALONE: cut off on both sides, as by `Digits`. LETTER: of either case, or of
 none; UPPERCASE, LOWERCASE and MARKS: only where a split tells them from other letters."""
 
+GROUPS_RIGHT = 0
+"""In place of the most digits of a word: groups of three, counted from the end of a run."""
+
 DOCUMENT, PLACE, WORDS = range(3)
 """Of a scan's state: the document that is scanned, the byte that comes next, and words so far."""
 
@@ -37,6 +40,7 @@ class Progress(NamedTuple):
 
 BLANK, APOSTROPHE, SLASH = ord(" "), ord("'"), ord("/")
 LOWER_D, LOWER_E, LOWER_L, LOWER_M, LOWER_R, LOWER_S, LOWER_T, LOWER_V = b"delmrstv"
+CONTINUATION = 0x80
 LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
 
 
@@ -139,9 +143,24 @@ def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int
 
 
 @compiled
-def _digits_end(data: int, place: int, stop: int, kinds: int, max_digits: int) -> int:
-    r"""Where `\p{N}{1,max_digits}` ends."""
-    for _ in range(max_digits):
+def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
+    r"""Where `\p{N}{1,max_digits}` ends, or with GROUPS_RIGHT a group of three from the right.
+
+    A run of digits is counted once, at its beginning: what follows its first group is a multiple of
+    three.
+    """
+    digits = max_digits
+    if max_digits == GROUPS_RIGHT:
+        digits, before = 3, place - 1
+        while before > start and byte_at(data + before) & 0xC0 == CONTINUATION:
+            before -= 1
+        if place == start or kind_at(data, before, kinds) != NUMBER:
+            length, end = 0, place
+            while end < stop and kind_at(data, end, kinds) == NUMBER:
+                end += size_at(data, end)
+                length += 1
+            digits = (length - 1) % 3 + 1
+    for _ in range(digits):
         if place == stop or kind_at(data, place, kinds) != NUMBER:
             break
         place += size_at(data, place)
@@ -170,7 +189,7 @@ def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
 
 
 @compiled
-def _cl100k_end(data: int, place: int, stop: int, kinds: int, max_digits: int) -> int:
+def _cl100k_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
     r"""Where (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits} ends, or
     else what is neither letter nor digit.
     """
@@ -178,7 +197,7 @@ def _cl100k_end(data: int, place: int, stop: int, kinds: int, max_digits: int) -
     if end == place:
         kind = kind_at(data, place, kinds)
         if kind == NUMBER:
-            end = _digits_end(data, place, stop, kinds, max_digits)
+            end = _digits_end(data, place, start, stop, kinds, max_digits)
         else:
             letters = place
             if kind not in (LETTER, NEWLINE):
@@ -223,14 +242,20 @@ def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
 
 @compiled
 def _o200k_end(
-    data: int, place: int, stop: int, kinds: int, max_digits: int, contractions: int
+    data: int,
+    place: int,
+    start: int,
+    stop: int,
+    kinds: int,
+    max_digits: int,
+    contractions: int,
 ) -> int:
     r"""Where a cased word with `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` or \p{N}{1,max_digits} ends, or else
     what is neither letter nor digit.
     """
     kind = kind_at(data, place, kinds)
     if kind == NUMBER:
-        end = _digits_end(data, place, stop, kinds, max_digits)
+        end = _digits_end(data, place, start, stop, kinds, max_digits)
     else:
         end = _cased_end(data, place, stop, kinds, kind)
         if end == place:
@@ -278,7 +303,7 @@ def scan_cl100k(
     for document in range(state[DOCUMENT], len(offsets) - 1):
         stop = offsets[document + 1]
         while place < stop and count < len(edges) - 1:
-            place = _cl100k_end(data, place, stop, kinds, max_digits)
+            place = _cl100k_end(data, place, offsets[document], stop, kinds, max_digits)
             count += 1
             edges[count] = place
         state[DOCUMENT] = document
@@ -308,7 +333,9 @@ def scan_o200k(
     for document in range(state[DOCUMENT], len(offsets) - 1):
         stop = offsets[document + 1]
         while place < stop and count < len(edges) - 1:
-            place = _o200k_end(data, place, stop, kinds, max_digits, contractions)
+            place = _o200k_end(
+                data, place, offsets[document], stop, kinds, max_digits, contractions
+            )
             count += 1
             edges[count] = place
         state[DOCUMENT] = document

@@ -14,9 +14,9 @@ from tokenmill.words import characters as c
 from tokenmill.words import scanners as s
 from tokenmill.words.byte_strings import UInt8Array
 from tokenmill.words.patterns import (
+    DIGIT_GROUPS,
     LLAMA3_SPLIT,
     O200K_SPLIT,
-    QWEN2_SPLIT,
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
 )
@@ -45,11 +45,14 @@ _WITH_DIGITS = (*_KINDS, (c.DIGIT, s.ALONE))
 _DIGITS = {"type": "Digits", "individual_digits": True}
 _BY_PATTERN = {
     LLAMA3_SPLIT: _Regex(s.scan_cl100k, _KINDS, (3,)),
-    QWEN2_SPLIT: _Regex(s.scan_cl100k, _KINDS, (1,)),
     QWEN3_5_SPLIT: _Regex(s.scan_cl100k, _WITH_MARKS, (1,)),
     O200K_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (3, 1)),
     TEKKEN_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (1, 0)),
 }
+for _pattern, _regex in list(_BY_PATTERN.items()):  # numbers cut otherwise, as by `digits.py`
+    for _number, _max_digits in ((r"\p{N}", 1), (DIGIT_GROUPS, s.GROUPS_RIGHT)):
+        _made = _pattern.replace(r"|\p{N}{1,3}|", r"|\p{N}|").replace(r"|\p{N}|", f"|{_number}|")
+        _BY_PATTERN[_made] = _regex._replace(options=(_max_digits, *_regex.options[1:]))
 
 
 class Scanner(NamedTuple):
