@@ -52,12 +52,13 @@ def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int
     share = f"{abs(before - after) / max(before, 1):.1%}"
     lengths = f"{before:,} -> {after:,} tokens, {share} {'saved' if after <= before else 'more'}"
     examples = ", ".join(map(repr, change.tokens[:NUM_EXAMPLES]))
+    names = [*(file.name for file in change.record.files), f"{change.record.action}.json"]
     facts = [
         ("tokens", summary),
         ("ids", f"{figures['ids_before']:,} -> {figures['ids_after']:,}"),
         ("corpus", lengths),
         ("examples", examples),
-        ("written", f"{change.folder}: {', '.join(file.name for file in change.record.files)}"),
+        ("written", f"{change.folder}: {', '.join(names)}"),
     ]
     print_facts(facts)
     return 0

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     if figures["added"] < options.add:
         summary += f": no other pair occurs {options.min_frequency:,} times"
     if figures["revived"]:
-        summary += f"; {figures['revived']:,} old ones can be reached now"
+        summary += f"; {counted(figures['revived'], 'old token')} can be reached now"
     if figures["words_left_out"]:
         words = counted(figures["words_left_out"], "unique word")
         summary += f"; not learnt from {words} with the string of an added token"
