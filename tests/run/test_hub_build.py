@@ -346,7 +346,7 @@ def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     display.download(replace(moment, done_bytes=1_600_000))  # too early for another line
     plain = PlainDisplay(BUILD)
     plain.download(moment)  # too early for a line
-    plain._shown -= 60
+    plain._last -= 60
     plain.download(moment)
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {
