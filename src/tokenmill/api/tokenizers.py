@@ -158,10 +158,11 @@ def report_tokenizers(
     """Measure one or several tokenizers on the same text; writes nothing.
 
     A tokenizer is what `build` takes, or a dataset, for the one that it carries. `on` is a dataset,
-    for the sources that it was built from, or inputs as for `build`. Documents are grouped `by` a
-    column, or by "source". With a `base` group, whose documents are the same texts as those of each
-    other group, premiums and Gini coefficient are told; documents with one id are then drawn
-    together for the intervals. `model` names a published shape, as in `tokenmill tokenizer advise`.
+    for the sources that it was built from, inputs as for `build`, or a folder of word counts.
+    Documents are grouped `by` a column, or by "source". With a `base` group, whose documents are
+    the same texts as those of each other group, premiums and Gini coefficient are told; documents
+    with one id are then drawn together for the intervals.
+    `model` names a published shape, as in `tokenmill tokenizer advise`.
 
     Raises:
         UserError: an option is wrong, or a tokenizer or an input cannot be found.
@@ -169,10 +170,11 @@ def report_tokenizers(
         EngineError: a text cannot be encoded exactly.
     """
     from tokenmill.costs import named_shape
-    from tokenmill.report.tokenizers.corpus import open_corpus
-    from tokenmill.report.tokenizers.reporting import Comparison, report_on
+    from tokenmill.report.tokenizers.corpus import is_counts, open_corpus
+    from tokenmill.report.tokenizers.reporting import Comparison, report_on, report_on_counts
     from tokenmill.report.tokenizers.subject import open_subjects
     from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
+    from tokenmill.store.counts.folder import open_counts
 
     asked = Comparison(
         words=words,
@@ -187,8 +189,10 @@ def report_tokenizers(
     else:
         names.append(tokenizers)
     subjects = open_subjects(names, encoding)
-    inputs = [on] if isinstance(on, (str, Path)) else on
-    corpus = open_corpus([str(name) for name in inputs], ReadOptions(**read), by, advance)
+    inputs = [str(name) for name in ([on] if isinstance(on, (str, Path)) else on)]
+    if is_counts(inputs):
+        return report_on_counts(subjects, open_counts(inputs[0]), by, asked, advance)
+    corpus = open_corpus(inputs, ReadOptions(**read), by, advance)
     return report_on(subjects, corpus, asked, advance)
 
 

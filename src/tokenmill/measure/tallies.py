@@ -103,6 +103,18 @@ class Tally:
         sums.values += sampled_sums(times, columns)
         used[ids] = True
 
+    def add_totals(self, group: str, columns: Int64Array, ids: npt.NDArray[Any]) -> None:
+        """Add sums of which no documents are known: they are in no sample, and have no interval.
+
+        `columns` has shape (columns,), by COLUMNS.
+
+        Raises:
+            UserError: there are too many groups.
+        """
+        sums, used = self._of(group)
+        sums.values[0] += columns
+        used[ids] = True
+
     def add(self, other: Tally) -> None:
         """Add the documents of another tally of the same tokenizer and sequence lengths.
 

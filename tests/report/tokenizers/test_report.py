@@ -226,3 +226,29 @@ def test_tokens_and_premiums_are_those_of_petrov_et_al(tmp_path: Path) -> None:
             assert told.value == pytest.approx(premium, abs=0.005)
     assert gpt2.inequality is not None
     assert gpt2.inequality.worst == "shn_Mymr"
+
+
+def test_counts_give_the_totals_of_their_texts(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    tokenmill.count_words(corpus, split="gpt2", out=tmp_path / "counts", by="language")
+    texts = tokenmill.report_tokenizers(tokenizer_path, corpus, by="language")
+    counted = tokenmill.report_tokenizers(tokenizer_path, tmp_path / "counts", by="language")
+    (of_texts,), (of_counts,) = texts.tokenizers, counted.tokenizers
+    assert of_counts.tokens == of_texts.tokens
+    assert of_counts.texts.tokens == of_texts.texts.tokens
+    assert of_counts.texts.bytes == of_texts.texts.bytes
+    assert of_counts.texts.characters == of_texts.texts.characters
+    assert of_counts.texts.bytes_per_token == Ratio(of_texts.texts.bytes_per_token.value)
+    assert of_counts.groups["en"].tokens == of_texts.groups["en"].tokens
+    assert of_counts.rows == []
+
+
+def test_counts_that_were_cut_in_another_way_are_refused(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    tokenmill.count_words(corpus, split="cl100k", out=tmp_path / "counts")
+    with pytest.raises(UserError, match="cut in another way"):
+        tokenmill.report_tokenizers(tokenizer_path, tmp_path / "counts")
+    with pytest.raises(UserError, match="cannot be grouped by 'language'"):
+        tokenmill.report_tokenizers(tokenizer_path, tmp_path / "counts", by="language")

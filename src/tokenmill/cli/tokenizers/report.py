@@ -25,7 +25,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         required=True,
         metavar="INPUT",
-        help="a dataset, for the sources that it was built from, or files, folders, globs",
+        help="a dataset, for its sources; files, folders, globs; or a folder of word counts",
     )
     parser.add_argument(
         "--by",

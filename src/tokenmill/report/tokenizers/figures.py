@@ -87,8 +87,8 @@ class Inequality:
 
     base: str | None
     gini: Ratio | None
-    """Of tokens per document; None without a base, because it takes the same texts in each group.
-    """
+    """Of tokens per document; None without a base, because it takes the same texts in each group,
+    and without documents."""
     worst: str | None
     """The group with the highest premium, or without a base the highest fertility."""
 
@@ -151,9 +151,9 @@ def inequality(tally: Tally, figures: Mapping[str, TextFigures], base: str | Non
         name: (found.fertility if found.premium is None else found.premium).value or 0.0
         for name, found in figures.items()
     }
-    if base is None:
-        return Inequality(None, None, worst(costs))
     groups = list(tally.groups.values())
+    if base is None or not any(sums.total("documents") for sums in groups):
+        return Inequality(base, None, worst(costs))
     tokens = np.stack([sums["tokens"] for sums in groups], axis=1)
     documents = np.stack([sums["documents"] for sums in groups], axis=1)
     drawn = (documents > 0).all(axis=1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tokenmill.costs import ModelShape
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import Sums, Tally
 from tokenmill.records import Advance
 from tokenmill.report.tokenizers.corpus import BY_SOURCE, Corpus
+from tokenmill.report.tokenizers.counted import WORDS_OF_COUNTS, counted_corpus, measure_counts
 from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
 from tokenmill.report.tokenizers.figures import (
     Inequality,
@@ -30,6 +31,7 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
 )
 from tokenmill.run.measure import Measuring, measure
 from tokenmill.run.recipe.options import ResourceOptions
+from tokenmill.store.counts.folder import CountsFolder
 from tokenmill.suggestions import nearest
 
 MAX_LENGTH = 1 << 24
@@ -122,19 +124,46 @@ def report_on(
         by_source=corpus.by == BY_SOURCE,
         column=corpus.column,
     )
+
+    def measured(subject: Subject, tell: Advance) -> Tally:
+        tokenizer, resources = subject.measured, asked.resources
+        return measure(tokenizer, corpus.sources, corpus.fields, how, resources, tell)
+
+    return _report(subjects, corpus, asked, advance, measured)
+
+
+def report_on_counts(
+    subjects: Sequence[Subject],
+    counts: CountsFolder,
+    by: str | None,
+    asked: Comparison,
+    advance: Advance,
+) -> Report:
+    """Measure tokenizers on counted words, which are cut as each of them cuts.
+
+    Raises:
+        UserError: there is no such base or grouping, or words were cut in another way.
+    """
+    corpus = counted_corpus(counts, str(counts.folder), by)
+    asked = replace(asked, words=WORDS_OF_COUNTS)
+
+    def measured(subject: Subject, tell: Advance) -> Tally:
+        return measure_counts(subject, counts, tell)
+
+    return _report(subjects, corpus, asked, advance, measured)
+
+
+def _report(
+    subjects: Sequence[Subject],
+    corpus: Corpus,
+    asked: Comparison,
+    advance: Advance,
+    measured: Callable[[Subject, Advance], Tally],
+) -> Report:
     progress = _Progress(advance, len(subjects))
     tallies = []
     for progress.number, subject in enumerate(subjects):
-        tallies.append(
-            measure(
-                subject.measured,
-                corpus.sources,
-                corpus.fields,
-                how,
-                asked.resources,
-                progress.tell,
-            )
-        )
+        tallies.append(measured(subject, progress.tell))
         _require_base(asked.base, tallies[-1].groups)
     return Report(
         corpus=corpus.origin,

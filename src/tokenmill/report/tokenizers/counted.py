@@ -1,0 +1,128 @@
+"""Tokenizers on counted words: exact totals from the unique words alone, without the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenmill.encode.encodings import byte_symbols
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.references.json_components import json_components
+from tokenmill.encode.split_file import as_tokenizer_file
+from tokenmill.encode.token_bytes import token_table
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.measure.tallies import COLUMNS, Tally
+from tokenmill.read.fields import Fields
+from tokenmill.records import Advance
+from tokenmill.report.tokenizers.corpus import Corpus
+from tokenmill.report.tokenizers.subject import Subject
+from tokenmill.report.tokenizers.vocabulary_facts import model_of
+from tokenmill.store.counts.folder import CountsFolder
+from tokenmill.words.counts import WordCounts
+
+WORDS_OF_COUNTS = "words of the counts"
+"""The rule by which these words were cut: the pre-tokenizer's own."""
+CHUNK_WORDS = 1 << 14
+
+
+def counted_corpus(counts: CountsFolder, origin: str, by: str | None) -> Corpus:
+    """What a report says of counts; there is nothing to read.
+
+    Raises:
+        UserError: they are grouped in another way.
+    """
+    grouped = counts.manifest.by or None
+    if by is not None and by != grouped:
+        why = f"they are grouped by {grouped}" if grouped else "they are not grouped"
+        hint = f"tokenmill tokenizer count INPUTS --by {by} --out OTHER_COUNTS"
+        raise UserError(f"the counts cannot be grouped by {by!r}", where=origin, why=why, hint=hint)
+    notes = [
+        "counts hold no documents: there are no intervals, no rows, and no Gini coefficient",
+        "words are those of the counts, and bytes those of words, after the normalizer",
+    ]
+    if counts.left_out.words:
+        notes.append(
+            f"{counts.left_out.words:,} rare words with {counts.left_out.occurrences:,} "
+            "occurrences were left out of the counts"
+        )
+    return Corpus([], Fields(), grouped, origin, tuple(notes))
+
+
+def measure_counts(subject: Subject, counts: CountsFolder, advance: Advance) -> Tally:
+    """What a tokenizer makes of all counted words.
+
+    Raises:
+        UserError: the words were cut in another way than the tokenizer cuts.
+    """
+    _require_same_split(subject, counts)
+    model = model_of(subject.file)
+    table = token_table(subject.tokens or {}, subject.reference.largest_id)
+    symbols = byte_symbols() if counts.split.byte_level else None
+    tally = Tally.empty(subject.reference.largest_id, ())
+    done, total = 0, sum(len(words) for words in counts.groups.values())
+    for name, words in counts.groups.items():
+        for start in range(0, len(words), CHUNK_WORDS):
+            chunk = range(start, min(start + CHUNK_WORDS, len(words)))
+            ids = [_ids(model, words.word(index), symbols) for index in chunk]
+            _add(tally, name, words, chunk, ids, table.is_part, subject.reference.unk_id)
+            done += len(chunk)
+            advance("words", done, total)
+    return tally
+
+
+def _add(
+    tally: Tally,
+    group: str,
+    words: WordCounts,
+    chunk: range,
+    ids: Sequence[Sequence[int]],
+    is_part: np.ndarray[Any, np.dtype[np.bool_]],
+    unk_id: int | None,
+) -> None:
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    flat = np.fromiter((i for own in ids for i in own), np.int64, int(lengths.sum()))
+    times = words.counts[chunk.start : chunk.stop]
+    of_token = np.repeat(times, lengths)
+    edges = words.offsets[chunk.start : chunk.stop + 1]
+    data = words.data[edges[0] : edges[-1]]
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
+    characters = np.diff(before[edges - edges[0]])
+    np.add.at(tally.histogram, flat, of_token)
+    sums = dict.fromkeys(COLUMNS, 0)
+    sums |= {
+        "bytes": int(np.diff(edges) @ times),
+        "characters": int(characters @ times),
+        "words": int(times.sum()),
+        "tokens": int(lengths @ times),
+        "aligned_words": int(times.sum()),
+        "continued_words": int(times[lengths > 1].sum()),
+        "unknown_tokens": int(of_token[flat == unk_id].sum()) if unk_id is not None else 0,
+        "part_tokens": int(of_token[is_part[flat]].sum()),
+    }
+    tally.add_totals(group, np.array([sums[name] for name in COLUMNS], np.int64), flat)
+
+
+def _ids(model: Any, word: bytes, symbols: list[str] | None) -> list[int]:
+    text = "".join(symbols[byte] for byte in word) if symbols else word.decode()
+    return [token.id for token in model.tokenize(text)]
+
+
+def _require_same_split(subject: Subject, counts: CountsFolder) -> None:
+    data = KINDS[subject.file.kind].json_of(subject.file, False)
+    hint = "report on the texts themselves, or count them with the split of this tokenizer"
+    if data is None:
+        why = f"a {subject.file.kind} tokenizer has no steps that could be compared with the counts"
+        raise UserError("no report on counts", where=subject.name, why=why, hint=hint)
+    ours = json_components(TokenizerFile("huggingface", data))
+    theirs = json_components(as_tokenizer_file(counts.split))
+    if any(ours[step] != theirs[step] for step in ("normalizer", "pre_tokenizer")):
+        why = f"they were cut by {counts.split.name or 'the split of another tokenizer'}"
+        raise UserError(
+            "the words were cut in another way than the tokenizer cuts",
+            where=subject.name,
+            why=why,
+            hint=hint,
+        )
