@@ -189,6 +189,7 @@ class TrainArguments(CountArguments, total=False):
     vocabulary: int | None
     sizes: Sequence[int]
     digits: Digits
+    whitespace_runs: int
     min_frequency: int
     max_token_length: int | None
     character_coverage: float | None

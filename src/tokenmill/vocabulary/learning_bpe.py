@@ -17,6 +17,7 @@ from tokenmill.vocabulary.learning import Learned, Lesson, Vocabulary, alphabet_
 from tokenmill.vocabulary.parity.learning import learn_parity_merges
 from tokenmill.vocabulary.parity.options import ParityOptions
 from tokenmill.vocabulary.tokenizer_json import bpe_model, compose, numbered, pre_tokenizers
+from tokenmill.vocabulary.whitespace import learn_merges_after_runs
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import Split
 
@@ -32,8 +33,9 @@ def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
     """
     options = lesson.options
     symbols = _symbols(lesson)
+    num_first = len(symbols) + max(options.vocabulary.whitespace_runs - 1, 0)
     for size in (options.size, *options.smaller_sizes):
-        _require_room(size, len(symbols), lesson)
+        _require_room(size, num_first, lesson)
     learn = _learn_alike if options.groups.parity else _learn_most_frequent
     merges, remarks = learn(lesson, symbols, advance)
     largest = merges.vocabulary_size + len(lesson.specials)
@@ -55,6 +57,9 @@ def _learn_most_frequent(
         min_frequency=vocabulary.min_frequency,
         max_token_length=vocabulary.max_token_length,
     )
+    if vocabulary.whitespace_runs > 1:
+        longest = vocabulary.whitespace_runs
+        return learn_merges_after_runs(lesson.words, symbols, longest, limits, advance), []
     return learn_merges(lesson.words, symbols, limits, advance), []
 
 
@@ -110,6 +115,9 @@ def _symbols(lesson: Lesson) -> Symbols:
                     hint="leave it out, or choose --split metaspace",
                 )
         return byte_symbols()
+    if vocabulary.whitespace_runs:
+        why = f"words of the split {lesson.split.name!r} hold no runs of spaces as they are"
+        raise UserError("--whitespace-runs is for models over bytes", why=why)
     alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
     return character_symbols(lesson.words, alphabet)
 

@@ -6,6 +6,7 @@ fields below. Each description names what is recommended; the sources are these:
     split           Llama 3's pattern is cl100k's, and the fastest engine encodes it exactly
     digits          groups-right: Singh & Strouse 2024 (arXiv 2402.14903), arithmetic improves;
                     single: Llama 1 and 2, Qwen, StarCoder; keep: as the split has it
+    whitespace      24: GPT-NeoX (arXiv 2204.06745), there as added tokens
     byte fallback   Llama 2: no text is ever unknown, at 256 ids
     coverage        0.9995, SentencePiece's own default
     reserve         Llama 3 keeps 248 of its special tokens for later use
@@ -48,6 +49,7 @@ MAX_VOCABULARY = 1 << 24
 Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+Runs = Annotated[int, Meta(ge=0, le=256)]
 Portion = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -82,6 +84,13 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
             "right, which helps arithmetic"
         ),
     ] = "keep"
+    whitespace_runs: Annotated[
+        Runs,
+        Meta(
+            description="bpe over bytes: make every run of up to so many spaces one token, for "
+            "indented code; GPT-NeoX has 24"
+        ),
+    ] = 0
     min_frequency: Annotated[
         Positive, Meta(description="merge no pair that occurs less often; 2 keeps hapaxes out")
     ] = 1
@@ -247,6 +256,8 @@ def _conflicts(options: TrainOptions) -> Iterator[str]:
         yield f"sizes: {options.smaller_sizes[-1]} is larger than the vocabulary of {options.size}"
     if vocabulary.character_coverage is not None and vocabulary.limit_alphabet is not None:
         yield "limit_alphabet: character_coverage is given already; choose one of the two"
+    if vocabulary.whitespace_runs and (vocabulary.model != "bpe" or options.groups.parity):
+        yield "whitespace_runs: is for bpe without parity"
     if vocabulary.model in OF_SENTENCEPIECE:
         yield from _sentencepiece_conflicts(options)
     yield from _group_conflicts(options)
