@@ -47,7 +47,7 @@ def with_tokenizers(path: str, size: int) -> list[bytes]:
 def with_gigabpe(path: str, size: int) -> list[bytes]:
     import gigabpe
 
-    _, merges = gigabpe.train_bpe([path], size)
+    _, merges = gigabpe.train_bpe([path], size, pretokenizer="bytelevel")
     return unspelled(["".join(merge) for merge in merges])
 
 
