@@ -120,6 +120,11 @@ def test_masses_are_occurrences_over_all_languages() -> None:
     assert found.merges.num_tokens() == len("ababab") + len("cd") - 3
 
 
+@pytest.mark.parametrize("ratios", [None, [1.0, 2.0]])
+def test_texts_without_words_have_no_merges(ratios: list[float] | None) -> None:
+    assert spelled(learnt([[""], []], ratios=ratios, num_merges=5)) == []
+
+
 def tiny_texts(letters: str) -> st.SearchStrategy[list[str]]:
     return st.lists(st.text(f"{letters} ", max_size=12), min_size=1, max_size=4)
 
