@@ -48,6 +48,11 @@ def test_the_best_come_first():
     assert list(found.items()) == [("▁abc", 7), ("▁ab", 9), ("abc", 7), ("ab", 9), ("bc", 7)]
 
 
+def test_no_more_than_so_many_a_piece_are_kept():
+    few = replace(OPTIONS, vocabulary_size=1, seeds_a_piece=2)
+    assert list(seeds_of({"▁abc": 7, "▁ab": 2}, few)) == ["▁abc", "▁ab"]
+
+
 def test_no_seed_holds_two_scripts_or_two_digits_where_no_piece_may():
     mixed = {"▁abв,,12": 5}
     assert set(seeds_of(mixed)) == {"▁ab", "ab", ",,12", ",12", "12"}

@@ -134,6 +134,7 @@ def test_counts_of_any_size_are_weights():
         (replace(BPE, character_coverage=0.5), "from 0.98 to 1"),
         (replace(BPE, max_piece_characters=0), "from 1 to 512"),
         (replace(BPE, unk_id=-1), "has no id"),
+        (replace(BPE, seeds_a_piece=1), "2 is the least"),
         (replace(BPE, bos_id=0), "same name or id"),
         (replace(BPE, control_symbols=("<s>",)), "same name or id"),
         (replace(BPE, user_defined_symbols=("a b",)), "cannot be a piece"),

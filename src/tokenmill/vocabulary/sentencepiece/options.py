@@ -50,6 +50,9 @@ class SentencePieceOptions:
     """Pieces that no text becomes, in the next free ids."""
     user_defined_symbols: tuple[str, ...] = ()
     """Pieces that are taken from a text before all others, e.g. `("▁▁", "▁▁▁▁")` for code."""
+    seeds_a_piece: int = 10
+    """A Unigram model begins with so many seeds a piece, and at most 1,000,000 (the library's own
+    number for any size). Fewer ones are more frequent: they give fewer tokens."""
     num_threads: int = 1
     """A Unigram model depends on it; a BPE model does not."""
 
@@ -115,6 +118,9 @@ def check_options(options: SentencePieceOptions) -> None:
     if not 1 <= options.max_piece_characters <= 512:
         why = "SentencePiece takes from 1 to 512"
         raise UserError(f"pieces of {options.max_piece_characters} characters cannot be", why=why)
+    if options.seeds_a_piece < 2:
+        why = "most of them are left out again, so 2 is the least"
+        raise UserError(f"{options.seeds_a_piece} seeds a piece are too few", why=why)
     if options.unk_id < 0:
         why = "SentencePiece needs one"
         raise UserError("the piece for unknown characters has no id", why=why)

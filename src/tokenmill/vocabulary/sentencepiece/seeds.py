@@ -2,8 +2,9 @@
 
 A part that occurs once is no seed, and neither is one that is followed by the same character
 wherever it occurs: the longer part is. The library has the same rule (inner nodes of a suffix
-tree), but takes unique words as if each occurred twice. The best 1,000,000 seeds by occurrences
-times characters are kept, as there.
+tree), but takes unique words as if each occurred twice. The best seeds by occurrences times
+characters are kept, as there, but only ten for each piece of the vocabulary: where most seeds are
+rare, they share the occurrences of the frequent ones, which are then pruned.
 
 Parts of length n + 1 are found from those of length n: a number for each part, a pair of the number
 and the next character for each place, and a sort of the pairs.
@@ -81,7 +82,8 @@ def find_seeds(
             found.append(_seeds_of(parts, most))
         parts = longer
     found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
-    return _best(found, codes, num_words)
+    number = min(options.seeds_a_piece * options.vocabulary_size, MAX_SEEDS)
+    return _best(found, number, codes, num_words)
 
 
 def _longer(
@@ -120,12 +122,15 @@ def _seeds_of(parts: _Parts, most: Int64Array) -> tuple[int, Int64Array, Int64Ar
 
 
 def _best(
-    found: list[tuple[int, Int64Array, Int64Array]], codes: Int64Array, num_words: int
+    found: list[tuple[int, Int64Array, Int64Array]],
+    number: int,
+    codes: Int64Array,
+    num_words: int,
 ) -> Seeds:
     sizes = np.concatenate([np.full(len(counts), size) for size, _, counts in found])
     firsts = np.concatenate([places for _, places, _ in found])
     counts = np.concatenate([counts for _, _, counts in found])
-    order = np.lexsort((firsts, sizes, -sizes * counts))[:MAX_SEEDS]
+    order = np.lexsort((firsts, sizes, -sizes * counts))[:number]
     text = codes.astype("<u4").tobytes().decode("utf-32-le")
     ranges = zip(firsts[order].tolist(), sizes[order].tolist(), strict=True)
     return Seeds([text[start : start + size] for start, size in ranges], counts[order], num_words)
