@@ -65,3 +65,9 @@ def test_a_smaller_size_is_a_beginning():
     largest = learn_wordpiece(words, WordPieceOptions(size=400))
     smaller = learn_wordpiece(words, WordPieceOptions(size=300))
     assert largest.cut(300).strings() == smaller.strings() == largest.strings()[:300]
+
+
+def test_no_token_is_longer_than_a_word_that_the_model_cuts():
+    words = WordCounts.of({b"x" * 5_000: 2})
+    found = learn_wordpiece(words, WordPieceOptions(size=300)).strings()
+    assert 50 < max(len(token.removeprefix("##")) for token in found) <= 100

@@ -22,6 +22,9 @@ from tokenmill.vocabulary.bpe.symbols import Alphabet, character_symbols
 from tokenmill.words.counts import WordCounts
 
 CONTINUING_PREFIX = "##"
+MAX_TOKEN_CHARACTERS = 100
+"""Longer tokens could never be used: the model makes longer words unknown, as BERT does. The
+library learns them all the same, 4,000 characters long where a corpus repeats one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,5 +52,9 @@ def learn_wordpiece(
     alphabet = Alphabet(
         limit=options.limit_alphabet, initial=options.initial_alphabet, prefix=CONTINUING_PREFIX
     )
-    limits = MergeOptions(vocabulary_size=options.size, min_frequency=options.min_frequency)
+    limits = MergeOptions(
+        vocabulary_size=options.size,
+        min_frequency=options.min_frequency,
+        max_token_length=MAX_TOKEN_CHARACTERS + 1,
+    )
     return learn_merges(words, character_symbols(words, alphabet), limits, advance)

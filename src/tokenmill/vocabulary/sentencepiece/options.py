@@ -50,7 +50,7 @@ class SentencePieceOptions:
     """Pieces that no text becomes, in the next free ids."""
     user_defined_symbols: tuple[str, ...] = ()
     """Pieces that are taken from a text before all others, e.g. `("▁▁", "▁▁▁▁")` for code."""
-    seeds_a_piece: int = 10
+    seeds_a_piece: int = 5
     """A Unigram model begins with so many seeds a piece, and at most 1,000,000 (the library's own
     number for any size). Fewer ones are more frequent: they give fewer tokens."""
     num_threads: int = 1

@@ -3,7 +3,7 @@
 A part that occurs once is no seed, and neither is one that is followed by the same character
 wherever it occurs: the longer part is. The library has the same rule (inner nodes of a suffix
 tree), but takes unique words as if each occurred twice. The best seeds by occurrences times
-characters are kept, as there, but only ten for each piece of the vocabulary: where most seeds are
+characters are kept, as there, but only five for each piece of the vocabulary: where most seeds are
 rare, they share the occurrences of the frequent ones, which are then pruned.
 
 Parts of length n + 1 are found from those of length n: a number for each part, a pair of the number
