@@ -44,7 +44,8 @@ class TextFigures:
     sequence_length_ratio: Ratio
     """Normalized sequence length: tokens by those of the first tokenizer."""
     premium: Ratio | None
-    """Tokens by those of the base group, on the same texts; None without a base."""
+    """Tokens by those of the base group, on the same texts (A. Petrov et al.,
+    https://arxiv.org/abs/2305.15425); None without a base."""
     bits_per_byte_factor: float | None
     """Bits per byte of text are so many times the loss in nats per token."""
     unknown_tokens: Ratio

@@ -22,15 +22,6 @@ def gini(costs: Sequence[float]) -> float:
     return float(np.sum(greater * values)) / (len(values) * total)
 
 
-def premiums(tokens: Mapping[str, float], base: str) -> dict[str, float]:
-    """Tokens of each group by those of the base, on the same texts in several languages.
-
-    A. Petrov et al.: "Language Model Tokenizers Introduce Unfairness Between Languages"
-    (https://arxiv.org/abs/2305.15425).
-    """
-    return {name: count / tokens[base] for name, count in tokens.items()}
-
-
 def worst(costs: Mapping[str, float]) -> str | None:
     """The group that costs most; of several, the first by name."""
     return min(costs, key=lambda name: (-costs[name], name), default=None)
