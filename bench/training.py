@@ -1,0 +1,78 @@
+"""Training a tokenizer from compressed JSON Lines: whole processes, ours beside `BpeTrainer`.
+
+Both read the same files, cut words as GPT-2 does, and learn the same merges, which is checked.
+
+    python bench/training.py --corpus corpus/*.jsonl.zst --vocabulary 32000 --rounds 1
+
+The library's trainer is quadratic in the length of a word: give `--max-characters` to leave long
+documents out of its share (ours reads them all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import measure
+
+THEIRS = """
+import json, sys
+from backports import zstd
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+out, vocabulary, longest, *paths = sys.argv[1:]
+
+def texts():
+    for path in paths:
+        with zstd.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                text = json.loads(line)["text"]
+                if len(text) <= int(longest):
+                    yield text
+
+tokenizer = tokenizers.Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+alphabet = pre_tokenizers.ByteLevel.alphabet()
+trainer = trainers.BpeTrainer(vocab_size=int(vocabulary), special_tokens=["<|endoftext|>"],
+                              initial_alphabet=alphabet, show_progress=False)
+tokenizer.train_from_iterator(texts(), trainer)
+tokenizer.save(out)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", nargs="+", required=True)
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--max-characters", type=int, default=1 << 40)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ours = [sys.executable, "-m", "tokenmill", "tokenizer", "train", *options.corpus]
+        ours += ["--split", "gpt2", "--vocabulary", str(options.vocabulary), "--overwrite"]
+        theirs = [sys.executable, "-c", THEIRS, str(folder / "hf.json"), str(options.vocabulary)]
+        commands = {
+            "tokenmill": [*ours, "--out", str(folder / "T")],
+            "tokenizers": [*theirs, str(options.max_characters), *options.corpus],
+        }
+        for number in range(options.rounds):
+            for tool, command in commands.items():
+                found = measure.run(command)
+                print(
+                    f"round {number + 1}  {tool:<11} {found.seconds:7.1f} s wall "
+                    f"{found.cpu_seconds:7.1f} s CPU {found.peak_bytes / 1e6:7.0f} MB",
+                    flush=True,
+                )
+        made = json.loads((folder / "T" / "tokenizer.json").read_text())["model"]["merges"]
+        known = json.loads((folder / "hf.json").read_text())["model"]["merges"]
+        equal = sum(a == b for a, b in zip(made, known, strict=False))
+        print(f"{equal:,} of {len(known):,} merges are equal, in order")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""tokenmill tokenizer train, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenmill.cli import main
+
+
+def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "aaab aaab aab"}\n{"text": "aab b"}\n')
+    out = tmp_path / "T"
+    command = ["tokenizer", "train", str(corpus), "--out", str(out), "--workers", "1"]
+    assert main([*command, "--vocabulary", "260", "--sizes", "258,259"]) == 0
+    assert "18 B, 5 words, 5 of them unique" in capsys.readouterr().out
+    assert (out / "258" / "tokenizer.json").is_file()
+    assert main([*command, "--vocabulary", "260"]) == 4
+    assert "there is a trained tokenizer already" in capsys.readouterr().err
+    assert main([*command, "--vocabulary", "260", "--overwrite", "--json"]) == 0
+    training = json.loads(capsys.readouterr().out)
+    assert [entry["vocabulary"] for entry in training["sizes"]] == [260]
+    assert not (out / "258").exists()
