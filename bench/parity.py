@@ -45,8 +45,8 @@ def with_tokenmill(texts: Texts, num_merges: int, variant: str) -> tuple[Merges,
     from tokenmill.vocabulary.bpe.learning import learn_merges
     from tokenmill.vocabulary.bpe.merges import MergeOptions
     from tokenmill.vocabulary.bpe.symbols import byte_symbols
-    from tokenmill.vocabulary.parity.learning import learn_parity_merges
     from tokenmill.vocabulary.parity.options import ParityOptions
+    from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
     from tokenmill.words.splits import named_split
     from tokenmill.words.table import WordTable
 

@@ -119,7 +119,7 @@ def with_tokenizers(lines: list[str], options: Any) -> bytes:
 
 def contend(options: argparse.Namespace) -> None:
     """In the child: train one tokenizer, and write it."""
-    from tokenmill.vocabulary.sentencepiece.options import SentencePieceOptions
+    from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
     model, how = CONTENDERS[options.contender]
     wanted = SentencePieceOptions(model, options.vocabulary)

@@ -28,7 +28,12 @@ from tokenmill.run.recipe.options import (
     ReadOptions,
     ResourceOptions,
 )
-from tokenmill.vocabulary.options import GroupOptions, Model, SpecialOptions, VocabularyOptions
+from tokenmill.vocabulary.training.options import (
+    GroupOptions,
+    Model,
+    SpecialOptions,
+    VocabularyOptions,
+)
 from tokenmill.words.digits import Digits
 
 HEAVY = {"numba", "torch", "pyarrow", "transformers"}

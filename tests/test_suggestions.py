@@ -8,7 +8,7 @@ from tokenmill.cli import COMMANDS
 from tokenmill.load.opening import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.suggestions import WORDS, nearest
-from tokenmill.vocabulary.options import SECTIONS as TRAINING
+from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]
 KNOWN = ["tokenizer", "out", *OPTIONS]

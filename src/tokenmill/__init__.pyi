@@ -61,6 +61,6 @@ from tokenmill.store.counts.folder import CountsFolder as CountsFolder
 from tokenmill.store.counts.folder import open_counts as open_counts
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
-from tokenmill.vocabulary.advice.advising import VocabularyAdvice as VocabularyAdvice
-from tokenmill.vocabulary.changing import TokenizerChange as TokenizerChange
-from tokenmill.vocabulary.training import TrainReport as TrainReport
+from tokenmill.vocabulary.advice.advise import VocabularyAdvice as VocabularyAdvice
+from tokenmill.vocabulary.changing.change import TokenizerChange as TokenizerChange
+from tokenmill.vocabulary.training.train import TrainReport as TrainReport

@@ -22,7 +22,7 @@ from tokenmill.measure.alignment import (
     continued_words,
     count_where,
 )
-from tokenmill.measure.words import EncodedTexts, WordCutter
+from tokenmill.measure.language_words import EncodedTexts, WordCutter
 from tokenmill.records import TokenBatch
 
 TEXTS = st.text(st.sampled_from("ab the  '1é字ก\n▁😀.\u0301"), max_size=16)

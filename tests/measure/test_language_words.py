@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
-from tokenmill.measure.words import EncodedTexts, WordCutter
+from tokenmill.measure.language_words import EncodedTexts, WordCutter
 
 regex = pytest.importorskip("regex")
 ALPHABET = "aZé1٣.,:;_ \n-x字あカア©³"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenmill.export.columns import Column, Format
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
-    from tokenmill.vocabulary.options import Model
+    from tokenmill.vocabulary.training.options import Model
     from tokenmill.words.digits import Digits
 
 Labels = Literal["aligned", "next"]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.api.building import Inputs
 from tokenmill.records import Advance
-from tokenmill.vocabulary.options import counting_values, make_train_options
+from tokenmill.vocabulary.training.options import counting_values, make_train_options
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
     from tokenmill.costs import ModelShape
-    from tokenmill.report.tokenizers.reporting import Report
-    from tokenmill.vocabulary.advice.advising import VocabularyAdvice
-    from tokenmill.vocabulary.changing import TokenizerChange
-    from tokenmill.vocabulary.training import TrainReport
+    from tokenmill.report.tokenizers.report import Report
+    from tokenmill.vocabulary.advice.advise import VocabularyAdvice
+    from tokenmill.vocabulary.changing.change import TokenizerChange
+    from tokenmill.vocabulary.training.train import TrainReport
 
 
 def train_tokenizer(
@@ -35,7 +35,7 @@ def train_tokenizer(
     Raises:
         TokenmillError: see `tokenmill.errors`.
     """
-    from tokenmill.vocabulary.training import train
+    from tokenmill.vocabulary.training.train import train
 
     training, counting = counting_values(options)
     return train(
@@ -67,7 +67,7 @@ def extend_tokenizer(
         OutputConflictError: something has the name `out` already.
     """
     from tokenmill.report.tokenizers.source import open_tokenizer
-    from tokenmill.vocabulary.changing import extend_file
+    from tokenmill.vocabulary.changing.change import extend_file
 
     file = open_tokenizer(base, encoding)
     return extend_file(file, _names(on), out, add=add, min_frequency=min_frequency)
@@ -87,7 +87,7 @@ def trim_tokenizer(
         OutputConflictError: something has the name `out` already.
     """
     from tokenmill.report.tokenizers.source import open_tokenizer
-    from tokenmill.vocabulary.changing import trim_file
+    from tokenmill.vocabulary.changing.change import trim_file
 
     return trim_file(open_tokenizer(base, encoding), _names(on), out, to=to)
 
@@ -117,7 +117,7 @@ def advise_vocabulary(
         UserError: the model is not known from what was given, or there are no counts.
         VerificationError: the counts are damaged.
     """
-    from tokenmill.vocabulary.advice.advising import advise, largest_size_of_interest
+    from tokenmill.vocabulary.advice.advise import advise, largest_size_of_interest
     from tokenmill.vocabulary.advice.target import target_model
 
     target = target_model(
@@ -171,7 +171,7 @@ def report_tokenizers(
     """
     from tokenmill.costs import named_shape
     from tokenmill.report.tokenizers.corpus import is_counts, open_corpus
-    from tokenmill.report.tokenizers.reporting import Comparison, report_on, report_on_counts
+    from tokenmill.report.tokenizers.report import Comparison, report_on, report_on_counts
     from tokenmill.report.tokenizers.subject import open_subjects
     from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
     from tokenmill.store.counts.folder import open_counts

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tokenmill.compiled import compiled
 from tokenmill.encode.token_bytes import TokenTable
-from tokenmill.measure.words import EncodedTexts, WordSpans
+from tokenmill.measure.language_words import EncodedTexts, WordSpans
 from tokenmill.records import Int32Array, Int64Array, TokenBatch
 
 UNKNOWN_WORDS = -1

@@ -18,7 +18,7 @@ from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.measure.measuring import OFFSETS_BYTES
+from tokenmill.measure.measurer import OFFSETS_BYTES
 from tokenmill.measure.tallies import Tally
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
@@ -38,7 +38,7 @@ from tokenmill.run.recipe.options import LimitOptions, ResourceOptions
 from tokenmill.run.start.inputs import sample_texts
 from tokenmill.run.start.preparation import source_for_workers
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
-from tokenmill.run.units.measuring import TALLY_PART
+from tokenmill.run.units.measure import TALLY_PART
 from tokenmill.run.units.tasks import MeasureTask
 from tokenmill.store.manifest import Attempt
 

@@ -10,7 +10,7 @@ import pytest
 
 from tokenmill.costs import custom_shape
 from tokenmill.errors import UserError
-from tokenmill.vocabulary.advice.advising import advise
+from tokenmill.vocabulary.advice.advise import advise
 from tokenmill.vocabulary.advice.lengths import LengthCurve
 from tokenmill.vocabulary.advice.scaling import (
     generic_size_of_least_flops,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
 from tokenmill.vocabulary.bpe import learning, pairs
+from tokenmill.vocabulary.bpe.encoding import segment
 from tokenmill.vocabulary.bpe.learning import continue_merges, learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
-from tokenmill.vocabulary.bpe.segmenting import segment
 from tokenmill.vocabulary.bpe.symbols import (
     Alphabet,
     byte_symbols,

@@ -17,8 +17,8 @@ from tokenizers import models, pre_tokenizers, trainers
 from tokenmill.encode import encodings
 from tokenmill.errors import UserError
 from tokenmill.vocabulary.bpe.symbols import byte_symbols
-from tokenmill.vocabulary.parity.learning import learn_parity_merges
 from tokenmill.vocabulary.parity.options import ParityMerges, ParityOptions
+from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
 from tokenmill.words.counts import WordCounts
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)

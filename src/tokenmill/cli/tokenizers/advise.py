@@ -10,7 +10,7 @@ from tokenmill.cli.parser import Parser, whole_number
 
 if TYPE_CHECKING:
     from tokenmill.costs import ModelShape
-    from tokenmill.vocabulary.advice.advising import SizeCosts, VocabularyAdvice
+    from tokenmill.vocabulary.advice.advise import SizeCosts, VocabularyAdvice
 
 EXAMPLES = """\
 examples:

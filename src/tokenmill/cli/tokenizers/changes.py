@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from tokenmill.vocabulary.changing import TokenizerChange
+    from tokenmill.vocabulary.changing.change import TokenizerChange
 
 NUM_EXAMPLES = 12
 

@@ -12,7 +12,7 @@ from tokenmill.cli.tables import print_facts, print_table
 
 if TYPE_CHECKING:
     from tokenmill.report.tokenizers.metrics.sums import Ratio
-    from tokenmill.report.tokenizers.reporting import Report, TokenizerReport
+    from tokenmill.report.tokenizers.report import Report, TokenizerReport
 
 Cell = Callable[["TokenizerReport"], str]
 MAX_SHOWN_GROUPS = 60

@@ -11,7 +11,7 @@ from tokenmill.cli.parser import Parser
 from tokenmill.cli.quantities import counted, size_text
 
 if TYPE_CHECKING:
-    from tokenmill.vocabulary.training import TrainReport
+    from tokenmill.vocabulary.training.train import TrainReport
 
 EXAMPLES = """\
 examples:
@@ -31,7 +31,12 @@ def add_arguments(parser: Parser) -> None:
     """The options of this action."""
     from tokenmill.run.recipe.checks import SECTIONS as RECIPE
     from tokenmill.run.recipe.options import NOT_FOR_COUNTS, CountRecipe
-    from tokenmill.vocabulary.options import COUNTING, COUNTING_SECTIONS, SECTIONS, SUMMARIES
+    from tokenmill.vocabulary.training.options import (
+        COUNTING,
+        COUNTING_SECTIONS,
+        SECTIONS,
+        SUMMARIES,
+    )
 
     parser.usage = "tokenmill tokenizer train INPUT ... --out DIR [options]"
     parser.epilog = EXAMPLES
@@ -70,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
 
     from tokenmill.cli.meter import meter
     from tokenmill.run.count import CountEvents
-    from tokenmill.vocabulary.options import counting_values, make_train_options
-    from tokenmill.vocabulary.training import TrainEvents, train
+    from tokenmill.vocabulary.training.options import counting_values, make_train_options
+    from tokenmill.vocabulary.training.train import TrainEvents, train
 
     values, counting = counting_values(_given(options))
     chosen = make_train_options(values)
@@ -105,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The options that a command line sets, of all sections."""
     from tokenmill.run.recipe.checks import SECTIONS as RECIPE
-    from tokenmill.vocabulary.options import COUNTING, COUNTING_SECTIONS, SECTIONS
+    from tokenmill.vocabulary.training.options import COUNTING, COUNTING_SECTIONS, SECTIONS
 
     names = [name for kind in SECTIONS.values() for name in kind.__struct_fields__]
     names += [name for each in COUNTING_SECTIONS for name in RECIPE[each].__struct_fields__]

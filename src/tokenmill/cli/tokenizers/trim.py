@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.cli.quantities import counted
     from tokenmill.report.tokenizers.source import open_tokenizer
-    from tokenmill.vocabulary.changing import trim_file
+    from tokenmill.vocabulary.changing.change import trim_file
 
     file = open_tokenizer(options.base, options.encoding)
     with meter() as advance:

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator
 
 from tokenmill.report.tokenizers.metrics.sums import Ratio
-from tokenmill.report.tokenizers.reporting import Report, TokenizerReport
+from tokenmill.report.tokenizers.report import Report, TokenizerReport
 
 HEADER = ("tokenizer", "group", "figure", "value", "low", "high")
 Line = tuple[str, str, str, object, object, object]

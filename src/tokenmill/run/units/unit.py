@@ -30,7 +30,7 @@ def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
 
             return CountRunner(setup, setup.task)
         case MeasureTask():
-            from tokenmill.run.units.measuring import MeasureRunner  # loads a compiler
+            from tokenmill.run.units.measure import MeasureRunner  # loads a compiler
 
             return MeasureRunner(setup, setup.task, engine)
 

@@ -15,7 +15,7 @@ from tokenmill.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.heap import Heap, push, remove_first, replace_first
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, Pairs, add, allowed, find, note
 from tokenmill.vocabulary.bpe.slots import Integer, Slots, join, stop_of_pair, word_of
-from tokenmill.vocabulary.bpe.spelling import (
+from tokenmill.vocabulary.bpe.token_hashes import (
     UNSURE,
     Spelling,
     following,

@@ -36,8 +36,8 @@ from tokenmill.vocabulary.bpe.kernel import (
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, frequent_pairs
 from tokenmill.vocabulary.bpe.slots import BLOCK_BITS, Slots, packed
-from tokenmill.vocabulary.bpe.spelling import add_strings, new_spelling
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols, require_countable
+from tokenmill.vocabulary.bpe.token_hashes import add_strings, new_spelling
 from tokenmill.words.counts import WordCounts
 
 MERGES_A_CALL = 1000

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.records import Int64Array
-from tokenmill.vocabulary.sentencepiece.options import SentencePieceOptions
-from tokenmill.vocabulary.sentencepiece.spelling import character_offsets
+from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
+from tokenmill.vocabulary.sentencepiece.trainer_words import character_offsets
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.sentencepiece import SPACE
 

@@ -1,0 +1,129 @@
+"""Batches of documents become a tally: cut into words, encoded, and tokens laid over the words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encode.token_bytes import TokenTable
+from tokenmill.measure.alignment import (
+    UNKNOWN_WORDS,
+    continued_by_offsets,
+    continued_words,
+    count_where,
+)
+from tokenmill.measure.language_words import EncodedTexts, WordCutter, WordSpans
+from tokenmill.measure.resampling import times_drawn
+from tokenmill.measure.tallies import COLUMNS, Tally
+from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+OFFSETS_BYTES = 16 << 20
+"""About so much text is encoded once more, with offsets, where tokens do not spell their texts."""
+
+
+Offsets = Callable[[str], tuple[UInt32Array, Int64Array, Int64Array]]
+"""As `Reference.encode_with_offsets`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A tokenizer, as far as measuring needs it."""
+
+    largest_id: int
+    unk_id: int | None
+    table: TokenTable | None
+    """None for a tokenizer that lists no tokens."""
+    num_around: int
+    """Tokens that a build puts around a document: prefix and EOS."""
+    encode_with_offsets: Offsets
+
+
+class Measurer:
+    """Adds documents to a tally; one for each process."""
+
+    def __init__(
+        self,
+        measured: Measured,
+        words: str,
+        sequence_lengths: Sequence[int],
+        offsets_share: float,
+    ) -> None:
+        """`offsets_share` of the documents that tokens do not spell are encoded with offsets.
+
+        Raises:
+            UserError: there is no such rule for words, or its library is missing.
+        """
+        self._measured = measured
+        self._cutter = WordCutter(words)
+        self._offsets_limit = np.uint64(min(int(offsets_share * 2**64), 2**64 - 1))
+        self._is_unknown = np.zeros(measured.largest_id + 1, np.bool_)
+        if measured.unk_id is not None:
+            self._is_unknown[measured.unk_id] = True
+        self.tally = Tally.empty(measured.largest_id, sequence_lengths)
+
+    def add(
+        self,
+        texts: Sequence[str],
+        tokens: TokenBatch,
+        groups: Sequence[str],
+        hashes: npt.NDArray[np.uint64],
+    ) -> None:
+        """Add documents with their ids, the group and a hash of each.
+
+        Raises:
+            UserError: there are too many groups.
+        """
+        lengths = tokens.lengths
+        self.tally.histogram += np.bincount(tokens.ids, minlength=len(self.tally.histogram))
+        self.tally.add_lengths(lengths[lengths > 0] + self._measured.num_around)
+        columns = self._columns(texts, tokens, hashes)
+        times = times_drawn(hashes)
+        names = np.array(groups, object)
+        for group in dict.fromkeys(groups):
+            chosen = names == group
+            ids = tokens.ids if chosen.all() else tokens.ids[np.repeat(chosen, lengths)]
+            self.tally.add_documents(group, times[chosen], columns[chosen], ids)
+
+    def _columns(
+        self, texts: Sequence[str], tokens: TokenBatch, hashes: npt.NDArray[np.uint64]
+    ) -> Int64Array:
+        """Shape (n, columns), by COLUMNS."""
+        encoded = EncodedTexts.of(texts)
+        words = self._cutter.cut(encoded)
+        num_words = np.diff(words.edges)
+        continued = np.full(len(texts), UNKNOWN_WORDS, np.int64)
+        parts = np.zeros(len(texts), np.int64)
+        if (table := self._measured.table) is not None:
+            continued = continued_words(encoded, words, tokens, table)
+            parts = count_where(table.is_part, tokens)
+        spelled = continued != UNKNOWN_WORDS
+        for index in np.flatnonzero(~spelled & (hashes <= self._offsets_limit)).tolist():
+            continued[index] = self._continued_by_offsets(texts[index], encoded, words, index)
+        known = continued != UNKNOWN_WORDS
+        values = {
+            "documents": np.ones(len(texts), np.int64),
+            "bytes": np.diff(encoded.edges),
+            "characters": np.fromiter(map(len, texts), np.int64, len(texts)),
+            "words": num_words,
+            "tokens": tokens.lengths,
+            "aligned_words": np.where(known, num_words, 0),
+            "continued_words": np.where(known, continued, 0),
+            "unknown_tokens": count_where(self._is_unknown, tokens),
+            "part_tokens": parts,
+            "spelled_documents": spelled.astype(np.int64),
+        }
+        return np.stack([values[name] for name in COLUMNS], axis=1)
+
+    def _continued_by_offsets(
+        self, text: str, encoded: EncodedTexts, words: WordSpans, index: int
+    ) -> int:
+        """Continued words of one text, by the offsets that the reference gives, in characters."""
+        start, stop = encoded.edges[index], encoded.edges[index + 1]
+        begins = (encoded.data[start:stop] & 0xC0) != 0x80
+        character = np.concatenate([np.zeros(1, np.int64), np.cumsum(begins)])
+        spans = words.spans[words.edges[index] : words.edges[index + 1]] - start
+        _, starts, stops = self._measured.encode_with_offsets(text)
+        return continued_by_offsets(character[spans], starts, stops)

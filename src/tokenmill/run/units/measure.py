@@ -1,0 +1,144 @@
+"""Documents to sums of what a tokenizer makes of them: one tally for each unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tokenmill.boundaries import join_batches
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine_ranking import REFERENCE, load_engine
+from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.steps import Step, steps_before_model
+from tokenmill.encode.token_bytes import token_table, tokens_of
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.measure.measurer import Measured, Measurer
+from tokenmill.records import DocumentBatch, Int64Array, TokenBatch, UInt32Array
+from tokenmill.run.units.assignment import Setup
+from tokenmill.run.units.attempt import UnitAttempt
+from tokenmill.run.units.encode import tokenizer_of
+from tokenmill.run.units.tasks import MeasureTask
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import storage_errors
+from tokenmill.store.manifest import Counts, FileEntry
+from tokenmill.store.part_files import PartFiles
+
+TALLY_PART = "npz"
+NO_VALUE = "(none)"
+"""The group of documents without a value in the column."""
+
+
+class MeasureRunner:
+    """Holds the engine, and what is known of its tokens; a TaskRunner."""
+
+    def __init__(self, setup: Setup, task: MeasureTask, engine: Engine | None) -> None:
+        """`engine` is given where this process has it already: a Python tokenizer of its own."""
+        self.setup, self.task = setup, task
+        if engine is None:
+            engine = load_engine(setup.engine, self._file, task.control_tokens, setup.cache_bytes)
+        self.encoder = Encoder(engine, task.largest_id)
+        self._reference: Reference | None = None
+        tokens = None
+        if not KINDS[task.tokenizer_kind].is_described:
+            tokens = tokens_of(self._file)
+        self.measured = Measured(
+            largest_id=task.largest_id,
+            unk_id=task.unk_id,
+            table=None if tokens is None else token_table(tokens, task.largest_id),
+            num_around=task.num_around,
+            encode_with_offsets=self._encode_with_offsets,
+        )
+
+    @cached_property
+    def _file(self) -> TokenizerFile:
+        return tokenizer_of(self.task)
+
+    def steps(self) -> list[Step]:
+        """The tokenizer's steps; a Python object has none that could be run by themselves."""
+        if not KINDS[self.task.tokenizer_kind].is_json:
+            return []
+        return steps_before_model(self._file)
+
+    def begin(self, attempt: UnitAttempt) -> MeasuredUnit:
+        """Start with an empty tally."""
+        return MeasuredUnit(self, attempt)
+
+    def _encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        """By the reference, which most tokenizers never need here."""
+        if self._reference is None:
+            self._reference = load_reference(self._file, self.task.control_tokens)
+        return self._reference.encode_with_offsets(text)
+
+
+class MeasuredUnit:
+    """The tally of one unit; a UnitTask."""
+
+    def __init__(self, runner: MeasureRunner, attempt: UnitAttempt) -> None:
+        task = runner.task
+        self._runner, self._task, self._attempt = runner, task, attempt
+        self.files = PartFiles(attempt.folder, attempt.stem, "a tally")
+        self._measurer = Measurer(
+            runner.measured, task.words, task.sequence_lengths, task.offsets_share
+        )
+
+    def add(self, group: Sequence[DocumentBatch]) -> None:
+        """Encode and measure some batches of documents."""
+        attempt, encoder = self._attempt, self._runner.encoder
+        texts = [text for batch in group for text in batch.texts]
+        hashes = np.concatenate([attempt.hashes(batch) for batch in group])
+        with attempt.timing("encode"):
+            tokens = attempt.guarded(
+                group, lambda: encoder.encode(texts), lambda: self._encode_carefully(group)
+            )
+        is_reference = self._runner.setup.engine == REFERENCE
+        if not is_reference or KINDS[self._task.tokenizer_kind].may_vary:
+            # At least one short document of every unit.
+            attempt.audited.add(texts, tokens, hashes, with_short=attempt.tally.bytes == 0)
+        with attempt.timing("measure"):
+            names = [name for batch in group for name in self._groups(batch)]
+            self._measurer.tally.num_rejected += sum(len(batch.rejected) for batch in group)
+            self._measurer.add(texts, tokens, names, hashes)
+        for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
+            written = part.lengths > 0
+            num_bytes = int(batch.record_bytes[written].sum())
+            attempt.book(batch, int(written.sum()), num_bytes, Counts(tokens=len(part.ids)))
+
+    def close(self) -> list[FileEntry]:
+        """Write the tally."""
+        path = self.files.path(TALLY_PART)
+        with storage_errors("write a tally", path):
+            with open(path, "wb") as file:
+                arrays: dict[str, Any] = dict(self._measurer.tally.arrays())
+                np.savez(file, allow_pickle=False, **arrays)
+            size, digest = path.stat().st_size, file_digest(path)
+        return [FileEntry(name=TALLY_PART, bytes=size, xxh3_128=digest)]
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self.files.discard([TALLY_PART])
+
+    def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
+        """Encode each document alone, after announcing it."""
+        encoder, attempt = self._runner.encoder, self._attempt
+
+        def encode(text: str) -> TokenBatch:
+            return encoder.encode([text])
+
+        parts = [
+            tokens
+            for batch in group
+            for tokens in attempt.careful.each(batch, encoder.name, encode, attempt.announce)
+        ]
+        return join_batches([encoder.encode([]), *parts])
+
+    def _groups(self, batch: DocumentBatch) -> list[str]:
+        """The group of each document."""
+        if self._task.column:
+            values = batch.columns[self._task.column]
+            return [NO_VALUE if value is None else value for value in values]
+        name = self._runner.setup.sources[batch.source].name if self._task.by_source else ""
+        return [name] * len(batch.texts)

@@ -1,0 +1,94 @@
+"""Runs of spaces as tokens: indentation of code, each length of it one token.
+
+GPT-NeoX has runs of 2 to 24 spaces as added tokens (arXiv 2204.06745), which are cut out of a text
+before it is split into words: the space of " return" goes with the run, and merges that the trainer
+learnt for spaces are never reached (221 tokens of GPT-NeoX). Here runs are ordinary tokens, made by
+the first merges, so words stay as they are, every engine takes them, and none is unreachable.
+
+Runs are first merged to powers of two, from the left, then these to sums:
+
+    1 1 1 1 1 1 1  ->  2 2 2 1  ->  4 2 1  ->  4 3  ->  7
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.records import Advance
+from tokenmill.vocabulary.bpe.encoding import segment
+from tokenmill.vocabulary.bpe.learning import continue_merges
+from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
+from tokenmill.vocabulary.bpe.symbols import Symbols, given_symbols
+from tokenmill.words.counts import WordCounts
+
+SPACE = 0x20
+
+
+class RunMerge(NamedTuple):
+    """Two runs become one; each is known by its number of spaces."""
+
+    left: int
+    right: int
+
+
+def run_merges(longest: int) -> list[RunMerge]:
+    """The merges by which every run of 2 to `longest` spaces becomes one token."""
+    powers = [1 << i for i in range(longest.bit_length()) if 2 << i <= longest]
+    doubled = [RunMerge(power, power) for power in powers]
+    sums = [
+        RunMerge(power, rest)
+        for power in (1 << i for i in range(1, longest.bit_length()))
+        for rest in range(1, min(power, longest - power + 1))
+    ]
+    return [*doubled, *sums]
+
+
+def learn_merges_after_runs(
+    words: WordCounts, symbols: Symbols, longest: int, options: MergeOptions, advance: Advance
+) -> Merges:
+    """Merges of bytes whose first ones make runs of up to `longest` spaces."""
+    first = _runs(words, symbols, longest)
+    runs = [" " * (run.left + run.right) for run in run_merges(longest)]
+    space = symbols.strings[symbols.table[0, SPACE]]
+    seeded = given_symbols(
+        [*symbols.strings, *(space * len(run) for run in runs)],
+        [*symbols.texts, *(run.encode() for run in runs)],
+    )
+    learnt = continue_merges(segment(symbols.segment(words), first), seeded, options, advance)
+    return Merges(
+        symbols,
+        np.concatenate([first.pairs, learnt.pairs]),
+        np.concatenate([first.ids, learnt.ids]),
+        np.concatenate([first.masses, learnt.masses]),
+        first.num_symbols_in_corpus,
+    )
+
+
+def _runs(words: WordCounts, symbols: Symbols, longest: int) -> Merges:
+    """The merges of runs, with how often each is applied over the corpus."""
+    ids = {1: int(symbols.table[0, SPACE])}
+    merges = run_merges(longest)
+    for number, run in enumerate(merges):
+        ids[run.left + run.right] = len(symbols) + number
+    pairs = np.array([(ids[run.left], ids[run.right]) for run in merges], np.int32)
+    made = np.arange(len(symbols), len(symbols) + len(merges), dtype=np.int32)
+    runs = Merges(symbols, pairs, made, np.zeros(len(merges), np.int64), words.num_bytes)
+    some = symbols.segment(_with_two_spaces(words))
+    lengths = [segment(some, _beginning(runs, n)).num_tokens for n in range(len(merges) + 1)]
+    return replace(runs, masses=-np.diff(lengths))
+
+
+def _beginning(merges: Merges, number: int) -> Merges:
+    return replace(merges, pairs=merges.pairs[:number], ids=merges.ids[:number])
+
+
+def _with_two_spaces(words: WordCounts) -> WordCounts:
+    """The words that may hold a run; some do not: one ends with a space, the next begins so."""
+    spaces = np.flatnonzero((words.data[:-1] == SPACE) & (words.data[1:] == SPACE))
+    chosen = np.unique(np.searchsorted(words.offsets, spaces, side="right") - 1)
+    parts = [words.word(i) for i in chosen]
+    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return WordCounts(np.frombuffer(b"".join(parts), np.uint8), offsets, words.counts[chosen])

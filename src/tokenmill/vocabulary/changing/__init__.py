@@ -1,0 +1,1 @@
+"""`tokenizer extend` and `trim`: a BPE gains or loses tokens; its other ids stay known."""

@@ -1,0 +1,212 @@
+"""The tokenizer that is extended or trimmed: the parts of a BPE, out of its file."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.encode.encodings import ENCODINGS, byte_symbols
+from tokenmill.encode.engines.gate import loaded_ids
+from tokenmill.encode.exactness import compare_tokens
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.references.huggingface import HuggingFaceReference
+from tokenmill.encode.subword.words import BYTES
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import EngineError, UserError
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.vocabulary.changing.segmenter import Segmenter
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import split_of
+
+Json = dict[str, Any]
+Pair = tuple[str, str]
+_BYTES = {ord(symbol): byte for byte, symbol in enumerate(byte_symbols())}
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A BPE tokenizer as its tokenizer.json says; tokens are spelled as in the file."""
+
+    origin: str
+    document: Json
+    """The file, decoded. Its model's vocabulary holds the added tokens, too: the library would
+    number those that are missing there anew when the vocabulary grows or shrinks."""
+    merges: list[Pair]
+    """First one first."""
+    byte_level: bool
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Ids by token, added tokens included."""
+        tokens: dict[str, int] = self.document["model"]["vocab"]
+        return tokens
+
+    @property
+    def num_ids(self) -> int:
+        """One more than the largest id."""
+        return max(self.tokens.values()) + 1
+
+    @property
+    def added(self) -> set[str]:
+        """Added tokens; texts are cut around those that are not special, before words are."""
+        return {token["content"] for token in self.document["added_tokens"]}
+
+    @property
+    def opaque(self) -> set[str]:
+        """Tokens that are not for the text that they spell: added ones, unknown, bytes."""
+        bytes_ = set() if self.byte_level else set(BYTES)
+        return self.added | (
+            self.tokens.keys() & {*bytes_, self.document["model"].get("unk_token")}
+        )
+
+    def added_texts(self) -> set[bytes]:
+        """Strings of added and of other opaque tokens, as bytes of a word."""
+        return {token.encode() for token in self.opaque}
+
+    def segmenter(self, document: Json | None = None) -> Segmenter:
+        """The model of this tokenizer, or of a changed one that spells tokens alike."""
+        document = document or self.document
+        return Segmenter(document, _merges(document["model"]), self.origin, self.byte_level)
+
+    def shown(self, token: str) -> str:
+        """A token for people to read: its text, with what is no text escaped."""
+        if not self.byte_level or any(ord(symbol) not in _BYTES for symbol in token):
+            return token
+        return _bytes_of(token).decode(errors="backslashreplace")
+
+
+def open_base(file: TokenizerFile) -> Base:
+    """The parts of a tokenizer.
+
+    Raises:
+        UserError: it is no BPE, or of a form in which merges cannot be added or removed exactly.
+    """
+    document = _document(file)
+    model = document["model"]
+    kind = model.get("type") or ("BPE" if "merges" in model else "another kind")
+    affixes = ("continuing_subword_prefix", "end_of_word_suffix")
+    if kind != "BPE":
+        raise _refusal(file, f"its model is {kind}; only BPE can be extended and trimmed exactly")
+    if any(model.get(affix) for affix in affixes):
+        raise _refusal(file, "its tokens are spelled with a prefix or suffix for places in words")
+    before = HuggingFaceReference(file_of(document, file.origin), control_tokens=False)
+    added = [token for token in document.get("added_tokens") or [] if token["content"]]
+    for token, token_id in zip(added, loaded_ids(model["vocab"], added), strict=True):
+        token["id"] = token_id
+    document["added_tokens"] = added
+    missing = {t["content"]: t["id"] for t in added if t["content"] not in model["vocab"]}
+    model["vocab"] |= missing
+    if len(set(model["vocab"].values())) != len(model["vocab"]):
+        raise _refusal(file, "two of its tokens have the same id")
+    if missing and model.get("ignore_merges"):
+        _refuse_words(file, document, list(missing), before)
+    return Base(file.origin, document, _merges(model), split_of(document).byte_level)
+
+
+def _refuse_words(
+    file: TokenizerFile, document: Json, added: list[str], before: HuggingFaceReference
+) -> None:
+    """Raise a UserError if an added token, once in the vocabulary, is what texts get for a word.
+
+    A model that ignores merges takes whole words from its vocabulary.
+    """
+    after = HuggingFaceReference(file_of(document, file.origin), control_tokens=False)
+    try:
+        compare_tokens("the tokenizer", added, after.encode(added), before.encode(added))
+    except EngineError as error:
+        why = f"its added tokens must be in the vocabulary, and one is a word: {error.where}"
+        raise _refusal(file, why) from error
+
+
+def _merges(model: Json) -> list[Pair]:
+    return [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
+
+
+def is_version(merge: str | list[str]) -> bool:
+    """Whether a line of old lists of merges only names their version."""
+    return isinstance(merge, str) and merge.startswith("#version")
+
+
+def merge_pair(merge: str | list[str]) -> Pair:
+    """The two sides of a merge, of either spelling."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right
+
+
+def file_of(document: Json, origin: str) -> TokenizerFile:
+    """A tokenizer.json, encoded again."""
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return TokenizerFile("huggingface", data, origin=origin)
+
+
+def ranks_of(base: Base, document: Json) -> bytes:
+    """A rank file of the tokens of a byte-level tokenizer.json; special tokens are left out."""
+    vocab = document["model"]["vocab"]
+    tokens = sorted((i, token) for token, i in vocab.items() if token not in base.added)
+    lines = (b"%s %d\n" % (base64.b64encode(_bytes_of(token)), rank) for rank, token in tokens)
+    return b"".join(lines)
+
+
+def _bytes_of(token: str) -> bytes:
+    return bytes(_BYTES[ord(symbol)] for symbol in token)
+
+
+def num_tokens(batch: TokenBatch, words: WordCounts) -> int:
+    """Tokens of the whole corpus."""
+    return int(np.diff(batch.offsets) @ words.counts)
+
+
+def frequencies(batch: TokenBatch, words: WordCounts, num_ids: int) -> Int64Array:
+    """Shape (num_ids,): how often each token occurs in the corpus."""
+    found = np.zeros(num_ids, np.int64)
+    np.add.at(found, batch.ids, np.repeat(words.counts, np.diff(batch.offsets)))
+    return found
+
+
+def _document(file: TokenizerFile) -> Json:
+    data = KINDS[file.kind].json_of(file, False)
+    if file.kind == "sentencepiece":
+        why = "merges cannot be added to a .model or taken out of it"
+        hint = "convert it to a tokenizer.json: AutoTokenizer.from_pretrained(...).save_pretrained"
+        raise UserError("cannot change the tokenizer", where=file.origin, why=why, hint=hint)
+    if data is None:
+        raise _refusal(file, "no tokenizer.json equals it")
+    document: Json = msgspec.json.decode(data, type=dict)
+    if file.kind == "tiktoken":
+        encoding, taken = ENCODINGS[file.encoding], set(document["model"]["vocab"].values())
+        specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
+        document["added_tokens"] = [_special(name, i) for name, i in specials.items()]
+        document["model"]["vocab"] |= specials
+        document["post_processor"] = _template(encoding.prefix, specials)
+    return document
+
+
+def _special(content: str, token_id: int) -> Json:
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
+    return {"id": token_id, "content": content, **dict.fromkeys(flags, False), "special": True}
+
+
+def _template(prefix: tuple[str, ...], specials: dict[str, int]) -> Json | None:
+    """A post-processor that puts special tokens before each text."""
+    if not prefix:
+        return None
+    sides = [
+        [{"SpecialToken": {"id": name, "type_id": side}} for name in prefix]
+        + [{"Sequence": {"id": "AB"[side], "type_id": side}}]
+        for side in (0, 1)
+    ]
+    tokens = {name: {"id": name, "ids": [specials[name]], "tokens": [name]} for name in prefix}
+    return {
+        "type": "TemplateProcessing",
+        "single": sides[0],
+        "pair": [*sides[0], *sides[1]],
+        "special_tokens": tokens,
+    }
+
+
+def _refusal(file: TokenizerFile, why: str) -> UserError:
+    return UserError("cannot change the tokenizer", where=file.origin, why=why)

@@ -1,0 +1,305 @@
+"""The main path of extending and trimming: a tokenizer and texts or counts in, a folder out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
+from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.encode.fingerprint import fingerprint_of
+from tokenmill.encode.references.json_components import json_components
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.paths import local_path, read_bounded
+from tokenmill.records import Advance
+from tokenmill.run.count import CountEvents, count
+from tokenmill.run.recipe.checks import make_count_recipe
+from tokenmill.store.canonical import canonical_json, sealed
+from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
+from tokenmill.store.embedding_plan import IDS_NAME, PLAN_NAME, EmbeddingPlan, IdMap
+from tokenmill.store.files import storage_errors, temporary_folder
+from tokenmill.vocabulary.changing.base import Base, Json, file_of, open_base, ranks_of
+from tokenmill.vocabulary.changing.extend import extend
+from tokenmill.vocabulary.changing.record import Change, require_free, write_change
+from tokenmill.vocabulary.changing.renumbering import NewIds, renumbered_config
+from tokenmill.vocabulary.changing.trim import trim
+from tokenmill.vocabulary.training.provenance import versions
+from tokenmill.words.splits import SPLITS, Split, split_of
+
+CONFIG_NAME = "tokenizer_config.json"
+OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")
+"""Files beside a tokenizer that hold no ids. Others hold its old vocabulary, so none is copied."""
+RANKS_NAME = "tokenizer.tiktoken"
+"""Of a trimmed rank file. What is learnt behind a rank file cannot always be written as one: there
+any two tokens merge that spell a third, also where a new one spells an old one with its neighbour.
+"""
+MAX_CONFIG_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerChange:
+    """What extending or trimming did."""
+
+    folder: Path
+    record: Change
+    """As it is in the folder: `record.figures` holds the tokens of the corpus, before and after."""
+    tokens: list[str]
+    """New tokens in the order of their ids, or removed ones in the order of their removal."""
+
+
+class _Job(NamedTuple):
+    """What is to be done."""
+
+    action: Literal["extend", "trim"]
+    file: TokenizerFile
+    out: Path
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A changed tokenizer, before it is written."""
+
+    document: Json
+    new_ids: NewIds
+    rows: Sequence[Sequence[int]]
+    """Old ids of every id from `num_unchanged` on."""
+    num_unchanged: int
+    figures: dict[str, int]
+    tokens: list[str]
+
+
+def extend_file(
+    file: TokenizerFile,
+    on: Sequence[str],
+    out: str | Path,
+    *,
+    add: int,
+    min_frequency: int = 2,
+    advance: Advance | None = None,
+) -> TokenizerChange:
+    """Add up to `add` tokens to a tokenizer, learnt from texts or from one folder of word counts.
+
+    Raises:
+        UserError: the tokenizer is no BPE, or the words were cut in another way than it cuts.
+        OutputConflictError: something has the name `out` already.
+    """
+
+    def extended(base: Base, counts: CountsFolder) -> _Result:
+        found = extend(base, counts.total(), add, min_frequency, advance)
+        figures = {
+            "ids_before": base.num_ids,
+            "ids_after": base.num_ids + len(found.tokens),
+            "added": len(found.tokens),
+            "revived": len(found.revived),
+            "tokens_before": found.tokens_before,
+            "tokens_after": found.tokens_after,
+            "words_left_out": found.words_left_out,
+        }
+        ids = range(base.num_ids)
+        return _Result(found.document, ids, found.rows, base.num_ids, figures, found.tokens)
+
+    if add < 1 or min_frequency < 1:
+        raise UserError("the number of tokens to add and their frequency must be at least 1")
+    options = {"add": add, "min_frequency": min_frequency}
+    job = _Job("extend", file, local_path(out, "the output folder"), options)
+    return _change(job, on, extended, advance)
+
+
+def trim_file(
+    file: TokenizerFile,
+    on: Sequence[str],
+    out: str | Path,
+    *,
+    to: int,
+    advance: Advance | None = None,
+) -> TokenizerChange:
+    """Remove the tokens that texts, or one folder of word counts, need least, until `to` are left.
+
+    Raises:
+        UserError: the tokenizer is no BPE, the words were cut in another way than it cuts, or more
+            tokens than `to` have to stay.
+        OutputConflictError: something has the name `out` already.
+    """
+
+    def trimmed(base: Base, counts: CountsFolder) -> _Result:
+        found = trim(base, counts.total(), to)
+        figures = {
+            "ids_before": base.num_ids,
+            "ids_after": to,
+            "removed": len(found.removed),
+            "tokens_before": found.tokens_before,
+            "tokens_after": found.tokens_after,
+            "words_changed": found.words_changed,
+        }
+        kept = [old for old, new in enumerate(found.new_ids) if new is not None]
+        unchanged = next((new for new, old in enumerate(kept) if new != old), len(kept))
+        rows = [[old] for old in kept[unchanged:]]
+        return _Result(found.document, found.new_ids, rows, unchanged, figures, found.removed)
+
+    job = _Job("trim", file, local_path(out, "the output folder"), {"to": to})
+    return _change(job, on, trimmed, advance)
+
+
+def _change(
+    job: _Job,
+    on: Sequence[str],
+    make: Callable[[Base, CountsFolder], _Result],
+    advance: Advance | None,
+) -> TokenizerChange:
+    require_free(job.out)
+    with contextlib.ExitStack() as stack:
+        # Counts are checked before anything slow is done, or else made beside the result.
+        counts = open_counts(on[0]) if len(on) == 1 and is_counts_folder(on[0]) else None
+        base = open_base(job.file)
+        config = _config(job.file, base)
+        if counts is None:
+            with storage_errors("count the words", job.out):
+                folder = stack.enter_context(temporary_folder(job.out))
+            counts = _counted(on, _split_name(base), folder / "counts", advance)
+        _require_own_words(base, counts)
+        return _made(job, base, config, counts, make(base, counts))
+
+
+def _made(
+    job: _Job, base: Base, config: Json, counts: CountsFolder, result: _Result
+) -> TokenizerChange:
+    """Write a changed tokenizer."""
+    new = file_of(result.document, job.file.origin)
+    change = Change(
+        action=job.action,
+        options=job.options,
+        base=fingerprint_of(job.file).value,
+        tokenizer=fingerprint_of(new).value,
+        counts_id=counts.counts_id,
+        words=sum(map(len, counts.groups.values())),
+        occurrences=sum(words.num_occurrences for words in counts.groups.values()),
+        figures=result.figures,
+        versions=versions("tokenizers"),
+    )
+    files = {"tokenizer.json": new.data, **_beside(job.file)}
+    if config:
+        files[CONFIG_NAME] = canonical_json(renumbered_config(config, result.new_ids))
+    files |= _plans(change, base, result)
+    if job.file.kind == "tiktoken" and job.action == "trim":
+        files[RANKS_NAME] = ranks_of(base, result.document)
+    record = write_change(job.out, files, change)
+    return TokenizerChange(job.out, record, [base.shown(token) for token in result.tokens])
+
+
+def _counted(
+    inputs: Sequence[str], split: str, folder: Path, advance: Advance | None
+) -> CountsFolder:
+    """The words of texts, read and cut as by `tokenmill tokenizer count` without options."""
+    recipe = make_count_recipe({"inputs": list(inputs), "split": split, "out": str(folder)})
+    events = CountEvents()
+    if advance:
+        events = CountEvents(
+            on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
+        )
+    return count(recipe, events=events).counts
+
+
+def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
+    """The files that say what becomes of ids and of embedding rows."""
+    plan = EmbeddingPlan(
+        base=change.base,
+        tokenizer=change.tokenizer,
+        num_old_ids=base.num_ids,
+        num_unchanged=result.num_unchanged,
+        rows=[list(row) for row in result.rows],
+    )
+    files = {PLAN_NAME: canonical_json(sealed(plan))}
+    if change.action == "trim":
+        ids = IdMap(base=change.base, tokenizer=change.tokenizer, ids=list(result.new_ids))
+        files[IDS_NAME] = canonical_json(sealed(ids))
+    return files
+
+
+def _config(file: TokenizerFile, base: Base) -> Json:
+    """The tokenizer_config.json beside a tokenizer, if it has one, and agrees with it.
+
+    A rank file gets one that names what its encoding is known to begin and end documents with.
+    """
+    if file.kind == "tiktoken":
+        ends = [name for name in END_OF_DOCUMENT_TOKENS if name in base.added]
+        named = {"bos_token": ENCODINGS[file.encoding].prefix, "eos_token": ends}
+        tokens = {key: found[0] for key, found in named.items() if len(found) == 1}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
+    if not file.config_data:
+        return {}
+    config: Json = msgspec.json.decode(file.config_data, type=dict)
+    added = config.get("added_tokens_decoder") or {}
+    if not isinstance(added, dict):
+        raise UserError(f"{CONFIG_NAME} has no table of added tokens", where=file.origin)
+    for token_id, token in added.items():
+        content = token.get("content") if isinstance(token, dict) else None
+        if not isinstance(content, str) or str(base.tokens.get(content)) != token_id:
+            raise UserError(
+                f"{CONFIG_NAME} gives id {token_id} to {content!r}, and tokenizer.json does not",
+                where=file.origin,
+                hint="load and save it with transformers, which brings its files into agreement",
+            )
+    return config
+
+
+def _beside(file: TokenizerFile) -> dict[str, bytes]:
+    """Other files of a tokenizer on this machine that stay as they are."""
+    path = Path(file.origin)
+    folder = path if path.is_dir() else path.parent
+    found = [folder / name for name in OTHER_NAMES if path.exists() and (folder / name).is_file()]
+    what = "a tokenizer's configuration"
+    return {path.name: read_bounded(path, MAX_CONFIG_BYTES, what) for path in found}
+
+
+def _own_splits(base: Base) -> list[Split]:
+    """The splits whose words are those of the tokenizer, the best last."""
+    own = split_of(base.document)
+    return [own, SPLITS["metaspace"]] if _is_spaced_by_normalizer(own) else [own]
+
+
+def _split_name(base: Base) -> str:
+    """What `tokenmill tokenizer count --split` needs to cut words as the tokenizer does."""
+    best = _behaviour(_own_splits(base)[-1])
+    equal = (name for name, split in SPLITS.items() if _behaviour(split) == best)
+    return next(equal, base.origin)
+
+
+def _require_own_words(base: Base, counts: CountsFolder) -> None:
+    """Raise a UserError if words were not cut as the tokenizer cuts them."""
+    found = _behaviour(counts.split)
+    if any(found == _behaviour(split) for split in _own_splits(base)):
+        return
+    raise UserError(
+        "the words were not cut as the tokenizer cuts them",
+        where=str(counts.folder),
+        why=f"they were counted with the split {counts.split.name or 'of another tokenizer'}",
+        hint=f"tokenmill tokenizer count INPUTS --split {_split_name(base)} --out OTHER_COUNTS",
+    )
+
+
+def _is_spaced_by_normalizer(split: Split) -> bool:
+    """Whether ▁ comes from a normalizer, and nothing cuts words: Llama 2's way.
+
+    No merge of such a tokenizer joins a word to a ▁ that follows, so it may learn from words.
+    """
+    steps = _behaviour(split)["normalizer"]
+    types = [(step["type"], step.get("prepend") or step.get("content")) for step in steps]
+    return split.pre_tokenizer is None and types == [("Prepend", "▁"), ("Replace", "▁")]
+
+
+def _behaviour(split: Split) -> dict[str, Any]:
+    """The steps of a split in one spelling."""
+    document = {
+        "model": {"type": "BPE", "vocab": {}, "merges": []},
+        "normalizer": split.normalizer,
+        "pre_tokenizer": split.pre_tokenizer,
+    }
+    found = json_components(TokenizerFile("huggingface", msgspec.json.encode(document)))
+    return {name: found[name] for name in ("normalizer", "pre_tokenizer")}

@@ -1,0 +1,236 @@
+"""Trimming: a BPE loses the tokens that a corpus needs least, and every other one stays reachable.
+
+A token may go once no kept merge takes it for a side: it is a **leaf**. The leaf with the lowest
+frequency goes first, and of equal ones that with the largest id. Its frequency is handed to its
+**parts**, the tokens that its own text is cut into without it, which may then become leaves
+themselves. Added tokens, bytes and single characters always stay. (P. Purason et al.,
+arXiv 2512.03989, on why leaves.)
+
+What is kept is still made by the same merges in the same order, so
+
+- no kept token becomes unreachable: the merges that make its own text are those of its parts;
+- a text keeps its tokens wherever no removed one was among them, because a removed merge led to
+  removed tokens only;
+- where there were removed ones, remaining merges cut anew. Mostly that gives the parts, but a part
+  may now join its neighbour: with merges "ab" and "bc", "abc" is `ab c`, and `a bc` without "ab".
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.errors import InternalError, UserError
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.vocabulary.changing.base import (
+    Base,
+    Json,
+    frequencies,
+    is_version,
+    merge_pair,
+    num_tokens,
+)
+from tokenmill.vocabulary.changing.renumbering import renumbered
+from tokenmill.vocabulary.changing.segmenter import Segmenter
+from tokenmill.words.counts import WordCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """A tokenizer with fewer tokens, and what that costs."""
+
+    document: Json
+    """Its tokenizer.json."""
+    removed: list[str]
+    """Tokens in the order in which they were removed."""
+    new_ids: list[int | None]
+    """By old id."""
+    tokens_before: int
+    """Of the corpus."""
+    tokens_after: int
+    words_changed: int
+    """Unique words that held a removed token."""
+
+
+def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
+    """Remove tokens until `size` are left, ids without a token not counted.
+
+    Raises:
+        UserError: more tokens than `size` have to stay, or there are no more than that.
+    """
+    old = base.segmenter()
+    before = old.segment(words)
+    found = frequencies(before, words, base.num_ids)
+    removed = _removed(base, found, size)
+    gone = {base.tokens[token] for token in removed}
+    kept = sorted(set(base.tokens.values()) - gone)
+    new_ids: list[int | None] = [None] * base.num_ids
+    for new_id, old_id in enumerate(kept):
+        new_ids[old_id] = new_id
+    document = renumbered(_without(base, set(removed)), new_ids)
+    new = base.segmenter(document)
+    after = new.segment(words)
+    changed = _changed_words(before, gone)
+    _check_words(base, (before, after), changed, new_ids)
+    _check_tokens(base, document, old, new)
+    return Trimmed(
+        document,
+        removed,
+        new_ids,
+        num_tokens(before, words),
+        num_tokens(after, words),
+        int(changed.sum()),
+    )
+
+
+def _removed(base: Base, found: Int64Array, size: int) -> list[str]:
+    """The tokens to remove, first one first."""
+    stay = base.opaque | {token for token in base.tokens if len(token) == 1}
+    if size >= len(base.tokens):
+        why = f"it has {len(base.tokens):,} tokens, and {size:,} are asked for"
+        raise UserError("there is nothing to trim", where=base.origin, why=why)
+    if size < len(stay):
+        why = (
+            f"{len(stay):,} tokens always stay: added tokens, bytes and single characters; "
+            f"{size:,} are asked for"
+        )
+        raise UserError("cannot trim the tokenizer so far", where=base.origin, why=why)
+    leaves = _Leaves(base, found, stay)
+    return [leaves.remove() for _ in range(len(base.tokens) - size)]
+
+
+class _Leaves:
+    """Tokens that may be removed, least frequent first."""
+
+    def __init__(self, base: Base, found: Int64Array, stay: set[str]) -> None:
+        self._origin, self._tokens, self._stay = base.origin, base.tokens, stay
+        self._mass = {token: int(found[token_id]) for token, token_id in base.tokens.items()}
+        self._merges: dict[str, list[tuple[str, str]]] = {}
+        self._uses = dict.fromkeys(base.tokens, 0)
+        for pair in dict.fromkeys(base.merges):
+            self._merges.setdefault("".join(pair), []).append(pair)
+            for side in set(pair):
+                self._uses[side] += 1
+        self._parts = _Parts(base)
+        self._removed: set[str] = set()
+        self._heap: list[tuple[int, int, str]] = []
+        for token in base.tokens:
+            self._offer(token)
+
+    def remove(self) -> str:
+        """Take the next leaf."""
+        token, mass = "", -1
+        while not token:
+            if not self._heap:
+                what = f"cannot trim the tokenizer below {len(self._tokens) - len(self._removed):,}"
+                why = "every further token is a part of an added token"
+                raise UserError(what, where=self._origin, why=why)
+            mass, _, token = heapq.heappop(self._heap)
+            if token in self._removed or mass != self._mass[token]:
+                token = ""  # it was offered again with more mass
+        self._removed.add(token)
+        for part in self._kept_parts(token):
+            self._mass[part] += mass
+            self._offer(part)
+        for pair in self._merges.get(token, ()):
+            for side in set(pair):
+                self._uses[side] -= 1
+                self._offer(side)
+        return token
+
+    def _offer(self, token: str) -> None:
+        if not self._uses[token] and token not in self._stay and token not in self._removed:
+            heapq.heappush(self._heap, (self._mass[token], -self._tokens[token], token))
+
+    def _kept_parts(self, token: str) -> Iterator[str]:
+        """The parts of a token, and of those that were removed before it."""
+        for part in self._parts.of(token):
+            if part in self._removed:
+                yield from self._kept_parts(part)
+            else:
+                yield part
+
+
+class _Parts:
+    """How tokens are cut without themselves."""
+
+    def __init__(self, base: Base) -> None:
+        self._tokens = base.tokens
+        self._ranks = {pair: rank for rank, pair in enumerate(base.merges)}
+
+    def of(self, token: str) -> list[str]:
+        """The tokens of a token's own text; characters without a token are left out."""
+        parts = [symbol for symbol in token if symbol in self._tokens]
+        while len(parts) > 1:
+            pairs = itertools.pairwise(parts)
+            ranked = [(self._ranks.get(pair, -1), i) for i, pair in enumerate(pairs)]
+            possible = [
+                (rank, i) for rank, i in ranked if rank >= 0 and parts[i] + parts[i + 1] != token
+            ]
+            if not possible:
+                break
+            _, i = min(possible)
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        return parts
+
+
+def _without(base: Base, removed: set[str]) -> Json:
+    """The tokenizer.json without some tokens, ids as they were."""
+    model = base.document["model"]
+    vocab = {token: token_id for token, token_id in base.tokens.items() if token not in removed}
+    merges = [
+        merge
+        for merge in model["merges"]
+        if is_version(merge) or "".join(merge_pair(merge)) not in removed
+    ]
+    return {**base.document, "model": {**model, "vocab": vocab, "merges": merges}}
+
+
+def _changed_words(before: TokenBatch, gone: set[int]) -> Int64Array:
+    """Shape (num_words,): 1 for words that hold a removed token, else 0."""
+    is_gone = np.isin(before.ids, np.fromiter(gone, np.int64, len(gone)))
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_gone, dtype=np.int64)])
+    return (np.diff(sums[before.offsets]) > 0).astype(np.int64)
+
+
+def _check_words(
+    base: Base,
+    batches: tuple[TokenBatch, TokenBatch],
+    changed: Int64Array,
+    new_ids: list[int | None],
+) -> None:
+    """Hold the words of the new tokenizer against what is promised of them."""
+    before, after = batches
+    table = np.array([-1 if new is None else new for new in new_ids], np.int64)
+    same = [
+        table[before.ids[np.repeat(changed == 0, before.lengths)]],
+        after.ids[np.repeat(changed == 0, after.lengths)],
+    ]
+    if not np.array_equal(*same):
+        raise InternalError("a word without removed tokens is cut otherwise", where=base.origin)
+
+
+def _check_tokens(base: Base, document: Json, old: Segmenter, new: Segmenter) -> None:
+    """Hold the new tokenizer's tokens against what is promised of them."""
+    ids = document["model"]["vocab"]
+    tokens = [token for token in ids if token not in base.opaque]
+    ours = _reached(new, tokens, ids)
+    theirs = _reached(old, tokens, base.tokens)
+    if lost := [token for token in tokens if theirs[token] and not ours[token]]:
+        why = f"{lost[0]!r} (id {ids[lost[0]]}) and {len(lost) - 1:,} others"
+        raise InternalError("tokens became unreachable", where=base.origin, why=why)
+
+
+def _reached(segmenter: Segmenter, tokens: list[str], ids: dict[str, int]) -> dict[str, bool]:
+    """Whether each token is what its own text is encoded to."""
+    batch = segmenter.encode(tokens)
+    firsts = np.append(batch.ids, 0)[batch.offsets[:-1]].tolist()
+    alone = (batch.lengths == 1).tolist()
+    return {
+        token: one and first == ids[token]
+        for token, one, first in zip(tokens, alone, firsts, strict=True)
+    }

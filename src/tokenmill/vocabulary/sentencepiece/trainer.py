@@ -1,0 +1,182 @@
+"""Counts of words become a SentencePiece model.
+
+The library is given each word once with its count (`input_format=tsv`) under the identity
+normalizer, so that a word is exactly what was counted; the model then gets the normalizer that the
+words were counted with. For BPE the file is, byte for byte, the one that the library trains from
+texts with these words. For Unigram it is not, because the library looks for its seeds in unique
+words as if each occurred twice: `seeds.py` finds better ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from tokenmill.errors import EngineError, TokenmillError, UserError
+from tokenmill.records import Advance
+from tokenmill.vocabulary.sentencepiece.model_file import published
+from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
+from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options
+from tokenmill.vocabulary.sentencepiece.trainer_words import (
+    MAX_WORD_CHARACTERS,
+    SpelledWords,
+    spelled,
+)
+from tokenmill.words.counts import WordCounts
+
+_MAX_UNITS = 1 << 30
+"""Characters and words, twice, that the library counts in 32 bits."""
+_LINES_SHOWN = 3
+_MERGED = re.compile(r" merges=(\d+) ")
+_PRUNED = re.compile(r" EM sub_iter=\d+ size=(\d+) ")
+_IS_REMARK = re.compile(r"I\d{4} |WARNING: All log messages")
+"""Lines of the library's log that say how far it has come."""
+_TOO_LARGE = re.compile(r"Vocabulary size too high \((\d+)\).*<= (\d+)")
+_TOO_SMALL = re.compile(r"smaller than required_chars. (\d+) vs (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieceModel:
+    """A trained model, and what of the corpus the library was not given as it is."""
+
+    data: bytes
+    """The model file; the same for the same words and options."""
+    long_words: int
+    """Occurrences of words that were cut after every 4,096 characters."""
+    reserved_words: int
+    """Occurrences of words that were cut at U+0000 or U+2585 (▅), which no piece can hold."""
+    num_seeds: int
+    """Of a Unigram model: parts of words that the trainer began with."""
+    num_seed_words: int
+    """Of a Unigram model: the unique words that they were found in, the most frequent ones."""
+
+
+def train_sentencepiece(
+    words: WordCounts,
+    options: SentencePieceOptions,
+    advance: Advance = lambda stage, done, total: None,
+) -> SentencePieceModel:
+    """Train a model on words that were counted with `options.split`, in a process of its own.
+
+    Spaces in words may be spelled ▁ or as they are. The files that the library reads take about
+    twice the room of the unique words in the temporary folder.
+
+    Raises:
+        UserError: sentencepiece is not installed; or the words give fewer pieces than the
+            vocabulary is to have, or more characters; or the options contradict each other.
+        EngineError: the library fails.
+    """
+    check_options(options)
+    normalizer = options.normalizer
+    if not len(words):
+        raise UserError("there are no words to train on")
+    ready = spelled(words)
+    seeds = Seeds([], words.counts[:0], 0)
+    if options.model == "unigram":
+        seeds = find_seeds(ready.words, options)
+    with tempfile.TemporaryDirectory(prefix="tokenmill-sentencepiece-") as name:
+        _prepare(Path(name), ready, seeds, options)
+        data = _run(Path(name), options, len(seeds.pieces), advance)
+    return SentencePieceModel(
+        data=published(data, normalizer.message(), ready.spellings),
+        long_words=ready.long_words,
+        reserved_words=ready.reserved_words,
+        num_seeds=len(seeds.pieces),
+        num_seed_words=seeds.num_words,
+    )
+
+
+def _prepare(
+    folder: Path, ready: SpelledWords, seeds: Seeds, options: SentencePieceOptions
+) -> None:
+    with open(folder / "words.tsv", "wb") as file:
+        file.writelines(ready.lines())
+    arguments: dict[str, object] = {
+        **options.trainer_arguments(),
+        "input": "words.tsv",
+        "input_format": "tsv",
+        "max_sentence_length": 4 * MAX_WORD_CHARACTERS,
+        "minloglevel": 0,
+    }
+    if options.model == "unigram":
+        with open(folder / "seeds.tsv", "wb") as file:
+            file.writelines(seeds.lines())
+        arguments["seed_sentencepieces_file"] = "seeds.tsv"
+        if len(ready.words.data) + len(ready.words) > _MAX_UNITS:
+            arguments["train_extremely_large_corpus"] = True
+    (folder / "arguments.json").write_text(json.dumps(arguments))
+
+
+def _run(folder: Path, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> bytes:
+    """The model that the library writes."""
+    module = "tokenmill.vocabulary.sentencepiece.child"
+    # -P: no module is looked for in the folder where the command happens to be run.
+    popen = subprocess.Popen(
+        [sys.executable, "-P", "-m", module, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,  # Ctrl-C is for this process, which ends the other
+    )
+    said: deque[str] = deque(maxlen=_LINES_SHOWN)
+    try:
+        for raw in cast("IO[bytes]", popen.stderr):
+            line = raw.decode("utf-8", "replace").rstrip()
+            _report(line, options, num_seeds, advance)
+            if line and not _IS_REMARK.match(line):
+                said.append(line)
+        popen.wait()
+    finally:
+        popen.kill()
+        popen.wait()
+        for pipe in (popen.stdin, popen.stderr):
+            cast("IO[bytes]", pipe).close()
+    if (error := folder / "error").exists():
+        raise _refusal(error.read_text(), options)
+    if popen.returncode or not (folder / "model").is_file():
+        raise EngineError("sentencepiece failed", why=_failure(popen.returncode, said))
+    return (folder / "model").read_bytes()
+
+
+def _report(line: str, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
+    size = options.vocabulary_size
+    if found := _MERGED.search(line):
+        advance("merging", int(found[1]), size)
+    elif found := _PRUNED.search(line):
+        advance("pruning", max(num_seeds - int(found[1]), 0), max(num_seeds - size, 0))
+
+
+def _failure(code: int, said: deque[str]) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "; SIGKILL usually means that memory ran out" if code == -signal.SIGKILL else ""
+        return " | ".join([f"its process ended by {name}{hint}", *said])
+    return " | ".join([f"its process ended with exit code {code}", *said])
+
+
+def _refusal(message: str, options: SentencePieceOptions) -> TokenmillError:
+    """What the library's own words mean to somebody who has never seen its source."""
+    if found := _TOO_LARGE.search(message):
+        return UserError(
+            f"the words do not give {int(found[1]):,} pieces",
+            why=f"no more than {int(found[2]):,} occur twice or are single characters",
+            hint=f"choose a vocabulary of at most {int(found[2]):,}, or count more text",
+        )
+    if found := _TOO_SMALL.search(message):
+        return UserError(
+            f"a vocabulary of {int(found[1]):,} pieces is too small",
+            why=f"characters and special pieces alone are {int(found[2]):,} with a character "
+            f"coverage of {options.character_coverage}",
+            hint="choose a larger one, or a lower coverage with byte fallback",
+        )
+    return EngineError("sentencepiece refused to train", why=message)

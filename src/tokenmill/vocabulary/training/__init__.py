@@ -1,0 +1,1 @@
+"""`tokenizer train`: options and word counts become the files of a tokenizer."""

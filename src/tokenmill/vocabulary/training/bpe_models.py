@@ -1,0 +1,190 @@
+"""BPE: merges of bytes or characters, learnt once for every size, and their files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.errors import UserError
+from tokenmill.records import Advance
+from tokenmill.store.counts.folder import open_counts
+from tokenmill.vocabulary.bpe.learning import learn_merges
+from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
+from tokenmill.vocabulary.bpe.space_runs import learn_merges_after_runs
+from tokenmill.vocabulary.bpe.symbols import Alphabet, Symbols, byte_symbols, character_symbols
+from tokenmill.vocabulary.parity.options import ParityOptions
+from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
+from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary, alphabet_limit
+from tokenmill.vocabulary.training.output import spelled
+from tokenmill.vocabulary.training.tokenizer_json import (
+    bpe_model,
+    compose,
+    numbered,
+    pre_tokenizers,
+)
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import Split
+
+SMALLEST_SIZE = 512
+"""Where the curve begins, to double from there on."""
+
+
+def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
+    """Learn the merges of the largest vocabulary; the smaller ones are their beginnings.
+
+    Raises:
+        UserError: the alphabet and the special tokens alone are more than a vocabulary.
+    """
+    options = lesson.options
+    symbols = _symbols(lesson)
+    num_first = len(symbols) + max(options.vocabulary.whitespace_runs - 1, 0)
+    for size in (options.size, *options.smaller_sizes):
+        _require_room(size, num_first, lesson)
+    learn = _learn_alike if options.groups.parity else _learn_most_frequent
+    merges, remarks = learn(lesson, symbols, advance)
+    largest = merges.vocabulary_size + len(lesson.specials)
+    smaller = [size for size in reversed(options.smaller_sizes) if size < largest]
+    vocabularies = [_vocabulary(merges, lesson)]
+    vocabularies += [
+        _vocabulary(merges.cut(size - len(lesson.specials)), lesson) for size in smaller
+    ]
+    curve = _curve(merges, len(lesson.specials), [*smaller, largest])
+    return Learned(vocabularies, curve, remarks)
+
+
+def _learn_most_frequent(
+    lesson: Lesson, symbols: Symbols, advance: Advance
+) -> tuple[Merges, list[str]]:
+    vocabulary = lesson.options.vocabulary
+    limits = MergeOptions(
+        vocabulary_size=lesson.options.size - len(lesson.specials),
+        min_frequency=vocabulary.min_frequency,
+        max_token_length=vocabulary.max_token_length,
+    )
+    if vocabulary.whitespace_runs > 1:
+        longest = vocabulary.whitespace_runs
+        return learn_merges_after_runs(lesson.words, symbols, longest, limits, advance), []
+    return learn_merges(lesson.words, symbols, limits, advance), []
+
+
+def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Merges, list[str]]:
+    """Parity-aware merges, and what each group gained by them."""
+    vocabulary, groups = lesson.options.vocabulary, lesson.options.groups
+    limits = ParityOptions(
+        num_merges=lesson.options.size - len(lesson.specials) - len(symbols),
+        variant=groups.parity or "base",
+        min_frequency=vocabulary.min_frequency,
+        max_token_length=vocabulary.max_token_length,
+    )
+    dev = None
+    if groups.parity_counts is not None:
+        dev = _parallel_words(groups.parity_counts, lesson)
+    premiums = lesson.options.byte_premiums
+    ratios = {name: premiums.get(name, 1.0) for name in lesson.groups}
+    found = learn_parity_merges(
+        lesson.groups,
+        symbols,
+        limits,
+        dev=dev,
+        ratios=None if dev is not None else ratios,
+        advance=advance,
+    )
+    before, after = found.tokens[:, 0], found.tokens[:, 1]
+    shares = sorted(zip((before / after).tolist(), found.languages, strict=True))
+    told = f"{shares[0][1]} {shares[0][0]:.2f} times, {shares[-1][1]} {shares[-1][0]:.2f} times"
+    remarks = [f"groups are shorter than their bytes: from {told}"]
+    if found.exhausted:
+        remarks.append(f"no pair was left for {', '.join(found.exhausted)}")
+    return found.merges, remarks
+
+
+def _parallel_words(folder: str, lesson: Lesson) -> dict[str, WordCounts]:
+    """The words that say which group is worst off."""
+    parallel = open_counts(folder)
+    ours, theirs = lesson.split, parallel.split
+    if (ours.normalizer, ours.pre_tokenizer) != (theirs.normalizer, theirs.pre_tokenizer):
+        hint = "count both with the same --split"
+        raise UserError("the parallel texts were cut in another way", where=folder, hint=hint)
+    return {name: parallel.groups[name] for name in lesson.groups if name in parallel.groups}
+
+
+def _symbols(lesson: Lesson) -> Symbols:
+    vocabulary = lesson.options.vocabulary
+    if lesson.split.byte_level:
+        for name in ("character_coverage", "limit_alphabet", "byte_fallback"):
+            if getattr(vocabulary, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')} is for models over characters",
+                    why=f"the split {lesson.split.name!r} spells every text in 256 bytes",
+                    hint="leave it out, or choose --split metaspace",
+                )
+        return byte_symbols()
+    if vocabulary.whitespace_runs:
+        why = f"words of the split {lesson.split.name!r} hold no runs of spaces as they are"
+        raise UserError("--whitespace-runs is for models over bytes", why=why)
+    alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
+    return character_symbols(lesson.words, alphabet)
+
+
+def _require_room(size: int, num_symbols: int, lesson: Lesson) -> None:
+    needed = num_symbols + len(lesson.specials)
+    if size < needed:
+        raise UserError(
+            f"a vocabulary of {size:,} is too small",
+            why=f"{num_symbols:,} symbols and {len(lesson.specials):,} special tokens come first",
+            hint="choose a larger --vocabulary"
+            + ("" if lesson.split.byte_level else ", or leave rare characters out: "
+            "--character-coverage 0.9995 --byte-fallback"),
+        )  # fmt: skip
+
+
+def _vocabulary(merges: Merges, lesson: Lesson) -> Vocabulary:
+    strings = merges.strings()
+    numbering = lesson.specials.numbered(len(strings))
+    vocab = numbered(numbering.special_ids, strings, numbering.other_ids)
+    pairs = [(strings[left], strings[right]) for left, right in merges.pairs.tolist()]
+    unk = None if lesson.split.byte_level else lesson.specials.roles.get("unk")
+    fallback = lesson.options.vocabulary.byte_fallback
+    model = bpe_model(vocab, pairs, unk, fallback)
+    tokenizer = compose(lesson.split, model, numbering.special_ids, lesson.specials.roles)
+    files = {"tokenizer.json": spelled(tokenizer)}
+    is_plain = len(merges) + len(merges.symbols) == len(strings)
+    if is_plain and rank_pattern(lesson.split):
+        files["tokenizer.tiktoken"] = _rank_file(merges.texts(), numbering.other_ids)
+    # Characters without a token are left out of the words, so the merges saw neighbours that are
+    # none where an unknown token takes their place.
+    num_tokens = None if merges.num_dropped else merges.num_tokens()
+    return Vocabulary(len(vocab), numbering.special_ids, files, num_tokens)
+
+
+def rank_pattern(split: Split) -> str:
+    """The regular expression that gives tiktoken the same words; "" if there is no single one."""
+    if split.normalizer is not None or not split.byte_level:
+        return ""
+    match pre_tokenizers(split):
+        case [{"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}]:
+            return ENCODINGS["gpt2"].pattern
+        case [
+            {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated"},
+            {"type": "ByteLevel", "use_regex": False, "add_prefix_space": False},
+        ]:
+            return regex
+    return ""
+
+
+def _rank_file(texts: Sequence[bytes], ids: Sequence[int]) -> bytes:
+    """One "base64 id" a line. tiktoken merges any two neighbours that spell a token, lowest id
+    first; that gives the same tokens, because each token was learnt when its text was in two parts.
+    """
+    lines = (b"%s %d\n" % (base64.b64encode(t), i) for t, i in zip(texts, ids, strict=True))
+    return b"".join(lines)
+
+
+def _curve(merges: Merges, num_specials: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Tokens of the corpus at powers of two, and at the sizes that are written."""
+    first = len(merges.symbols) + num_specials
+    largest = max(sizes)
+    powers = [SMALLEST_SIZE << i for i in range(24)]
+    chosen = {first, *sizes, *(power for power in powers if first < power < largest)}
+    return [(size, merges.cut(size - num_specials).num_tokens()) for size in sorted(chosen)]

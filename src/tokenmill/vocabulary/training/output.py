@@ -1,0 +1,178 @@
+"""The folder of a trained tokenizer.
+
+tokenizer.json            the tokenizer; tokenizer.model instead for SentencePiece
+tokenizer_config.json     roles of special tokens, for transformers
+special_tokens_map.json   the same for older readers
+tokenizer.tiktoken        ranks for tiktoken, where a model over bytes is equal to them
+chat_template.jinja       if one was given
+8000/                     the same files of a smaller vocabulary
+train.json                provenance; written last
+work/                     while it is made: lock, counts, files that are not yet in place
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tokenmill.errors import OutputConflictError, VerificationError
+from tokenmill.paths import local_path, read_bounded
+from tokenmill.store.canonical import write_sealed
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import (
+    fsync_path,
+    lock_if_free,
+    path_inside,
+    remove_folder,
+    storage_errors,
+    write_atomically,
+)
+from tokenmill.store.manifest import FileEntry
+from tokenmill.vocabulary.training.options import Model, Role
+from tokenmill.vocabulary.training.provenance import TRAINING_NAME, Training, read_training
+from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFIG_KEYS
+
+MAX_TEMPLATE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The folder of a tokenizer while it is made."""
+
+    folder: Path
+
+    @property
+    def work(self) -> Path:
+        """What goes away at the end."""
+        return self.folder / "work"
+
+    @property
+    def counts(self) -> Path:
+        """Where words are counted unless the user wants to keep the counts."""
+        return self.work / "counts"
+
+    def publish(self, files: Mapping[str, bytes], training: Training) -> Training:
+        """Write all files in place of those of an older tokenizer; `train.json` comes last.
+
+        Raises:
+            StorageError: the file system refused it.
+        """
+        self._remove_old()
+        for name, data in files.items():
+            path = self.folder / name
+            with storage_errors("create a folder", path.parent):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+        entries = [
+            FileEntry(name=name, bytes=len(data), xxh3_128=file_digest(self.folder / name))
+            for name, data in files.items()
+        ]
+        return write_sealed(
+            self.folder / TRAINING_NAME, msgspec.structs.replace(training, files=entries)
+        )
+
+    def _remove_old(self) -> None:
+        path = self.folder / TRAINING_NAME
+        if not path.is_file():
+            return
+        names = [file.name for file in read_training(self.folder).files]
+        with storage_errors("remove the old tokenizer", self.folder):
+            path.unlink()
+            fsync_path(self.folder)
+            for name in names:
+                old = path_inside(self.folder, name)
+                old.unlink(missing_ok=True)
+                if old.parent != self.folder.resolve():
+                    with contextlib.suppress(OSError):  # something else is in it
+                        old.parent.rmdir()
+
+
+@contextmanager
+def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
+    """Hold a folder for a tokenizer; its `work` is removed once the tokenizer is complete.
+
+    A run that was stopped leaves `work` behind, and the next one finds its counts there.
+
+    Raises:
+        OutputConflictError: the folder holds something else, or another run is writing it.
+        StorageError: the file system refused it.
+    """
+    output = Output(local_path(out, "the output folder"))
+    _check_folder(output, overwrite=overwrite)
+    with storage_errors("create the output folder", output.folder):
+        output.work.mkdir(parents=True, exist_ok=True)
+        lock = os.open(output.work / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with storage_errors("lock the output folder", output.folder):
+            if not lock_if_free(lock):
+                raise OutputConflictError(
+                    "another process is writing this folder",
+                    where=str(output.folder),
+                    hint="wait for it, stop it, or choose another folder",
+                )
+        yield output
+        with storage_errors("remove the working files", output.work):
+            remove_folder(output.work)
+    finally:
+        os.close(lock)
+
+
+def _check_folder(output: Output, *, overwrite: bool) -> None:
+    folder = output.folder
+    if folder.exists() and not folder.is_dir():
+        raise OutputConflictError("the output is a file", where=str(folder))
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if (folder / TRAINING_NAME).is_file():
+        try:
+            read_training(folder)
+        except VerificationError as error:
+            why = f"its {TRAINING_NAME} is damaged or of something else"
+            hint = "choose another folder; --overwrite replaces trained tokenizers only"
+            what = "the output folder cannot be replaced"
+            raise OutputConflictError(what, where=str(folder), why=why, hint=hint) from error
+        if not overwrite:
+            raise OutputConflictError(
+                "there is a trained tokenizer already",
+                where=str(folder),
+                hint="choose another folder, or replace it with --overwrite",
+            )
+    elif names and not (output.work / "lock").is_file():
+        raise OutputConflictError(
+            "the output folder is not empty and holds no trained tokenizer",
+            where=str(folder),
+            why=f"it holds {names[0]!r}",
+            hint="choose another folder; --overwrite replaces trained tokenizers only",
+        )
+
+
+def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> dict[str, bytes]:
+    """The files beside a tokenizer that say what its special tokens are for."""
+    keys = BERT_CONFIG_KEYS if model == "wordpiece" else CONFIG_KEYS
+    tokens = {keys[role]: content for role, content in sorted(roles.items())}
+    config: dict[str, object] = {**tokens, "clean_up_tokenization_spaces": False}
+    if not model.startswith("sentencepiece"):  # its classes are made for single models
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    files = {"tokenizer_config.json": spelled(config), "special_tokens_map.json": spelled(tokens)}
+    if template:
+        files["chat_template.jinja"] = template
+    return files
+
+
+def read_template(path: str | None) -> bytes:
+    """The bytes of a chat template; none without a path.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    return b"" if path is None else read_bounded(Path(path), MAX_TEMPLATE_BYTES, "a chat template")
+
+
+def spelled(value: object) -> bytes:
+    """JSON as the libraries write it: two spaces, ends with a line."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

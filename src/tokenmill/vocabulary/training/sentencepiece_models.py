@@ -1,0 +1,105 @@
+"""SentencePiece's models: its own file, or a Unigram model as tokenizer.json."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenmill.errors import UserError
+from tokenmill.records import Advance
+from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
+from tokenmill.vocabulary.sentencepiece.model_file import read_model
+from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
+from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePieceOptions
+from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary
+from tokenmill.vocabulary.training.options import Role
+from tokenmill.vocabulary.training.output import spelled
+from tokenmill.vocabulary.training.tokenizer_json import post_processor
+from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import SENTENCEPIECE_SPLITS
+
+COMPARED_WORDS = 2_000
+_ID_ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad")
+"""Roles that SentencePiece knows; all other special tokens are control symbols."""
+
+
+def learn_sentencepiece(lesson: Lesson, advance: Advance) -> Learned:
+    """Train a model file.
+
+    Raises:
+        UserError: the words are not SentencePiece's, or it refuses the options.
+        EngineError: the library fails.
+    """
+    options = _options(lesson)
+    trained = train_sentencepiece(lesson.words, options, advance)
+    pieces = [piece.text for piece in read_model(trained.data).pieces]
+    special_ids = {content: pieces.index(content) for content in lesson.specials.contents}
+    special_ids = dict(sorted(special_ids.items(), key=lambda token: token[1]))
+    remarks = []
+    if trained.long_words:
+        remarks.append(f"{trained.long_words:,} words of over 4,096 characters were cut")
+    if trained.reserved_words:
+        remarks.append(f"{trained.reserved_words:,} words were cut at U+0000 or U+2585")
+    vocabulary = Vocabulary(len(pieces), special_ids, {"tokenizer.model": trained.data})
+    return Learned([vocabulary], remarks=remarks)
+
+
+def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
+    """Train a model file, and make a tokenizer.json of it.
+
+    Raises:
+        UserError: the words are not SentencePiece's, or it refuses the options.
+        EngineError: the library fails.
+    """
+    learned = learn_sentencepiece(lesson, advance)
+    vocabulary = learned.vocabularies[0]
+    data = vocabulary.files["tokenizer.model"]
+    tokenizer = tokenizer_json(read_model(data))
+    tokenizer["post_processor"] = post_processor(
+        lesson.split, tokenizer["model"], vocabulary.special_ids, lesson.specials.roles
+    )
+    texts = _some_words(lesson.words)
+    remarks = list(learned.remarks)
+    if differing := len(differing_texts(data, tokenizer, texts)):
+        remarks.append(
+            f"{differing:,} of {len(texts):,} words are cut otherwise than SentencePiece does it, "
+            "where two ways have nearly the same score"
+        )
+    files = {"tokenizer.json": spelled(tokenizer)}
+    return Learned([replace(vocabulary, files=files)], remarks=remarks)
+
+
+def _options(lesson: Lesson) -> SentencePieceOptions:
+    options, specials = lesson.options.vocabulary, lesson.specials
+    rule = SENTENCEPIECE_SPLITS.get(lesson.split.name)
+    if rule is None:
+        raise UserError(
+            f"{options.model} cannot be trained on words of the split {lesson.split.name!r}",
+            why="SentencePiece cuts and normalizes words itself",
+            hint=f"choose --split {' or '.join(SENTENCEPIECE_SPLITS)}",
+        )
+    if specials.last or specials.fixed_ids:
+        what = "SentencePiece numbers special tokens itself"
+        raise UserError(what, hint="leave out --special-at and fixed ids")
+    ids = {role: i for i, role in enumerate(r for r in _ID_ROLES if r in specials.roles)}
+    named = {specials.roles[role] for role in ids}
+    defaults = SentencePieceOptions(model="bpe", vocabulary_size=0)
+    coverage, longest = options.character_coverage, options.max_token_length
+    made = SentencePieceOptions(
+        model="bpe" if options.model == "sentencepiece-bpe" else "unigram",
+        vocabulary_size=lesson.options.size,
+        normalization=rule,
+        character_coverage=defaults.character_coverage if coverage is None else coverage,
+        byte_fallback=options.byte_fallback,
+        split_digits=options.digits == "single",
+        max_piece_characters=longest or defaults.max_piece_characters,
+        control_symbols=tuple(name for name in specials.contents if name not in named),
+    )
+    pieces = {f"{role}_piece": specials.roles[role] for role in ids}
+    numbers = {f"{role}_id": ids.get(role, NO_ID) for role in _ID_ROLES}
+    return replace(made, **pieces, **numbers)  # type: ignore[arg-type]
+
+
+def _some_words(words: WordCounts) -> list[str]:
+    """Words from everywhere in the alphabet, as texts."""
+    step = max(len(words) // COMPARED_WORDS, 1)
+    return [words.word(i).decode().replace("▁", " ").strip() for i in range(0, len(words), step)]

@@ -1,0 +1,130 @@
+"""Special tokens of a tokenizer that is made: which there are, what they are for, their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tokenmill.errors import UserError
+from tokenmill.vocabulary.training.options import ROLES, Model, Role, SpecialOptions
+
+MASKED: dict[Role, str] = {
+    "unk": "[UNK]",
+    "bos": "[CLS]",
+    "eos": "[SEP]",
+    "pad": "[PAD]",
+    "mask": "[MASK]",
+}
+USUAL_ROLES: dict[Model, dict[Role, str]] = {
+    "bpe": {"eos": "<|endoftext|>"},
+    "wordpiece": MASKED,
+    "wordlevel": {"unk": "[UNK]", "eos": "</s>"},
+    "unigram": {"unk": "<unk>", "eos": "</s>"},
+    "sentencepiece-bpe": {"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
+    "sentencepiece-unigram": {"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
+}
+"""The roles that a model has unless the user says otherwise: as GPT-2, BERT, T5 and SentencePiece
+have them."""
+CHARACTER_ROLES: dict[Role, str] = {"unk": "<unk>", "eos": "</s>"}
+"""Of BPE over characters."""
+CONFIG_KEYS: dict[Role, str] = {role: f"{role}_token" for role in ROLES}
+BERT_CONFIG_KEYS: dict[Role, str] = {**CONFIG_KEYS, "bos": "cls_token", "eos": "sep_token"}
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """Special tokens in the order in which they are numbered."""
+
+    contents: tuple[str, ...]
+    roles: Mapping[Role, str]
+    fixed_ids: Mapping[str, int] = field(default_factory=dict)
+    last: bool = False
+    """Whether they are numbered after all other tokens."""
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def numbered(self, num_others: int) -> Numbering:
+        """The ids of the special tokens, and those that remain for `num_others` other tokens.
+
+        Raises:
+            UserError: a fixed id lies beyond the last one.
+        """
+        size = len(self) + num_others
+        for content, fixed in self.fixed_ids.items():
+            if fixed >= size:
+                raise UserError(
+                    f"the special token {content!r} cannot have id {fixed}",
+                    why=f"the vocabulary of {size} tokens ends at id {size - 1}",
+                    hint="choose a smaller id or a larger --vocabulary",
+                )
+        taken = set(self.fixed_ids.values())
+        free = [i for i in range(size) if i not in taken]
+        unfixed = [content for content in self.contents if content not in self.fixed_ids]
+        chosen = free[len(free) - len(unfixed) :] if self.last else free[: len(unfixed)]
+        ids = {**self.fixed_ids, **dict(zip(unfixed, chosen, strict=True))}
+        used = set(ids.values())
+        return Numbering(
+            {content: ids[content] for content in sorted(self.contents, key=ids.__getitem__)},
+            [i for i in range(size) if i not in used],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Ids of the special tokens and of all others."""
+
+    special_ids: dict[str, int]
+    other_ids: list[int]
+
+
+def usual_roles(model: Model, byte_level: bool) -> Mapping[Role, str]:
+    """The roles of a model over bytes or over characters."""
+    return CHARACTER_ROLES if model == "bpe" and not byte_level else USUAL_ROLES[model]
+
+
+def special_tokens(options: SpecialOptions, usual: Mapping[Role, str]) -> SpecialTokens:
+    """The special tokens that options ask for; `usual` are the roles of the kind of model.
+
+    A role that is set to "" is left out.
+
+    Raises:
+        UserError: a token or an id is named twice, or a token is empty.
+    """
+    roles = {role: content for role in ROLES if (content := _role(options, role, usual))}
+    listed = [_parse(text) for text in options.special]
+    names = [content for content, _ in listed]
+    contents = [content for content in roles.values() if content not in names]
+    contents = [*dict.fromkeys(contents), *names]
+    contents += [f"<|reserved_{number}|>" for number in range(options.reserve)]
+    fixed = {content: number for content, number in listed if number is not None}
+    if "" in contents:
+        raise UserError("a special token is empty", hint="name it: --special '<|im_start|>'")
+    if twice := _first_twice(contents):
+        raise UserError(f"the special token {twice!r} is named twice")
+    if len(set(fixed.values())) != len(fixed):
+        shared = _first_twice(list(fixed.values()))
+        raise UserError(f"two special tokens have id {shared}")
+    return SpecialTokens(tuple(contents), roles, fixed, options.special_at == "end")
+
+
+def _role(options: SpecialOptions, role: Role, usual: Mapping[Role, str]) -> str:
+    given: str | None = getattr(options, role)
+    return usual.get(role, "") if given is None else given
+
+
+def _parse(text: str) -> tuple[str, int | None]:
+    """A token, and its id if one is fixed: "<pad>=0"."""
+    content, equals, number = text.rpartition("=")
+    if equals and content and number.isdecimal() and number.isascii():
+        return content, int(number)
+    return text, None
+
+
+def _first_twice(values: Sequence[str | int]) -> str | int | None:
+    seen: set[str | int] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None

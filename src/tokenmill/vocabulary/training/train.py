@@ -1,0 +1,224 @@
+"""Training a tokenizer: inputs become counts, counts a model, and the model files that are checked.
+
+    inputs      texts, which are counted on the whole, or a folder of counts
+    counts      unique words and how often each occurs; groups get their weights
+    model       merges, pieces or words, learnt from the counts alone
+    files       tokenizer.json or tokenizer.model, and what goes with it
+    checked     the reference loads the files, and they encode the words as predicted
+
+Every step is a function of the one before, so the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.encode.split_file import find_split
+from tokenmill.errors import UserError
+from tokenmill.records import Advance
+from tokenmill.run.count import CountEvents, count
+from tokenmill.run.recipe.checks import make_count_recipe
+from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
+from tokenmill.store.counts.weights import sampling_weights
+from tokenmill.vocabulary.training.checking import Measured, measure
+from tokenmill.vocabulary.training.lesson import Learned, Lesson
+from tokenmill.vocabulary.training.models import LIBRARIES, learn
+from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, TrainOptions
+from tokenmill.vocabulary.training.output import claimed, config_files, read_template
+from tokenmill.vocabulary.training.provenance import CountsEntry, SizeEntry, Training, versions
+from tokenmill.vocabulary.training.special_tokens import special_tokens, usual_roles
+from tokenmill.words.digits import with_digits
+
+LONG_CHARACTERS = 128
+"""Longer tokens are remarked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainEvents:
+    """What a caller may want to hear of a training; everything is optional."""
+
+    counting: CountEvents = field(default_factory=CountEvents)
+    advance: Advance = lambda stage, done, total: None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainReport:
+    """What a training made."""
+
+    folder: Path
+    training: Training
+    measured: list[Measured]
+    """Of each vocabulary, the largest first."""
+    remarks: list[str] = field(default_factory=list)
+
+
+def train(
+    inputs: Sequence[str],
+    out: str | Path,
+    options: TrainOptions,
+    *,
+    counting: Mapping[str, Any] | None = None,
+    counts_folder: str | Path | None = None,
+    overwrite: bool = False,
+    events: TrainEvents | None = None,
+) -> TrainReport:
+    """Train a tokenizer on texts, or on one folder of counts.
+
+    `counting` are the options of a `CountRecipe` for texts; their counts stay in `counts_folder`,
+    or go when the tokenizer is complete. A run that was stopped resumes its counting.
+
+    Raises:
+        OutputConflictError: the folder holds something else.
+        UserError: options do not fit together, or do not fit the counts.
+        TokenmillError: see `tokenmill.errors`.
+    """
+    events = events or TrainEvents()
+    template = read_template(options.special.chat_template)
+    with claimed(out, overwrite=overwrite) as output:
+        place = output.counts if counts_folder is None else counts_folder
+        counts = _counts(inputs, options, counting or {}, place, events.counting)
+        lesson = _lesson(counts, options)
+        learned = learn(lesson, events.advance)
+        measured = [measure(each, lesson.words, events.advance) for each in learned.vocabularies]
+        config = config_files(options.vocabulary.model, lesson.specials.roles, template)
+        training = _training(lesson, learned, measured, counts)
+        training = output.publish(_files(learned, config), training)
+    remarks = [*learned.remarks, *_remarks(options, training)]
+    return TrainReport(output.folder, training, measured, remarks)
+
+
+def _counts(
+    inputs: Sequence[str],
+    options: TrainOptions,
+    counting: Mapping[str, Any],
+    place: str | Path,
+    events: CountEvents,
+) -> CountsFolder:
+    """The counts that the inputs are, or those that are made of them in a place."""
+    if len(inputs) == 1 and is_counts_folder(inputs[0]):
+        if counting:
+            why = f"{', '.join(counting)} would say how texts are counted"
+            raise UserError("the words are counted already", where=inputs[0], why=why)
+        counts = open_counts(inputs[0])
+        _require_split(counts, options)
+        return counts
+    vocabulary = options.vocabulary
+    # SentencePiece cuts digits itself.
+    digits = "keep" if vocabulary.model in OF_SENTENCEPIECE else vocabulary.digits
+    values = {**counting, "split": options.split_name, "digits": digits}
+    recipe = make_count_recipe({**values, "inputs": list(inputs), "out": str(place)})
+    return count(recipe, events=events).counts
+
+
+def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
+    """Raise a UserError where words were counted otherwise than the options say."""
+    vocabulary = options.vocabulary
+    if vocabulary.split is None and vocabulary.digits == "keep":
+        return
+    if vocabulary.model in OF_SENTENCEPIECE:
+        return  # it is checked there
+    name = vocabulary.split or counts.split.name
+    wanted = with_digits(find_split(name) if name else counts.split, vocabulary.digits)
+    steps = (wanted.normalizer, wanted.pre_tokenizer)
+    if steps != (counts.split.normalizer, counts.split.pre_tokenizer):
+        raise UserError(
+            "the words were counted with another split",
+            where=str(counts.folder),
+            why=f"with {counts.split.name or 'one of its own'}, not with {options.split_name}",
+            hint="leave out --split and --digits, or count again",
+        )
+
+
+def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
+    usual = usual_roles(options.vocabulary.model, counts.split.byte_level)
+    specials = special_tokens(options.special, usual)
+    weights = _weights(options, counts)
+    words = counts.total(weights)
+    if not len(words):
+        why = "the counts are empty, or every group has the weight 0"
+        raise UserError("there are no words to learn from", where=str(counts.folder), why=why)
+    return Lesson(words, counts.groups, weights, counts.split, options, specials)
+
+
+def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
+    """How often each group counts."""
+    alpha = options.groups.alpha
+    if alpha is None:
+        return {**dict.fromkeys(counts.groups, 1), **options.weights}
+    if unknown := sorted(options.byte_premiums.keys() - counts.groups.keys()):
+        why = f"the groups are {', '.join(map(repr, counts.groups))}"
+        raise UserError(f"there is no group {unknown[0]!r}", where=str(counts.folder), why=why)
+    sizes = {group.name: group.bytes for group in counts.manifest.groups}
+    return sampling_weights(sizes, alpha, options.byte_premiums)
+
+
+def _training(
+    lesson: Lesson, learned: Learned, measured: Sequence[Measured], counts: CountsFolder
+) -> Training:
+    split = lesson.split
+    return Training(
+        options=_told_options(lesson),
+        split={"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer},
+        special_ids=dict(learned.vocabularies[0].special_ids),
+        counts=CountsEntry(
+            counts_id=counts.counts_id,
+            weights=dict(lesson.weights),
+            words=len(lesson.words),
+            occurrences=lesson.words.num_occurrences,
+            bytes=lesson.words.num_bytes,
+            words_left_out=counts.left_out.words,
+            bytes_left_out=counts.left_out.bytes,
+        ),
+        sizes=[
+            SizeEntry(
+                vocabulary=vocabulary.size,
+                tokens=found.tokens,
+                unused=found.unused,
+                fallback_bytes=found.fallback_bytes,
+                longest=found.longest,
+            )
+            for vocabulary, found in zip(learned.vocabularies, measured, strict=True)
+        ],
+        curve=learned.curve,
+        versions=versions(*LIBRARIES[lesson.options.vocabulary.model]),
+        files=[],
+    )
+
+
+def _told_options(lesson: Lesson) -> dict[str, Any]:
+    """The options without the paths of this machine."""
+    options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lesson.options))
+    options["special"]["chat_template"] = lesson.options.special.chat_template is not None
+    options["groups"]["parity_counts"] = lesson.options.groups.parity_counts is not None
+    options["vocabulary"]["split"] = lesson.split.name
+    return options
+
+
+def _files(learned: Learned, config: Mapping[str, bytes]) -> dict[str, bytes]:
+    """All files by their names; those of smaller vocabularies are in folders of their own."""
+    largest, *smaller = learned.vocabularies
+    files = {**largest.files, **config}
+    for vocabulary in smaller:
+        for name, data in {**vocabulary.files, **config}.items():
+            files[f"{vocabulary.size}/{name}"] = data
+    return dict(sorted(files.items()))
+
+
+def _remarks(options: TrainOptions, training: Training) -> Iterator[str]:
+    largest = training.sizes[0]
+    if largest.vocabulary < options.size:
+        yield (
+            f"the vocabulary has {largest.vocabulary:,} tokens instead of {options.size:,}: "
+            "the corpus gives no more"
+        )
+    longest = max((token.characters for token in largest.longest), default=0)
+    if longest > LONG_CHARACTERS:
+        yield (
+            f"the longest token has {longest:,} characters, because the corpus repeats it: "
+            "--max-token-length 64 keeps such tokens out"
+        )

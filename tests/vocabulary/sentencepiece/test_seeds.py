@@ -1,0 +1,76 @@
+"""Seeds of a Unigram model, against their definition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenmill.vocabulary.sentencepiece.seeds import find_seeds
+from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
+from tokenmill.words.counts import WordCounts
+
+OPTIONS = SentencePieceOptions("unigram", 100, max_piece_characters=4)
+
+
+def seeds_of(counts: dict[str, int], options: SentencePieceOptions = OPTIONS) -> dict[str, int]:
+    words = WordCounts.of({word.encode(): count for word, count in counts.items()})
+    found = find_seeds(words, options)
+    return dict(zip(found.pieces, found.counts.tolist(), strict=True))
+
+
+def by_definition(counts: dict[str, int]) -> dict[str, int]:
+    longest = OPTIONS.max_piece_characters
+    found: Counter[str] = Counter()
+    for word, count in counts.items():
+        for start in range(len(word)):
+            for stop in range(start + 1, min(start + longest, len(word)) + 1):
+                if "▁" not in word[start + 1 : stop]:
+                    found[word[start:stop]] += count
+    best = {
+        part: max((found[part + c] for c in "ab▁" if len(part) < longest), default=0)
+        for part in found
+    }
+    return {
+        part: count for part, count in found.items() if len(part) > 1 and count > max(1, best[part])
+    }
+
+
+@given(st.dictionaries(st.text("ab▁", min_size=1, max_size=9), st.integers(1, 5), min_size=1))
+def test_seeds_are_the_parts_that_go_on_in_different_ways(counts):
+    assert seeds_of(counts) == by_definition(counts)
+
+
+def test_the_best_come_first():
+    found = seeds_of({"▁abc": 7, "▁ab": 2})
+    assert list(found.items()) == [("▁abc", 7), ("▁ab", 9), ("abc", 7), ("ab", 9), ("bc", 7)]
+
+
+def test_no_more_than_so_many_a_piece_are_kept():
+    few = replace(OPTIONS, vocabulary_size=1, seeds_a_piece=2)
+    assert list(seeds_of({"▁abc": 7, "▁ab": 2}, few)) == ["▁abc", "▁ab"]
+
+
+def test_no_seed_holds_two_scripts_or_two_digits_where_no_piece_may():
+    mixed = {"▁abв,,12": 5}
+    assert set(seeds_of(mixed)) == {"▁ab", "ab", ",,12", ",12", "12"}
+    digits = replace(OPTIONS, split_digits=True)
+    assert set(seeds_of(mixed, digits)) == {"▁ab", "ab", ",,"}
+    scripts = replace(OPTIONS, split_by_script=False)
+    assert "▁abв" in seeds_of(mixed, scripts)
+
+
+def test_a_combining_mark_has_the_script_of_its_letter():
+    assert "е\u0301" in seeds_of({"▁е\u0301": 5})
+
+
+def test_kana_and_han_are_one_script():
+    assert set(seeds_of({"日のカー": 5})) == {"日のカー", "のカー", "カー"}
+
+
+def test_rare_words_are_not_looked_at_where_there_are_too_many():
+    words = WordCounts.of({b"abab": 5, b"cdcd": 5, b"efef": 9})
+    found = find_seeds(words, OPTIONS, max_characters=8)
+    assert (found.num_words, set("".join(found.pieces))) == (2, set("abef"))

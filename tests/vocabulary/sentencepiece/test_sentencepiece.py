@@ -1,0 +1,186 @@
+"""SentencePiece models from counts of words, against the library's own from texts."""
+
+from __future__ import annotations
+
+import functools
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tokenmill.errors import EngineError, UserError
+from tokenmill.vocabulary.sentencepiece import trainer
+from tokenmill.vocabulary.sentencepiece.model_file import NORMAL, read_model
+from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
+from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
+from tokenmill.words.counts import WordCounts
+from vocabulary.texts_kit import counted, made_up_lines
+
+sentencepiece = pytest.importorskip("sentencepiece")
+
+LINES = made_up_lines(1_500)
+BPE = SentencePieceOptions("bpe", 600)
+UNIGRAM = SentencePieceOptions("unigram", 600)
+LLAMA = replace(
+    BPE,
+    vocabulary_size=900,
+    normalization="identity",
+    join_spaces=False,
+    byte_fallback=True,
+    split_digits=True,
+    character_coverage=0.98,
+    pad_id=3,
+    control_symbols=("<mask>",),
+    user_defined_symbols=("<sep>",),
+)
+
+
+def from_texts(lines: list[str], options: SentencePieceOptions) -> bytes:
+    """The library's own model of the same texts."""
+    arguments: dict[str, Any] = options.trainer_arguments() | {
+        "normalization_rule_name": options.normalization,
+    }
+    if options.add_prefix:  # as the library writes no default into a model that it is not given
+        del arguments["add_dummy_prefix"]
+    if options.join_spaces:
+        del arguments["remove_extra_whitespaces"]
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(lines), model_writer=written, minloglevel=2, **arguments
+    )
+    return written.getvalue()
+
+
+@functools.cache
+def from_counts(options: SentencePieceOptions) -> SentencePieceModel:
+    """The model of the words of `LINES`."""
+    return train_sentencepiece(counted(LINES, options.split), options)
+
+
+def pieces_of(data: bytes) -> list[str]:
+    return [piece.text for piece in read_model(data).pieces if piece.type == NORMAL]
+
+
+def num_tokens(data: bytes, texts: list[str]) -> int:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+    return sum(len(ids) for ids in processor.encode(texts))
+
+
+@pytest.mark.parametrize(
+    "options", [BPE, LLAMA, replace(BPE, normalization="nfkc", add_prefix=False)]
+)
+def test_a_bpe_model_from_counts_is_the_file_that_the_library_makes_of_the_texts(options):
+    found = from_counts(options)
+    assert found.data == from_texts(LINES, options)
+    assert (found.long_words, found.reserved_words, found.num_seeds) == (0, 0, 0)
+
+
+def test_tabs_and_newlines_inside_words_are_learned_as_from_texts():
+    texts = [f"if {line}:\n\t\t{line};" for line in LINES[:300]]  # it drops a last "\\n"
+    options = replace(LLAMA, user_defined_symbols=())
+    found = train_sentencepiece(counted(texts, options.split), options)
+    assert found.data == from_texts(texts, options)
+    assert ":\n\t\t" in pieces_of(found.data)
+
+
+def test_a_unigram_model_from_counts_needs_fewer_tokens_than_from_texts():
+    found = from_counts(UNIGRAM)
+    held_out = made_up_lines(300, seed=1)
+    assert len(read_model(found.data).pieces) == 600
+    assert num_tokens(found.data, held_out) <= num_tokens(from_texts(LINES, UNIGRAM), held_out)
+    assert found.num_seed_words == len(counted(LINES, UNIGRAM.split))
+
+
+def test_the_same_words_give_the_same_bytes():
+    words = counted(LINES[:200], UNIGRAM.split)
+    options = replace(UNIGRAM, vocabulary_size=200)
+    models = [train_sentencepiece(words, options) for _ in range(2)]
+    assert models[0] == models[1]
+    assert b"tsv" not in models[0].data
+
+
+def test_spaces_may_be_spelled_either_way():
+    marked = counted(LINES[:200], BPE.split)
+    spaced = {word.replace("▁".encode(), b" "): n for word, n in marked.to_dict().items()}
+    options = replace(BPE, vocabulary_size=200)
+    assert train_sentencepiece(WordCounts.of(spaced), options) == train_sentencepiece(
+        marked, options
+    )
+
+
+def test_what_no_piece_can_hold_cuts_a_word_and_is_counted():
+    options = SentencePieceOptions("bpe", 12)
+    words = WordCounts.of({b" ab": 5, " ab▅ab".encode(): 3, b" b\0ab": 2, b"a" * 9_000: 1})
+    found = train_sentencepiece(words, options)
+    assert (found.long_words, found.reserved_words) == (1, 5)
+    cut = WordCounts.of({b" ab": 8, b"ab": 5, b" b": 2, b"a" * 4_096: 2, b"a" * 808: 1})
+    assert found.data == train_sentencepiece(cut, options).data
+
+
+def test_counts_of_any_size_are_weights():
+    words = counted(LINES[:200], BPE.split)
+    options = replace(BPE, vocabulary_size=200)
+    larger = replace(words, counts=words.counts * 10**9)
+    assert train_sentencepiece(larger, options).data == train_sentencepiece(words, options).data
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (replace(BPE, vocabulary_size=90_000), "do not give 90,000 pieces"),
+        (replace(BPE, vocabulary_size=20), "20 pieces is too small"),
+        (replace(BPE, vocabulary_size=3), "3 are special pieces"),
+        (replace(BPE, character_coverage=0.5), "from 0.98 to 1"),
+        (replace(BPE, max_piece_characters=0), "from 1 to 512"),
+        (replace(BPE, unk_id=-1), "has no id"),
+        (replace(BPE, seeds_a_piece=1), "2 is the least"),
+        (replace(BPE, bos_id=0), "same name or id"),
+        (replace(BPE, control_symbols=("<s>",)), "same name or id"),
+        (replace(BPE, user_defined_symbols=("a b",)), "cannot be a piece"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_plain_words(options, text):
+    with pytest.raises(UserError, match=text):
+        train_sentencepiece(counted(LINES[:50], BPE.split), options)
+
+
+def test_no_words_are_refused():
+    with pytest.raises(UserError, match="no words"):
+        train_sentencepiece(WordCounts.of({}), BPE)
+
+
+@pytest.mark.parametrize("words", [{b"\xff": 1}, {b"\xc3": 1, b"\xa9": 1}])
+def test_words_that_are_no_utf_8_are_refused(words):
+    with pytest.raises(UserError, match="UTF-8"):
+        train_sentencepiece(WordCounts.of(words), BPE)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import os; os.abort()", "SIGABRT"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("import sys; sys.exit('out of luck')", "out of luck"),
+        ("open('x')", "No such file"),
+    ],
+)
+def test_a_library_that_dies_is_an_error_that_says_how(program, why, tmp_path, monkeypatch):
+    (tmp_path / "sentencepiece.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match=why):
+        train_sentencepiece(WordCounts.of({b"ab": 2}), replace(BPE, normalization="identity"))
+
+
+def test_progress_is_told():
+    told: list[tuple[str, int, int]] = []
+    train_sentencepiece(counted(LINES, BPE.split), BPE, lambda *each: told.append(each))
+    assert {stage for stage, _, _ in told} == {"merging"}
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+def test_large_corpora_are_counted_in_64_bits(monkeypatch):
+    monkeypatch.setattr(trainer, "_MAX_UNITS", 100)
+    options = replace(UNIGRAM, vocabulary_size=200)
+    words = counted(LINES[:200], options.split)
+    assert len(read_model(train_sentencepiece(words, options).data).pieces) == 200
