@@ -193,7 +193,7 @@ tokenmill.mix([source], epochs=2)  # call-arg
 tokenmill.mix_batches([source], when_one_ends="never")  # arg-type
 tokenmill.train_tokenizer("data/", "T/", vocabulary=8000, digits="single", weight=["th=3"])
 tokenmill.train_tokenizer("data/", "T/", vocab_size=8000)  # call-arg
-tokenmill.count_words("data/", "counts/", split="gpt2", by="source", workers=2, max_bad="1%")
+tokenmill.count_words("data/", "counts/", split="gpt2", by="input", workers=2, max_bad="1%")
 tokenmill.count_words("data/", "counts/", split="gpt2", validation=0.1)  # call-arg
 tokenmill.text_loader("data/", "t.json", sequence_length=64, batch_size=8, dropout=0.1)
 tokenmill.text_loader("data/", "t.json", batch_size=8)  # call-arg

@@ -42,7 +42,7 @@ def test_the_summary_says_what_was_counted(
         "3 of 3 records",
         "2 in 3 groups",
         "en: 2, 1 unique; 2 B",
-        "without a value: 0, 0 unique; 0 B",
+        "(none): 0, 0 unique; 0 B",
         "de: 0, 0 unique; 0 B",
         "3 words below 2 occurrences: 3 occurrences, 3 B",
         "",

@@ -93,7 +93,7 @@ def test_groups_are_the_inputs_by_the_last_part_of_their_names(tmp_path: Path) -
     write_texts(tmp_path / "web" / "1.jsonl", "a b")
     write_texts(tmp_path / "code" / "0.jsonl", "b")
     inputs = [tmp_path / "web", tmp_path / "code"]
-    tokenmill.count_words(inputs, tmp_path / "out", split="whitespace", by="source", workers=1)
+    tokenmill.count_words(inputs, tmp_path / "out", split="whitespace", by="input", workers=1)
     assert counts_of(tmp_path / "out") == {"code": {b"b": 1}, "web": {b"a": 3, b"b": 1}}
 
 
@@ -114,14 +114,14 @@ def test_groups_are_the_values_of_a_field_and_a_missing_one_is_a_group(
     source = write_lines(tmp_path / "a.jsonl", rows)
     tokenmill.count_words(source, tmp_path / "out", split="whitespace", by=by, workers=1)
     assert counts_of(tmp_path / "out") == {
-        "": {b"c": 1, b"d": 1}, "7": {b"e": 1}, "de": {b"b": 1}, "en": {b"a": 2},
+        "(none)": {b"c": 1, b"d": 1}, "7": {b"e": 1}, "de": {b"b": 1}, "en": {b"a": 2},
     }  # fmt: skip
 
 
 def test_a_field_that_is_named_source_can_be_asked_for(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", [{"text": "a", "source": "web"}])
     out = tmp_path / "out"
-    tokenmill.count_words(source, out, split="whitespace", by="column.source", workers=1)
+    tokenmill.count_words(source, out, split="whitespace", by="source", workers=1)
     assert counts_of(out) == {"web": {b"a": 1}}
 
 
@@ -146,13 +146,13 @@ def test_one_worker_and_two_give_the_same_bytes_for_every_format(
         assert report.run
         assert report.run.audited_documents >= 12
     assert found[0] == found[1]
-    expected: dict[str, Counter[bytes]] = {"": Counter(), "de": Counter(), "en": Counter()}
+    expected: dict[str, Counter[bytes]] = {"(none)": Counter(), "de": Counter(), "en": Counter()}
     library = load_splitter(named_split("gpt2"), LIBRARY, 0)
     for index, text in enumerate(random_texts(NUM_DOCUMENTS, words=60)):
         words = library.split([text])
         edges, data = words.edges.tolist(), words.data.tobytes()
         of_text = Counter(data[i:j] for i, j in itertools.pairwise(edges))
-        expected[LANGUAGES[index % 3] or ""].update(of_text)
+        expected[LANGUAGES[index % 3] or "(none)"].update(of_text)
     thrice = {name: {word: 3 * n for word, n in of.items()} for name, of in expected.items()}
     assert counts_of(tmp_path / "1") == thrice
 
@@ -194,7 +194,7 @@ def test_a_killed_count_resumes_and_ends_with_the_same_bytes(corpus: Path, tmp_p
     inputs = [corpus / "a.jsonl", corpus / "c.parquet"]
 
     def start(out: Path, workers: int) -> subprocess.Popen[bytes]:
-        arguments = ["tokenizer", "count", *inputs, "--split", "gpt2", "--by", "source"]
+        arguments = ["tokenizer", "count", *inputs, "--split", "gpt2", "--by", "input"]
         arguments += ["--out", out, "--workers", workers]
         pipe = subprocess.PIPE
         return subprocess.Popen(command(*arguments), stdout=pipe, stderr=pipe)
@@ -394,7 +394,7 @@ def test_counts_that_cannot_be_added_up_are_refused(two_counts: list[Path], tmp_
         ([*two_counts, tmp_path / "z"], {}, "counts of different splits cannot be added up"),
         ([*two_counts, source], {}, "counts and texts cannot be added up"),
         (two_counts, {"split": "gpt2"}, "the words were counted with another split"),
-        (two_counts, {"by": "source"}, "counts were grouped when they were made"),
+        (two_counts, {"by": "input"}, "counts were grouped when they were made"),
         ([two_counts[0]] * 2, {}, "an input is named twice"),
     ]
     for inputs, options, what in refused:

@@ -140,7 +140,7 @@ def test_counts_that_mean_different_things_do_not_add_up(folder: Path, tmp_path:
     write_counts(tmp_path / "spaces", Description(SPACES, by="language"), {"en": [words(a=1)]})
     with pytest.raises(UserError, match="different splits"):
         merge_counts([open_counts(folder), open_counts(tmp_path / "spaces")], tmp_path / "all")
-    write_counts(tmp_path / "source", Description(BYTES, by="source"), {"en": [words(a=1)]})
+    write_counts(tmp_path / "source", Description(BYTES, by="input"), {"en": [words(a=1)]})
     with pytest.raises(UserError, match="different groups"):
         merge_counts([open_counts(folder), open_counts(tmp_path / "source")], tmp_path / "all")
 
@@ -182,6 +182,7 @@ def test_damage_is_found_when_counts_are_opened(folder: Path, name: str) -> None
         (b"\xed\xa0\x80", [0, 3], [1], "UTF-8"),
         (b"\xf4\x90\x80\x80", [0, 4], [1], "UTF-8"),
         (b"\xe0\x80\x80", [0, 3], [1], "UTF-8"),
+        (b"\xfc\x80\x80\x80", [0, 4], [1], "UTF-8"),
     ],
 )
 def test_arrays_that_compiled_code_could_not_survive_are_refused(

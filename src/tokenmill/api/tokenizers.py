@@ -159,7 +159,7 @@ def report_tokenizers(
 
     A tokenizer is what `build` takes, or a dataset, for the one that it carries. `on` is a dataset,
     for the sources that it was built from, inputs as for `build`, or a folder of word counts.
-    Documents are grouped `by` a column, or by "source". With a `base` group, whose documents are
+    Documents are grouped `by` a column, or by "input". With a `base` group, whose documents are
     the same texts as those of each other group, premiums and Gini coefficient are told; documents
     with one id are then drawn together for the intervals.
     `model` names a published shape, as in `tokenmill tokenizer advise`.

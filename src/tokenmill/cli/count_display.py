@@ -68,7 +68,7 @@ def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
     groups = sorted(manifest.groups, key=lambda group: (-group.bytes, group.name))
     for group in groups[:MAX_SHOWN_GROUPS]:
         shown = f"{group.occurrences:,}, {group.words:,} unique; {size_text(group.bytes)}"
-        yield "", f"{group.name or 'without a value'}: {shown}"
+        yield "", f"{group.name}: {shown}"
     if more := len(groups) - MAX_SHOWN_GROUPS:
         yield from [("", f"... and {more:,} more")] if more > 0 else []
 

@@ -42,7 +42,10 @@ class Fields:
         return tuple(dict.fromkeys([*named, *self.keep]))
 
 
-OPTIONAL_HINT = "; if only some records have a field that you keep, write --keep 'NAME?'"
+NAME_ANOTHER = (
+    "name the right one with --text-field, --id-field, --keep, --no-loss or --by; if only some "
+    "records have a field that you keep or group by, write 'NAME?'"
+)
 
 
 def require_field(name: str, present: set[str], where: str) -> None:
@@ -55,8 +58,7 @@ def require_field(name: str, present: set[str], where: str) -> None:
         f"no field {name!r} in the first records",
         where=where,
         why=f"the fields are {', '.join(sorted(present)[:20])}",
-        hint=f"{hint}name the right one with --text-field, --id-field, --keep or --no-loss"
-        + OPTIONAL_HINT,
+        hint=hint + NAME_ANOTHER,
     )
 
 

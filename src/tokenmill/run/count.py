@@ -282,7 +282,7 @@ class _Count:
         receipts = self.ledger.final_receipts()
         description = describe_counts(
             prepared.split,
-            recipe.by or "",
+            (recipe.by or "").removesuffix("?"),
             recipe.min_count,
             prepared.policies,
             prepared.sources,

@@ -73,8 +73,8 @@ class Measuring:
     words: str
     """The rule by which they are cut into words."""
     sequence_lengths: tuple[int, ...]
-    by_source: bool = False
-    """Whether each source is a group."""
+    groups: tuple[str, ...] = ()
+    """The group of each source; empty if groups are something else."""
     column: str = ""
     """The kept column whose values are groups; "" if groups do not come from the documents."""
 
@@ -188,7 +188,7 @@ class _Run:
             num_around=len(reference.prefix) + 1,
             words=how.words,
             sequence_lengths=list(how.sequence_lengths),
-            by_source=how.by_source,
+            groups=list(how.groups),
             column=how.column,
             offsets_share=min(OFFSETS_BYTES / max(decompressed, 1), 1.0),
         )

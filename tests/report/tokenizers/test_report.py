@@ -106,9 +106,21 @@ def test_groups_add_up_and_translations_are_drawn_together(
     assert second.overlap is not None
 
 
-def test_the_source_of_a_document_is_a_group_too(corpus: Path, tokenizer_path: Path) -> None:
-    report = tokenmill.report_tokenizers(tokenizer_path, corpus, by="source")
-    assert list(report.tokenizers[0].groups) == ["a.jsonl"]
+def test_the_input_of_a_document_is_a_group_too(corpus: Path, tokenizer_path: Path) -> None:
+    report = tokenmill.report_tokenizers(tokenizer_path, corpus, by="input")
+    assert list(report.tokenizers[0].groups) == [corpus.name]
+
+
+def test_a_field_named_source_is_a_field_and_only_some_records_may_have_it(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    lines = ['{"text": "a"}'] * 200 + ['{"text": "a", "source": "web"}', '{"text": "a"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    report = tokenmill.report_tokenizers(tokenizer_path, tmp_path, by="source?")
+    assert report.by == "source"
+    assert {name: g.documents for name, g in report.tokenizers[0].groups.items()} == {
+        "(none)": 201, "web": 1,
+    }  # fmt: skip
 
 
 def test_a_dataset_stands_for_its_sources(
@@ -128,7 +140,7 @@ def test_any_number_of_workers_gives_the_same_report(
         texts = [f"{text} {number} {i}" for i in range(20) for text in TEXTS]
         write_jsonl(tmp_path / f"{number}.jsonl", texts)
     one, two = (
-        tokenmill.report_tokenizers(tokenizer_path, tmp_path, by="source", workers=workers)
+        tokenmill.report_tokenizers(tokenizer_path, tmp_path, by="input", workers=workers)
         for workers in (1, 2)
     )
     assert one == two

@@ -21,7 +21,7 @@ from tokenmill.run.recipe.options import (
 EXAMPLES = """\
 examples:
   tokenmill tokenizer count data/*.jsonl.zst --split llama3 --out counts/
-  tokenmill tokenizer count web/ code/ --split o200k --by source --min-count 2 --out counts/
+  tokenmill tokenizer count web/ code/ --split o200k --by input --min-count 2 --out counts/
   tokenmill tokenizer count corpus/ --split tokenizer.json --by language --out counts/
   tokenmill tokenizer count monday/ tuesday/ --out both/"""
 

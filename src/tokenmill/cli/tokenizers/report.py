@@ -30,7 +30,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--by",
         metavar="COLUMN",
-        help="group documents by a field (language, domain, ...), or by `source`",
+        help="group documents by a field (language, domain, ...; NAME? if only some "
+        "records have it), or by `input`",
     )
     parser.add_argument(
         "--base",

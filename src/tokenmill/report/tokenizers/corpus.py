@@ -11,15 +11,14 @@ from tokenmill.paths import local_path
 from tokenmill.read.fields import Fields
 from tokenmill.read.places.place import Access
 from tokenmill.read.preview import check_fields
-from tokenmill.read.sources import Source, find_sources
+from tokenmill.read.sources import Source, fetch_sources
 from tokenmill.records import Advance
 from tokenmill.report.comparison import find_again, read_options
-from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading
+from tokenmill.run.start.counting import list_with_groups
 from tokenmill.store.counts.folder import is_counts_folder
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
-
-BY_SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,11 @@ class Corpus:
     sources: list[Source]
     fields: Fields
     by: str | None
-    """The column whose values are the groups, or `source`; None: all documents are one group."""
+    """The column whose values are the groups, or `input`; None: all documents are one group."""
     origin: str
     notes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    """The group of each source; empty if groups are something else."""
 
     @property
     def column(self) -> str:
@@ -64,19 +65,18 @@ def open_corpus(
             source for source in find_again(dataset, advance) if not kept[source.index].quarantined
         ]
         notes = _notes_of(stored, len(kept) - len(sources))
-        read = stored
+        read, names = stored, [source.name for source in sources]
     else:
-        sources, notes = find_sources(inputs, read.format, _access(read, advance)), ()
-    fields = read.fields
-    if by is not None and by != BY_SOURCE:
-        fields = replace(fields, keep=(by,), no_loss=None, optional=frozenset())
-    else:
-        fields = replace(fields, keep=(), no_loss=None, optional=frozenset())
+        access, notes = _access(read, advance), ()
+        listed, names = list_with_groups(inputs, read.format, access)
+        sources = fetch_sources(listed, read.format, access)
+    fields = grouped_reading(read, by).fields
     check_fields(sources, fields)
     sources = [replace(source, index=index) for index, source in enumerate(sources)]
     if not sources:
         raise UserError("no documents to measure", where=origin)
-    return Corpus(sources, fields, by, origin, notes)
+    groups = tuple(names) if by == INPUT_GROUPS else ()
+    return Corpus(sources, fields, by and by.removesuffix("?"), origin, notes, groups)
 
 
 def _access(read: ReadOptions, advance: Advance) -> Access:

@@ -35,7 +35,7 @@ def counted_corpus(counts: CountsFolder, origin: str, by: str | None) -> Corpus:
         UserError: they are grouped in another way.
     """
     grouped = counts.manifest.by or None
-    if by is not None and by != grouped:
+    if by is not None and by.removesuffix("?") != grouped:
         why = f"they are grouped by {grouped}" if grouped else "they are not grouped"
         hint = f"tokenmill tokenizer count INPUTS --by {by} --out OTHER_COUNTS"
         raise UserError(f"the counts cannot be grouped by {by!r}", where=origin, why=why, hint=hint)

@@ -9,7 +9,7 @@ from tokenmill.costs import ModelShape
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import Sums, Tally
 from tokenmill.records import Advance
-from tokenmill.report.tokenizers.corpus import BY_SOURCE, Corpus
+from tokenmill.report.tokenizers.corpus import Corpus
 from tokenmill.report.tokenizers.counted import WORDS_OF_COUNTS, counted_corpus, measure_counts
 from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
 from tokenmill.report.tokenizers.figures import (
@@ -121,7 +121,7 @@ def report_on(
     how = Measuring(
         words=asked.words,
         sequence_lengths=asked.sequence_lengths,
-        by_source=corpus.by == BY_SOURCE,
+        groups=corpus.groups,
         column=corpus.column,
     )
 

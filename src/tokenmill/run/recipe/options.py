@@ -22,8 +22,8 @@ Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 MIN_MEMORY_BYTES = 512_000_000
-SOURCE_GROUPS = "source"
-"""What `CountRecipe.by` says if each input is a group."""
+INPUT_GROUPS = "input"
+"""What `by` says if each input is a group."""
 NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
 """Options of reading that say nothing about words."""
 
@@ -149,6 +149,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
 
 
+def grouped_reading(read: ReadOptions, by: str | None) -> ReadOptions:
+    """Options of reading that keep the field whose values are groups, and no other."""
+    keep = [] if by is None or by == INPUT_GROUPS else [by]
+    return msgspec.structs.replace(read, keep=keep, no_loss=None)
+
+
 class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that counting words depends on."""
 
@@ -171,7 +177,7 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     by: Annotated[
         str | None,
         Meta(
-            description="count in groups: source (each INPUT), or a field of the records such as "
+            description="count in groups: input (each INPUT), or a field of the records such as "
             "language; NAME? if only some records have it"
         ),
     ] = None
@@ -183,14 +189,6 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     resources: ResourceOptions = ResourceOptions()
 
     @property
-    def column(self) -> str | None:
-        """The field whose values are groups; `column.source` is a field that is named source."""
-        if self.by is None or self.by == SOURCE_GROUPS:
-            return None
-        return self.by.removeprefix("column.")
-
-    @property
     def reading(self) -> ReadOptions:
         """The options of reading, with the field that groups come from."""
-        keep = [self.column] if self.column else []
-        return msgspec.structs.replace(self.read, keep=keep)
+        return grouped_reading(self.read, self.by)

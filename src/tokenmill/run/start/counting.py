@@ -22,8 +22,8 @@ from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
 from tokenmill.run.commit.identity import InputIdentity, deciding_libraries, versions
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.options import (
+    INPUT_GROUPS,
     NOT_FOR_COUNTS,
-    SOURCE_GROUPS,
     CountRecipe,
 )
 from tokenmill.run.start.agreement import Start
@@ -110,15 +110,22 @@ def resolve_count(
     """
     split = with_digits(find_split(recipe.split), recipe.digits)
     if sources is None:
-        by_input = list_by_input(recipe.inputs, recipe.read.format, access)
-        sources = [source for of_input in by_input for source in of_input]
-        labels = group_names(recipe.inputs)
-        names = [name for name, found in zip(labels, by_input, strict=True) for _ in found]
+        sources, names = list_with_groups(recipe.inputs, recipe.read.format, access)
     else:
         names = [source.name for source in sources]
     refuse_output_inside(sources, Path(recipe.out))
-    groups = names if recipe.by == SOURCE_GROUPS else []
+    groups = names if recipe.by == INPUT_GROUPS else []
     return CountResolution(recipe, split, list(sources), groups)
+
+
+def list_with_groups(
+    inputs: Sequence[str], file_format: str, access: Access
+) -> tuple[list[Source], list[str]]:
+    """As `list_sources`, with what the input of each is called as a group."""
+    by_input = list_by_input(inputs, file_format, access)
+    labels = group_names(inputs)
+    names = [name for name, found in zip(labels, by_input, strict=True) for _ in found]
+    return [source for of_input in by_input for source in of_input], names
 
 
 def group_names(inputs: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.tasks import (
     LARGEST_HASH,
     MAX_GROUPS,
+    NO_VALUE,
     RUN_PREFIX,
     CountTask,
     too_many_groups,
@@ -159,14 +160,14 @@ class CountedUnit:
         return self._task.groups[source] if self._task.groups else ""
 
     def _names(self, batch: DocumentBatch) -> list[str]:
-        """The group of each document; one without a value is in the group "".
+        """The group of each document; see NO_VALUE.
 
         Raises:
             DataError: a value cannot be a group.
         """
         if not self._task.column:
             return [self._group(batch.source)] * len(batch.texts)
-        names = [value or "" for value in batch.columns[self._task.column]]
+        names = [value or NO_VALUE for value in batch.columns[self._task.column]]
         if any(len(name) > MAX_GROUP_CHARACTERS for name in names):
             index = next(i for i, name in enumerate(names) if len(name) > MAX_GROUP_CHARACTERS)
             raise DataError(

@@ -21,15 +21,13 @@ from tokenmill.records import DocumentBatch, Int64Array, TokenBatch, UInt32Array
 from tokenmill.run.units.assignment import Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.encode import tokenizer_of
-from tokenmill.run.units.tasks import MeasureTask
+from tokenmill.run.units.tasks import NO_VALUE, MeasureTask
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.part_files import PartFiles
 
 TALLY_PART = "npz"
-NO_VALUE = "(none)"
-"""The group of documents without a value in the column."""
 
 
 class MeasureRunner:
@@ -139,6 +137,6 @@ class MeasuredUnit:
         """The group of each document."""
         if self._task.column:
             values = batch.columns[self._task.column]
-            return [NO_VALUE if value is None else value for value in values]
-        name = self._runner.setup.sources[batch.source].name if self._task.by_source else ""
+            return [value or NO_VALUE for value in values]
+        name = self._task.groups[batch.source] if self._task.groups else ""
         return [name] * len(batch.texts)

@@ -48,6 +48,8 @@ class EncodeTask(msgspec.Struct, tag="encode", frozen=True, kw_only=True):
 LARGEST_HASH = 2**32 - 1
 """Splitters answer the exam with hashes of words."""
 MAX_GROUPS = 4_096
+NO_VALUE = "(none)"
+"""The group of documents without a value, or with an empty one, in the column."""
 RUN_PREFIX = "words-"
 """Of the parts of a unit that are runs of words; a number follows."""
 
@@ -80,8 +82,8 @@ class MeasureTask(msgspec.Struct, tag="measure", frozen=True, kw_only=True):
     words: str
     """The rule by which texts are cut into words."""
     sequence_lengths: list[int]
-    by_source: bool
-    """Whether each source is a group of its own."""
+    groups: list[str]
+    """The group of each source, by its index; empty if `column` says it, or there is one group."""
     column: str
     """The kept column whose values are groups; "" if groups do not come from the documents."""
     offsets_share: float

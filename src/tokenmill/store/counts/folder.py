@@ -74,7 +74,7 @@ class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
     split: SplitEntry
     by: str
-    """What the groups are: "", "source", or the column whose values they are."""
+    """What the groups are: "", "input", or the column whose values they are."""
     min_count: Count
     """Words that occurred less often were left out."""
     policies: dict[str, Any]

@@ -47,7 +47,7 @@ def _is_utf8(data: UInt8Array, place: int, stop: int) -> bool:
     while place < stop:
         lead = np.int64(data[place])
         size = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        if 0x80 <= lead < 0xC2 or place + size > stop:
+        if 0x80 <= lead < 0xC2 or lead > 0xF4 or place + size > stop:
             return False
         code = lead & (0x7F >> size) if size > 1 else lead
         for i in range(1, size):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.errors import UserError
-from tokenmill.read.fields import OPTIONAL_HINT
+from tokenmill.read.fields import NAME_ANOTHER
 from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
 from tokenmill.read.formats.tables.table import Announce, Table
 
@@ -30,8 +30,7 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
             raise UserError(
                 f"there is no column {name!r}",
                 why=f"the columns are {', '.join(schema.names)}",
-                hint="name the right one with --text-field, --id-field, --keep or --no-loss"
-                + OPTIONAL_HINT,
+                hint=NAME_ANOTHER,
             )
     text = command.columns[0]
     if not _holds_text(types[text]):
