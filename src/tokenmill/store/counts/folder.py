@@ -243,7 +243,8 @@ class CountsFolder:
                 raise self._damaged(path, f"it is not what {COUNTS_NAME} says")
             if file_digest(path) != entry.xxh3_128:
                 raise self._damaged(path, "its digest differs")
-            arrays[part] = array
+            # A slice of the class memmap takes several times as long as one of a plain array.
+            arrays[part] = array.view(np.ndarray)
         words = WordCounts(arrays["words"], arrays["offsets"], arrays["counts"])
         if problem := check_words(words):
             raise self._damaged(self.folder / f"{number:05d}.words.npy", problem)

@@ -72,12 +72,14 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
     if subject.merges is None and len(words) > MAX_WORDS:
         chosen = np.sort(np.argsort(-words.counts, kind="stable")[:MAX_WORDS])
     frequencies = np.zeros(vocabulary.size, np.int64)
+    step = max(len(words) // SAMPLE_WORDS, 1)
     for first in range(0, len(chosen), BATCH_WORDS):
         advance("checking", first, len(chosen))
         some = chosen[first : first + BATCH_WORDS]
         batch = subject.encode(words, some)
-        np.add.at(frequencies, batch.ids, np.repeat(words.counts[some], np.diff(batch.offsets)))
-    _compare_sample(subject, words)
+        np.add.at(frequencies, batch.ids, np.repeat(words.counts[some], batch.lengths))
+        if subject.merges is not None:
+            _compare_sample(subject, words, some, batch, range(-first % step, len(some), step))
     tokens = int(frequencies.sum())
     if vocabulary.num_tokens not in (None, tokens) and len(chosen) == len(words):
         raise InternalError(
@@ -170,15 +172,16 @@ def _file(kind: str, data: bytes) -> TokenizerFile:
     return TokenizerFile(kind, data, origin="the trained tokenizer")
 
 
-def _compare_sample(subject: _Subject, words: WordCounts) -> None:
-    """Hold the merges against the library."""
-    if subject.merges is None:
-        return
-    step = max(len(words) // SAMPLE_WORDS, 1)
-    chosen = np.arange(0, len(words), step)
-    texts = subject.texts(words, chosen)
-    batches = [subject.encode(words, chosen[i : i + 1]).ids for i in range(len(chosen))]
-    found = TokenBatch(np.concatenate(batches), offsets_from_lengths(list(map(len, batches))))
+def _compare_sample(
+    subject: _Subject, words: WordCounts, chosen: Int64Array, batch: TokenBatch, sample: range
+) -> None:
+    """Hold the merges against the library, in a sample of the words that `batch` has the ids of."""
+    texts = subject.texts(words, chosen[sample])
+    ids = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] for i in sample]
+    found = TokenBatch(
+        np.concatenate([np.empty(0, np.uint32), *ids]),
+        offsets_from_lengths(list(map(len, ids))),
+    )
     compare_tokens("the check", texts, found, subject.reference.encode(texts))
 
 
@@ -208,7 +211,7 @@ def _tokens(tokenizer: Json) -> Iterator[_Token]:
         spellings = sorted(model["vocab"], key=model["vocab"].__getitem__)
     special = {token["content"] for token in tokenizer["added_tokens"]}
     in_bytes = _is_byte_level(tokenizer["decoder"])
-    table = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+    table = str.maketrans({symbol: chr(byte) for byte, symbol in enumerate(byte_symbols())})
     fallback = set(BYTE_TOKENS) if model.get("byte_fallback") else set()
     prefix = CONTINUATION if model["type"] == "WordPiece" else ""
     for token in spellings:
@@ -217,7 +220,7 @@ def _tokens(tokenizer: Json) -> Iterator[_Token]:
         elif token in fallback:
             yield _Token(token, None)
         elif in_bytes:
-            yield _of_bytes(bytes(table[symbol] for symbol in token))
+            yield _of_bytes(token.translate(table).encode("latin-1"))
         else:
             text = token.removeprefix(prefix)
             yield _Token(text, text.encode())
