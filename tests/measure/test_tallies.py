@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
-from tokenmill.measure import tallies
+from tokenmill.measure import resampling, tallies
 from tokenmill.measure.resampling import NUM_SAMPLES, times_drawn
 from tokenmill.measure.tallies import COLUMNS, Sums, Tally
 
@@ -22,9 +22,9 @@ DOCUMENTS = st.lists(st.tuples(st.sampled_from(["", "en", "th"]), st.integers(1,
 def tally_of(documents: Sequence[Document]) -> Tally:
     tally = Tally.empty(50, [4, 16])
     for group, number in documents:
-        times = times_drawn(np.array([number], np.uint64))
+        hashes = np.array([number], np.uint64)
         columns = np.arange(len(COLUMNS))[None, :] * number
-        tally.add_documents(group, times, columns, np.array([number, 50], np.uint32))
+        tally.add_documents(group, hashes, columns, np.array([number, 50], np.uint32))
         tally.histogram[number] += 1
         tally.add_lengths(np.array([number]))
         tally.num_rejected += 1
@@ -70,10 +70,18 @@ def test_documents_are_drawn_as_a_poisson_variable_is() -> None:
     assert abs(np.corrcoef(drawn[0], drawn[1])[0, 1]) < 0.3
 
 
+def test_sums_over_samples_are_the_same_in_any_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes, values = np.arange(7, dtype=np.uint64), np.arange(14).reshape(7, 2)
+    whole = resampling.sampled_sums(hashes, values)
+    monkeypatch.setattr(resampling, "DOCUMENTS_A_STEP", 3)
+    assert (resampling.sampled_sums(hashes, values) == whole).all()
+    assert (whole == times_drawn(hashes).T.astype(int) @ values).all()
+
+
 def test_large_sums_are_exact() -> None:
     values = np.full((3, len(COLUMNS)), 2**49 + 1, np.int64)
     tally = Tally.empty(1, [])
-    tally.add_documents("", times_drawn(np.zeros(3, np.uint64)), values, np.zeros(0, np.uint32))
+    tally.add_documents("", np.zeros(3, np.uint64), values, np.zeros(0, np.uint32))
     assert tally.groups[""].total("bytes") == 3 * (2**49 + 1)
     assert Sums.of([tally.groups[""]] * 2).total("bytes") == 6 * (2**49 + 1)
 

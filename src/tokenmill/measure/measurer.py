@@ -16,7 +16,6 @@ from tokenmill.measure.alignment import (
     count_where,
 )
 from tokenmill.measure.language_words import EncodedTexts, WordCutter, WordSpans
-from tokenmill.measure.resampling import times_drawn
 from tokenmill.measure.tallies import COLUMNS, Tally
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
@@ -80,12 +79,12 @@ class Measurer:
         self.tally.histogram += np.bincount(tokens.ids, minlength=len(self.tally.histogram))
         self.tally.add_lengths(lengths[lengths > 0] + self._measured.num_around)
         columns = self._columns(texts, tokens, hashes)
-        times = times_drawn(hashes)
-        names = np.array(groups, object)
-        for group in dict.fromkeys(groups):
-            chosen = names == group
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        of_document = np.fromiter((numbers[group] for group in groups), np.int64, len(groups))
+        for group, number in numbers.items():
+            chosen = of_document == number
             ids = tokens.ids if chosen.all() else tokens.ids[np.repeat(chosen, lengths)]
-            self.tally.add_documents(group, times[chosen], columns[chosen], ids)
+            self.tally.add_documents(group, hashes[chosen], columns[chosen], ids)
 
     def _columns(
         self, texts: Sequence[str], tokens: TokenBatch, hashes: npt.NDArray[np.uint64]

@@ -51,6 +51,10 @@ class Sums:
         """The sum over all documents."""
         return int(self[column][0])
 
+    def without_samples(self) -> Sums:
+        """The sums over all documents alone."""
+        return Sums(self.values[:1])
+
     @classmethod
     def of(cls, parts: Iterable[Sums]) -> Sums:
         """Several sums together."""
@@ -90,17 +94,21 @@ class Tally:
             pieces[length] += int((lengths // length).sum())
 
     def add_documents(
-        self, group: str, times: npt.NDArray[np.uint8], columns: Int64Array, ids: npt.NDArray[Any]
+        self,
+        group: str,
+        hashes: npt.NDArray[np.uint64],
+        columns: Int64Array,
+        ids: npt.NDArray[Any],
     ) -> None:
         """Add documents of one group, and the ids that occur in them.
 
-        `times` is from `times_drawn`; `columns` has shape (n, columns), by COLUMNS.
+        `hashes`, of shape (n,), decide the samples; `columns` has shape (n, columns), by COLUMNS.
 
         Raises:
             UserError: there are too many groups.
         """
         sums, used = self._of(group)
-        sums.values += sampled_sums(times, columns)
+        sums.values += sampled_sums(hashes, columns)
         used[ids] = True
 
     def add_totals(self, group: str, columns: Int64Array, ids: npt.NDArray[Any]) -> None:

@@ -111,6 +111,12 @@ def test_the_input_of_a_document_is_a_group_too(corpus: Path, tokenizer_path: Pa
     assert list(report.tokenizers[0].groups) == [corpus.name]
 
 
+def test_one_document_has_no_interval(tokenizer_path: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["one two"])
+    texts = tokenmill.report_tokenizers(tokenizer_path, tmp_path).tokenizers[0].texts
+    assert texts.words_per_token == Ratio(2 / texts.tokens)
+
+
 def test_a_field_named_source_is_a_field_and_only_some_records_may_have_it(
     tokenizer_path: Path, tmp_path: Path
 ) -> None:

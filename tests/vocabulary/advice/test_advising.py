@@ -129,3 +129,11 @@ def test_a_model_without_meaning_is_refused(given: dict[str, Any], what: str) ->
 def test_numbers_below_one_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="must be 1 or more"):
         advise(SMALL, **options)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"compute": 1}, {"model": "gpt2", "compute": 1}, {"parameters": 1, "hidden_size": 10**25}],
+)
+def test_a_model_of_next_to_nothing_has_a_token(given: dict[str, Any]) -> None:
+    assert advise(target_model(**given)).lowest == 1

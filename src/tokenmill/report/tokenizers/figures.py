@@ -95,7 +95,13 @@ class Inequality:
 
 
 def text_figures(sums: Sums, first: Sums, base: Sums | None, types_used: int) -> TextFigures:
-    """Figures of some documents; `first` are those of the first tokenizer on the same ones."""
+    """Figures of some documents; `first` are those of the first tokenizer on the same ones.
+
+    One document alone says nothing of how much others would differ: it has no intervals.
+    """
+    if sums.total("documents") < 2:
+        sums, first = sums.without_samples(), first.without_samples()
+        base = None if base is None else base.without_samples()
     tokens = sums["tokens"]
     continued, aligned = sums["continued_words"], sums["aligned_words"]
     return TextFigures(

@@ -55,14 +55,14 @@ def generic_tokens_per_character(size: float) -> float:
 def size_by_isoflops(parameters: float, hidden_size: int) -> int:
     """Approach 1: sizes of the best of many models trained with equal compute."""
     constant, exponent = _ISOFLOPS
-    return round(constant * math.pow(optimal_compute(parameters), exponent) / hidden_size)
+    return _size(constant * math.pow(optimal_compute(parameters), exponent), hidden_size)
 
 
 def size_by_derivative(parameters: float, hidden_size: int) -> int:
     """Approach 2: the best size of a small model, scaled as the size of least FLOPs scales."""
     anchor, anchor_parameters = _ANCHOR
     scale = math.pow(parameters / anchor_parameters, _DERIVATIVE_EXPONENT)
-    return round(anchor * scale / hidden_size)
+    return _size(anchor * scale, hidden_size)
 
 
 def size_by_loss(parameters: float, hidden_size: int, flops: float) -> int:
@@ -74,7 +74,7 @@ def size_by_loss(parameters: float, hidden_size: int, flops: float) -> int:
         tokens = flops / 1e15 / (6 * weights)
         return _BETA * _B / weights * math.pow(tokens, -_BETA) - ours
 
-    return round(1e6 * _root(slope, 1e-6, 1e9) / hidden_size)
+    return _size(1e6 * _root(slope, 1e-6, 1e9), hidden_size)
 
 
 def loss(parameters: float, hidden_size: int, flops: float, size: float) -> float:
@@ -102,6 +102,11 @@ def generic_size_of_least_flops(parameters: float, hidden_size: int) -> float:
         return hidden_size * generic_tokens_per_character(size) + weights * shorter
 
     return _root(slope, 100, LARGEST_SIZE)
+
+
+def _size(vocabulary_parameters: float, hidden_size: int) -> int:
+    """Tokens that have so many parameters: one at least, however small a model is."""
+    return max(round(vocabulary_parameters / hidden_size), 1)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:

@@ -49,7 +49,7 @@ def target_model(
         parameters, hidden_size = shape.non_vocabulary_parameters, shape.hidden_size
         tied = shape.tied if tied is None else tied
     elif parameters is None and compute is not None:
-        parameters = optimal_parameters(compute)
+        parameters = max(optimal_parameters(compute), 1.0)
         assumed.append(f"{parameters:,.0f} parameters, the best model for that compute")
     if parameters is None:
         raise UserError("a model needs its parameters, its compute or its shape")
