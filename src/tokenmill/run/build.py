@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +14,6 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.steps import unknown_step
-from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.run.commit.identity import BuildState
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import (
@@ -28,25 +24,24 @@ from tokenmill.run.commit.publish import (
     store_tokenizer,
     sweep,
 )
-from tokenmill.run.commit.workspace import Workspace, check_output, locked
+from tokenmill.run.commit.workspace import Workspace, locked, open_workspace
 from tokenmill.run.events import RunEvents
-from tokenmill.run.executor import Executor, Phase
-from tokenmill.run.job import Job, attempt_with, board_for
+from tokenmill.run.executor import Executor
+from tokenmill.run.job import Job, Work, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import ProgressBoard, Snapshot
 from tokenmill.run.recipe.options import LimitOptions, Recipe
-from tokenmill.run.start.agreement import Start, agree_on_dataset, agree_on_start
+from tokenmill.run.start.agreement import Start, agree_on_finished, agree_on_start, found_before
 from tokenmill.run.start.inputs import access_of
 from tokenmill.run.start.preparation import (
     Preparation,
-    Resolution,
     identity_of,
     prepare,
     resolve,
     start_of,
 )
-from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.assignment import Limit
 from tokenmill.run.units.tasks import EncodeTask
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
@@ -117,47 +112,38 @@ def _build_dataset(
     recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents, executor: Executor
 ) -> BuildReport:
     """The recipe becomes the parts that each stage needs; below this, nobody sees it."""
-    out = local_path(recipe.out, "the output folder")
-    refuse_non_utf8(Path(os.path.realpath(out)), "the output folder")
-    workspace = Workspace(out)
-    check_output(workspace)
+    workspace = open_workspace(recipe.out)
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve(recipe, tokenizer, access)
-    if not overwrite and (finished := _found_before(workspace, resolution, events)):
+
+    def start() -> Start[BuildState]:
+        return start_of(resolution, events.on_compare)
+
+    def complete(start: Start[BuildState]) -> BuildReport:
+        return _already_complete(workspace, start)
+
+    if not overwrite and (finished := found_before(workspace, start, complete)):
         return finished
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare(resolution, access, resources, in_process=in_process)
     with locked(workspace):
-        if overwrite:
-            workspace.remove_output()
+        workspace.make_room(overwrite=overwrite)
         if workspace.is_complete:  # by another process, in the meantime
-            return _already_complete(workspace, start_of(resolution, events.on_compare))
-        if not workspace.state.is_file():
-            workspace.remove_output()  # what an interrupted --overwrite has left
+            return complete(start())
         events.on_prepared(prepared)
         total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
         build = _Build(workspace, prepared, recipe.limits, total, events, executor)
         return build.run(recipe)
 
 
-def _found_before(
-    workspace: Workspace, resolution: Resolution, events: BuildEvents
-) -> BuildReport | None:
-    """The dataset, where it is complete; what was begun otherwise is refused before a download."""
-    if workspace.is_complete or workspace.state.is_file():
-        with locked(workspace):
-            start = start_of(resolution, events.on_compare)
-            if workspace.is_complete:
-                return _already_complete(workspace, start)
-            agree_on_start(workspace, start)
-    return None
-
-
 def _already_complete(workspace: Workspace, start: Start[BuildState]) -> BuildReport:
-    run, remarks = agree_on_dataset(workspace, start)
+    dataset = Dataset(workspace.out)
+    read = dataset.policies.read
+    limited = read.max_documents is not None or read.max_tokens is not None
+    run, remarks = agree_on_finished(workspace, start, dataset.manifest.sources, limited=limited)
     sweep(workspace)
-    return BuildReport(Dataset(workspace.out), run, None, remarks=tuple(remarks))
+    return BuildReport(dataset, run, None, remarks=tuple(remarks))
 
 
 @dataclass(slots=True)
@@ -216,34 +202,23 @@ class _Build:
             executor=self.executor,
             ledger=self.ledger,
             board=self.board,
-            phase_of=lambda engine: Phase(self._setup(engine), exam, encoder, twin),
+            work=Work(self._task(), prepared.file, exam, encoder, twin),
         )
 
-    def _setup(self, engine: str) -> Setup:
+    def _task(self) -> EncodeTask:
         prepared, reference = self.prepared, self.prepared.reference
-        return Setup(
-            task=EncodeTask(
-                policies=prepared.policies.encode,
-                validation=prepared.policies.read.validation,
-                tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
-                tokenizer_kind=prepared.file.kind,
-                tokenizer_source=prepared.tokenizer_source,
-                encoding=prepared.file.encoding,
-                largest_id=reference.largest_id,
-                prefix=list(prepared.boundary.prefix),
-                eos_id=prepared.boundary.eos_id,
-                unk_id=reference.unk_id,
-                special_tokens=list(reference.special_tokens),
-            ),
-            sources=prepared.sources,
-            fields=prepared.fields,
-            engine=engine,
-            is_watched=bool(unknown_step(prepared.file)),
-            batch_bytes=prepared.batch_bytes,
-            cache_bytes=prepared.resources.cache_bytes,
-            growth_bytes=prepared.resources.growth_bytes,
-            attempts_dir=str(self.workspace.attempts.resolve()),
-            shards_dir=str(self.workspace.shards.resolve()),
+        return EncodeTask(
+            policies=prepared.policies.encode,
+            validation=prepared.policies.read.validation,
+            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+            tokenizer_kind=prepared.file.kind,
+            tokenizer_source=prepared.tokenizer_source,
+            encoding=prepared.file.encoding,
+            largest_id=reference.largest_id,
+            prefix=list(prepared.boundary.prefix),
+            eos_id=prepared.boundary.eos_id,
+            unk_id=reference.unk_id,
+            special_tokens=list(reference.special_tokens),
         )
 
     def _number_shards(self, fingerprint: str) -> Manifest:

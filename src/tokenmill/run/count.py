@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,10 +13,8 @@ from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.split_file import as_tokenizer_file
-from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
 from tokenmill.errors import OutputConflictError, UserError
-from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.counts import (
     COUNTS_OUTPUT,
@@ -27,18 +24,17 @@ from tokenmill.run.commit.counts import (
 )
 from tokenmill.run.commit.ledger import Ledger, Reused
 from tokenmill.run.commit.publish import recall_shards, sweep
-from tokenmill.run.commit.workspace import Workspace, check_output, locked
+from tokenmill.run.commit.workspace import Workspace, locked, open_workspace
 from tokenmill.run.events import RunEvents
-from tokenmill.run.executor import Executor, Phase
-from tokenmill.run.job import Job, attempt_with, board_for
+from tokenmill.run.executor import Executor
+from tokenmill.run.job import Job, Work, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import ProgressBoard, Snapshot
 from tokenmill.run.recipe.options import CountRecipe
-from tokenmill.run.start.agreement import Finished, Start, agree_on_finished, agree_on_start
+from tokenmill.run.start.agreement import Start, agree_on_finished, agree_on_start, found_before
 from tokenmill.run.start.counting import (
     CountPreparation,
-    CountResolution,
     CountState,
     count_identity,
     prepare_count,
@@ -46,9 +42,9 @@ from tokenmill.run.start.counting import (
     start_of_count,
 )
 from tokenmill.run.start.inputs import access_of
-from tokenmill.run.units.assignment import Limit, Setup
+from tokenmill.run.units.assignment import Limit
 from tokenmill.run.units.tasks import LARGEST_HASH, CountTask
-from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.canonical import write_sealed
 from tokenmill.store.counts.folder import CountsFolder, merge_counts, open_counts
 from tokenmill.store.manifest import RUN_NAME, Run
 from tokenmill.words.splits import Split
@@ -102,21 +98,25 @@ def _count(
     events: CountEvents,
     executor: Executor,
 ) -> CountReport:
-    workspace = counts_workspace(recipe.out)
+    workspace = open_workspace(recipe.out, COUNTS_OUTPUT)
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve_count(recipe, sources, access)
-    if not overwrite and (finished := _found_before(workspace, resolution, events)):
+
+    def start() -> Start[CountState]:
+        return start_of_count(resolution, events.on_compare)
+
+    def complete(start: Start[CountState]) -> CountReport:
+        return _already_complete(workspace, start)
+
+    if not overwrite and (finished := found_before(workspace, start, complete)):
         return finished
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare_count(resolution, access, resources, in_process=in_process)
     with locked(workspace):
-        if overwrite:
-            workspace.remove_output()
+        workspace.make_room(overwrite=overwrite)
         if workspace.is_complete:  # by another process, in the meantime
-            return _already_complete(workspace, start_of_count(resolution, events.on_compare))
-        if not workspace.state.is_file():
-            workspace.remove_output()  # what an interrupted --overwrite has left
+            return complete(start())
         events.on_prepared(prepared)
         return _Count(workspace, prepared, events, executor).run()
 
@@ -136,7 +136,7 @@ def merge(
         OutputConflictError: the output folder holds something already.
         TokenmillError: see `tokenmill.errors`.
     """
-    workspace = counts_workspace(out)
+    workspace = open_workspace(out, COUNTS_OUTPUT)
     if any(Path(name).resolve() == workspace.out.resolve() for name in inputs):
         raise UserError("an input is the output folder", where=out, why="counts are added to none")
     paths = [Path(name).resolve() for name in inputs]
@@ -164,44 +164,10 @@ def merge(
     return CountReport(open_counts(workspace.out))
 
 
-def counts_workspace(out: str) -> Workspace:
-    """The folder of some counts.
-
-    Raises:
-        OutputConflictError: it holds something else.
-    """
-    path = local_path(out, "the output folder")
-    refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
-    workspace = Workspace(path, COUNTS_OUTPUT)
-    check_output(workspace)
-    return workspace
-
-
-def _found_before(
-    workspace: Workspace, resolution: CountResolution, events: CountEvents
-) -> CountReport | None:
-    """The counts, if they are complete; what was begun otherwise is refused before a download."""
-    if workspace.is_complete or workspace.state.is_file():
-        with locked(workspace):
-            start = start_of_count(resolution, events.on_compare)
-            if workspace.is_complete:
-                return _already_complete(workspace, start)
-            agree_on_start(workspace, start)
-    return None
-
-
 def _already_complete(workspace: Workspace, start: Start[CountState]) -> CountReport:
     counts = open_counts(workspace.out)
-    run = read_sealed(workspace.out / RUN_NAME, Run)
-    finished = Finished(
-        identity=run.identity,
-        versions=run.versions,
-        engine=run.engine,
-        sources=counts.manifest.sources,
-        row_digests=run.row_digests or {},
-        limited=counts.manifest.policies.get("max_documents") is not None,
-    )
-    remarks = agree_on_finished(workspace, start, finished)
+    limited = counts.manifest.policies.get("max_documents") is not None
+    run, remarks = agree_on_finished(workspace, start, counts.manifest.sources, limited=limited)
     sweep(workspace)
     return CountReport(counts, run, None, remarks=tuple(remarks))
 
@@ -244,6 +210,12 @@ class _Count:
     def _job(self, exam: Future[Exam], library: Splitter) -> Job:
         """Count everything that has no receipt."""
         prepared, reference = self.prepared, Encoder(library, LARGEST_HASH)
+        task = CountTask(
+            split=prepared.split,
+            groups=prepared.groups,
+            column=prepared.fields.keep[0] if prepared.fields.keep else "",
+            table_bytes=prepared.resources.table_bytes,
+        )
         return Job(
             workspace=self.workspace,
             sources=prepared.sources,
@@ -253,27 +225,7 @@ class _Count:
             executor=self.executor,
             ledger=self.ledger,
             board=self.board,
-            phase_of=lambda name: Phase(self._setup(name), exam, reference),
-        )
-
-    def _setup(self, splitter: str) -> Setup:
-        prepared, resources = self.prepared, self.prepared.resources
-        return Setup(
-            task=CountTask(
-                split=prepared.split,
-                groups=prepared.groups,
-                column=prepared.fields.keep[0] if prepared.fields.keep else "",
-                table_bytes=resources.table_bytes,
-            ),
-            sources=prepared.sources,
-            fields=prepared.fields,
-            engine=splitter,
-            is_watched=bool(unknown_step(as_tokenizer_file(prepared.split))),
-            batch_bytes=resources.batch_bytes,
-            cache_bytes=resources.cache_bytes,
-            growth_bytes=resources.growth_bytes,
-            attempts_dir=str(self.workspace.attempts.resolve()),
-            shards_dir=str(self.workspace.shards.resolve()),
+            work=Work(task, as_tokenizer_file(prepared.split), exam, reference),
         )
 
     def _publish(self, job: Job, engine: str, num_calibrated: int) -> Run:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from tokenmill.encode.exactness import CalibrationVetoError, with_first_exact
+from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.exactness import CalibrationVetoError, Exam, with_first_exact
+from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.steps import unknown_step
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
@@ -19,13 +25,27 @@ from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import describe_rows
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.run.executor import Executor, Phase
-from tokenmill.run.machine.resources import Resources
+from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
 from tokenmill.run.progress import Listener, ProgressBoard
 from tokenmill.run.recipe.options import LimitOptions
 from tokenmill.run.session import Session
-from tokenmill.run.units.assignment import NO_LIMIT, Limit
+from tokenmill.run.units.assignment import NO_LIMIT, Limit, Setup
+from tokenmill.run.units.tasks import Task
 from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.store.manifest import Attempt, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the units of a job do, and what their engine is held against."""
+
+    task: Task
+    file: TokenizerFile
+    """The tokenizer, or the steps of a split."""
+    exam: Future[Exam]
+    reference: Encoder
+    twin: Callable[[], Engine | None] | None = None
+    """As in `Phase`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +60,7 @@ class Job:
     executor: Executor
     ledger: Ledger
     board: ProgressBoard
-    phase_of: Callable[[str], Phase]
-    """How units run with an engine, by its name."""
+    work: Work
 
     def run(self, engines: Sequence[str], on_engine: Callable[[str, str], None]) -> str:
         """Run all units; where calibration vetoes an engine, the next one takes over.
@@ -56,7 +75,7 @@ class Job:
 
         def run_all(name: str) -> str:
             on_engine(name, "")
-            self._run_all(self.phase_of(name))
+            self._run_all(self._phase(name))
             return name
 
         def tell(name: str, veto: CalibrationVetoError) -> None:
@@ -87,6 +106,24 @@ class Job:
             row_digests=describe_rows(receipts),
         )
 
+    def _phase(self, engine: str) -> Phase:
+        """How units run with an engine."""
+        work, workspace, resources = self.work, self.workspace, self.resources
+        is_slow = KINDS[work.file.kind].is_slow
+        setup = Setup(
+            task=work.task,
+            sources=list(self.sources),
+            fields=self.fields,
+            engine=engine,
+            is_watched=bool(unknown_step(work.file)),
+            batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
+            cache_bytes=resources.cache_bytes,
+            growth_bytes=resources.growth_bytes,
+            attempts_dir=str(workspace.attempts.resolve()),
+            shards_dir=str(workspace.shards.resolve()),
+        )
+        return Phase(setup, work.exam, work.reference, work.twin)
+
     def _run_all(self, phase: Phase) -> None:
         """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
         while self.ledger.crossing() is None:  # else all up to the limit have their receipts
@@ -104,7 +141,7 @@ class Job:
         if crossed is None or self.ledger.receipts[crossed[0]].limited:
             return
         key, limit = crossed
-        phase = replace(self.phase_of(engine), max_units=1)
+        phase = replace(self._phase(engine), max_units=1)
         self._session(phase, lambda wanted: wanted == key, limit).run()
 
     def _session(

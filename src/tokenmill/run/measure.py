@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import numpy as np
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import rank_engines
-from tokenmill.encode.exactness import Exam, examine
+from tokenmill.encode.exactness import examine
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.measure.measurer import OFFSETS_BYTES
 from tokenmill.measure.tallies import Tally
@@ -29,15 +28,14 @@ from tokenmill.run.commit.identity import InputIdentity
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.executor import Phase
-from tokenmill.run.job import Job, attempt_with, board_for
+from tokenmill.run.job import Job, Work, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
-from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources, choose_resources
+from tokenmill.run.machine.resources import Resources, choose_resources
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.recipe.options import LimitOptions, ResourceOptions
 from tokenmill.run.start.inputs import sample_texts
 from tokenmill.run.start.preparation import source_for_workers
-from tokenmill.run.units.assignment import NO_LIMIT, Setup
+from tokenmill.run.units.assignment import NO_LIMIT
 from tokenmill.run.units.measure import TALLY_PART
 from tokenmill.run.units.tasks import MeasureTask
 from tokenmill.store.manifest import Attempt
@@ -134,6 +132,7 @@ class _Run:
         if self.resources.num_workers > 1:
             end_idle_parsers()  # each worker has its own
         encoder = Encoder(reference, reference.largest_id)
+        twin = reference.twin if KINDS[file.kind].is_described else None
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, reference, sample)
             job = Job(
@@ -145,33 +144,11 @@ class _Run:
                 executor=executor,
                 ledger=ledger,
                 board=board_for(ledger, num_bytes, 0, tell, executor),
-                phase_of=lambda engine: self._phase(engine, exam, encoder),
+                work=Work(self._task(), file, exam, encoder, twin),
             )
             names = rank_engines(file, self.tokenizer.control_tokens).names
             job.run(names, lambda engine, remark: None)
         return self._total(ledger)
-
-    def _phase(self, engine: str, exam: Future[Exam], encoder: Encoder) -> Phase:
-        twin = None
-        if KINDS[self.tokenizer.file.kind].is_described:
-            twin = self.tokenizer.reference.twin
-        return Phase(self._setup(engine), exam, encoder, twin)
-
-    def _setup(self, engine: str) -> Setup:
-        file, resources = self.tokenizer.file, self.resources
-        is_slow = KINDS[file.kind].is_slow
-        return Setup(
-            task=self._task(),
-            sources=list(self.sources),
-            fields=self.fields,
-            engine=engine,
-            is_watched=bool(unknown_step(file)),
-            batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
-            cache_bytes=resources.cache_bytes,
-            growth_bytes=resources.growth_bytes,
-            attempts_dir=str(self.workspace.attempts.resolve()),
-            shards_dir=str(self.workspace.shards.resolve()),
-        )
 
     def _task(self) -> MeasureTask:
         file, reference, how = self.tokenizer.file, self.tokenizer.reference, self.how

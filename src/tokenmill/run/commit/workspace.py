@@ -16,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from tokenmill.errors import OutputConflictError
+from tokenmill.paths import local_path, refuse_non_utf8
 from tokenmill.store.files import (
     lock_if_free,
     remove_folder,
@@ -112,6 +113,11 @@ class Workspace:
                 for path in folder.glob("*.tmp"):
                     path.unlink()
 
+    def make_room(self, *, overwrite: bool) -> None:
+        """Remove what may not be there when a run begins."""
+        if overwrite or not (self.is_complete or self.state.is_file()):
+            self.remove_output()  # or what an interrupted --overwrite has left
+
     def remove_output(self) -> None:
         """Remove a dataset or a build, or whatever the run makes; the manifest goes first."""
         with storage_errors(f"remove the old {self.kind.noun}", self.out):
@@ -144,6 +150,20 @@ def check_output(workspace: Workspace) -> None:
             why=f"it holds {sorted(names)[0]!r}",
             hint=f"choose another folder; --overwrite replaces {plural} only",
         )
+
+
+def open_workspace(out: str | Path, kind: OutputKind = DATASET_OUTPUT) -> Workspace:
+    """The folder for what a run makes.
+
+    Raises:
+        UserError: its name cannot be used.
+        OutputConflictError: it holds something else.
+    """
+    path = local_path(out, "the output folder")
+    refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
+    workspace = Workspace(path, kind)
+    check_output(workspace)
+    return workspace
 
 
 def is_finished(workspace: Workspace) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,20 +13,19 @@ from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
     AnyIdentity,
     AnyState,
-    BuildState,
     identity_differences,
     shown,
     store_state,
     version_differences,
 )
 from tokenmill.run.commit.receipts import read_receipts
-from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.commit.workspace import Workspace, locked
 from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
 from tokenmill.store.canonical import read_sealed
-from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
 
 S = TypeVar("S", bound=AnyState)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,23 @@ class Start(Generic[S]):
     deciding: Callable[[str], frozenset[str]]
     """The libraries that decide the bytes, by the name of the engine."""
     contents: Contents
+
+
+def found_before(
+    workspace: Workspace, start: Callable[[], Start[S]], complete: Callable[[Start[S]], R]
+) -> R | None:
+    """What `complete` says of a finished output; None if there is something left to do.
+
+    Raises:
+        InputChangedError: something else was begun there.
+    """
+    if not (workspace.is_complete or workspace.state.is_file()):
+        return None
+    with locked(workspace):
+        if workspace.is_complete:
+            return complete(start())
+        agree_on_start(workspace, start())
+    return None
 
 
 def agree_on_start(workspace: Workspace, start: Start[S]) -> S:
@@ -94,58 +110,29 @@ def agree_on_start(workspace: Workspace, start: Start[S]) -> S:
     return state
 
 
-def agree_on_dataset(workspace: Workspace, start: Start[BuildState]) -> tuple[Run, list[str]]:
-    """Compare a finished dataset with what a build starts with.
+def agree_on_finished(
+    workspace: Workspace, start: Start[S], sources: Sequence[SourceEntry], *, limited: bool
+) -> tuple[Run, list[str]]:
+    """Compare something finished with what a run starts with; `sources` are those in its manifest.
 
-    Returns how it was built, and a remark on every library that had a say in it and has another
+    Returns how it was made, and a remark on every library that had a say in it and has another
     version now: it is finished, so none of them can change it.
-
-    Raises:
-        OutputConflictError: it is another dataset; the message holds the differences.
-    """
-    dataset = Dataset(workspace.out)
-    run = read_sealed(workspace.out / RUN_NAME, Run)
-    read = dataset.policies.read
-    finished = Finished(
-        identity=run.identity,
-        versions=run.versions,
-        engine=run.engine,
-        sources=dataset.manifest.sources,
-        row_digests=run.row_digests or {},
-        limited=read.max_documents is not None or read.max_tokens is not None,
-    )
-    return run, agree_on_finished(workspace, start, finished)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """How something finished was made."""
-
-    identity: dict[str, Any]
-    versions: dict[str, str]
-    engine: str
-    sources: Sequence[SourceEntry]
-    row_digests: Mapping[str, str]
-    limited: bool
-
-
-def agree_on_finished(workspace: Workspace, start: Start[S], finished: Finished) -> list[str]:
-    """Compare something finished with what a run starts with; returns the remarks.
 
     Raises:
         OutputConflictError: it was made of something else; the message holds the differences.
     """
+    run = read_sealed(workspace.out / RUN_NAME, Run)
 
     def change_of(index: int) -> str:
-        entry = finished.sources[index]
+        entry = sources[index]
         if entry.quarantined:
             return LEFT_OUT
-        if finished.limited:
+        if limited:
             return LIMITED
-        rows = finished.row_digests.get(str(index), "")
+        rows = (run.row_digests or {}).get(str(index), "")
         return start.contents.change_since_build(index, entry.xxh3_128, rows)
 
-    if lines := identity_differences(finished.identity, start.identity, change_of):
+    if lines := identity_differences(run.identity, start.identity, change_of):
         kind = workspace.kind
         raise OutputConflictError(
             f"the output folder holds {kind.other}",
@@ -153,10 +140,8 @@ def agree_on_finished(workspace: Workspace, start: Start[S], finished: Finished)
             why=shown(lines),
             hint=f"choose another folder, or replace {kind.the} with --overwrite",
         )
-    changed = version_differences(
-        finished.versions, start.identity.versions, start.deciding(finished.engine)
-    )
-    return [f"built with {name} {old}; {new} is installed" for name, old, new in changed]
+    changed = version_differences(run.versions, start.identity.versions, start.deciding(run.engine))
+    return run, [f"built with {name} {old}; {new} is installed" for name, old, new in changed]
 
 
 def _moved_hint(stored: AnyIdentity, identity: AnyIdentity, inputs: Sequence[str]) -> str:

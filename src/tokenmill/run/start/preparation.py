@@ -22,7 +22,7 @@ from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, commits_of, list_sources
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
 from tokenmill.run.commit.identity import BuildState, Identity, deciding_libraries, versions
-from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
+from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
 from tokenmill.run.start.contents import Contents
@@ -74,11 +74,6 @@ class Preparation(Resolution):
     """Real documents for calibration."""
     tokenizer_source: str
     """What makes a Python tokenizer in a worker process; "" for all others."""
-
-    @property
-    def batch_bytes(self) -> int:
-        """Record bytes read, parsed and encoded at a time."""
-        return PYTHON_BATCH_BYTES if KINDS[self.file.kind].is_slow else self.resources.batch_bytes
 
 
 def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:

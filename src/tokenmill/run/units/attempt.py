@@ -12,13 +12,14 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
 from tokenmill.read.digests import ReadDigests
-from tokenmill.records import DocumentBatch
+from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
 from tokenmill.run.units.sampling import UInt64Array, document_hashes
@@ -88,6 +89,24 @@ class UnitAttempt:
             if not self.assignment.careful:
                 alone()  # the error names the document
             raise
+
+    def encode(self, encoder: Encoder, group: Sequence[DocumentBatch]) -> TokenBatch:
+        """The ids of all documents of a group, one after another; its time is booked.
+
+        Raises:
+            EngineError: the engine failed; the error names the document.
+        """
+
+        def call(text: str) -> TokenBatch:
+            return encoder.encode([text])
+
+        def alone() -> TokenBatch:
+            parts = (self.careful.each(each, encoder.name, call, self.announce) for each in group)
+            return join_batches([tokens for part in parts for tokens in part])
+
+        with self.timing("encode"):
+            texts = [text for batch in group for text in batch.texts]
+            return self.guarded(group, lambda: encoder.encode(texts), alone)
 
     def hashes(self, batch: DocumentBatch) -> UInt64Array:
         """Shape (n,): a number for each document that depends on nothing but its place."""

@@ -23,7 +23,7 @@ from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import UInt64Array, chosen
-from tokenmill.run.units.tasks import EncodeTask, MeasureTask
+from tokenmill.run.units.tasks import EncodeTask, TokenizerTask
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, FileEntry
@@ -52,17 +52,22 @@ class EncodeRunner:
         )
 
     def steps(self) -> list[Step]:
-        """The tokenizer's steps; a Python object has none that could be run by themselves."""
-        if not KINDS[self.task.tokenizer_kind].is_json:
-            return []
-        return steps_before_model(tokenizer_of(self.task))
+        """The tokenizer's own."""
+        return steps_of_tokenizer(self.task)
 
     def begin(self, attempt: UnitAttempt) -> ShardTask:
         """Start a shard."""
         return ShardTask(self, attempt)
 
 
-def tokenizer_of(task: EncodeTask | MeasureTask) -> TokenizerFile:
+def steps_of_tokenizer(task: TokenizerTask) -> list[Step]:
+    """A tokenizer's steps; a Python object has none that could be run by themselves."""
+    if not KINDS[task.tokenizer_kind].is_json:
+        return []
+    return steps_before_model(tokenizer_of(task))
+
+
+def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
     """The tokenizer that is stored for a task, or a Python one, made again."""
     source = task.tokenizer_source
     if KINDS[task.tokenizer_kind].is_described:
@@ -85,12 +90,7 @@ class ShardTask:
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Encode, screen and write some batches of documents."""
         attempt = self.attempt
-        with attempt.timing("encode"):
-            tokens = attempt.guarded(
-                group,
-                lambda: self.runner.encoder.encode([t for batch in group for t in batch.texts]),
-                lambda: self._encode_carefully(group),
-            )
+        tokens = attempt.encode(self.runner.encoder, group)
         screened: list[_Screened] = []
         for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
             screened.append(self._screen(batch, part))
@@ -106,17 +106,6 @@ class ShardTask:
     def discard(self) -> None:
         """Remove the shard."""
         self.writer.discard()
-
-    def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
-        """Encode each document alone, after announcing it."""
-        encoder, attempt = self.runner.encoder, self.attempt
-        careful, announce = attempt.careful, attempt.announce
-
-        def encode(text: str) -> TokenBatch:
-            return encoder.encode([text])
-
-        parts = (careful.each(batch, encoder.name, encode, announce) for batch in group)
-        return join_batches([tokens for part in parts for tokens in part])
 
     def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> _Screened:
         """Apply the limit, sample for the audit, and count."""

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
 from tokenmill.encode.kinds import KINDS, load_reference
-from tokenmill.encode.steps import Step, steps_before_model
+from tokenmill.encode.steps import Step
 from tokenmill.encode.token_bytes import token_table, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.measure.measurer import Measured, Measurer
-from tokenmill.records import DocumentBatch, Int64Array, TokenBatch, UInt32Array
+from tokenmill.records import DocumentBatch, Int64Array, UInt32Array
 from tokenmill.run.units.assignment import Setup
 from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.encode import tokenizer_of
+from tokenmill.run.units.encode import steps_of_tokenizer, tokenizer_of
 from tokenmill.run.units.tasks import NO_VALUE, MeasureTask
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
@@ -56,10 +55,8 @@ class MeasureRunner:
         return tokenizer_of(self.task)
 
     def steps(self) -> list[Step]:
-        """The tokenizer's steps; a Python object has none that could be run by themselves."""
-        if not KINDS[self.task.tokenizer_kind].is_json:
-            return []
-        return steps_before_model(self._file)
+        """The tokenizer's own."""
+        return steps_of_tokenizer(self.task)
 
     def begin(self, attempt: UnitAttempt) -> MeasuredUnit:
         """Start with an empty tally."""
@@ -85,13 +82,10 @@ class MeasuredUnit:
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Encode and measure some batches of documents."""
-        attempt, encoder = self._attempt, self._runner.encoder
+        attempt = self._attempt
         texts = [text for batch in group for text in batch.texts]
         hashes = np.concatenate([attempt.hashes(batch) for batch in group])
-        with attempt.timing("encode"):
-            tokens = attempt.guarded(
-                group, lambda: encoder.encode(texts), lambda: self._encode_carefully(group)
-            )
+        tokens = attempt.encode(self._runner.encoder, group)
         is_reference = self._runner.setup.engine == REFERENCE
         if not is_reference or KINDS[self._task.tokenizer_kind].may_vary:
             # At least one short document of every unit.
@@ -118,20 +112,6 @@ class MeasuredUnit:
     def discard(self) -> None:
         """Remove what was written."""
         self.files.discard([TALLY_PART])
-
-    def _encode_carefully(self, group: Sequence[DocumentBatch]) -> TokenBatch:
-        """Encode each document alone, after announcing it."""
-        encoder, attempt = self._runner.encoder, self._attempt
-
-        def encode(text: str) -> TokenBatch:
-            return encoder.encode([text])
-
-        parts = [
-            tokens
-            for batch in group
-            for tokens in attempt.careful.each(batch, encoder.name, encode, attempt.announce)
-        ]
-        return join_batches([encoder.encode([]), *parts])
 
     def _groups(self, batch: DocumentBatch) -> list[str]:
         """The group of each document."""

@@ -22,21 +22,26 @@ from tokenmill.store.policies import EncodePolicies
 from tokenmill.words.splits import Split
 
 
-class EncodeTask(msgspec.Struct, tag="encode", frozen=True, kw_only=True):
-    """Documents become tokens in a shard."""
+class TokenizerTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks with a tokenizer are told of it."""
 
-    policies: EncodePolicies
-    validation: float
-    """The share of documents in the validation subset."""
     tokenizer_dir: str
     tokenizer_kind: str
     tokenizer_source: str
     """What makes a Python tokenizer in a worker process; "" for all others."""
     encoding: str
     largest_id: int
+    unk_id: int | None
+
+
+class EncodeTask(TokenizerTask, tag="encode", frozen=True, kw_only=True):
+    """Documents become tokens in a shard."""
+
+    policies: EncodePolicies
+    validation: float
+    """The share of documents in the validation subset."""
     prefix: list[int]
     eos_id: int
-    unk_id: int | None
     special_tokens: list[str]
 
     @property
@@ -66,17 +71,10 @@ class CountTask(msgspec.Struct, tag="count", frozen=True, kw_only=True):
     """Tables that have grown to so much memory are written as a run."""
 
 
-class MeasureTask(msgspec.Struct, tag="measure", frozen=True, kw_only=True):
+class MeasureTask(TokenizerTask, tag="measure", frozen=True, kw_only=True):
     """What a tokenizer makes of documents is added up."""
 
-    tokenizer_dir: str
-    tokenizer_kind: str
-    tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
-    encoding: str
     control_tokens: bool
-    largest_id: int
-    unk_id: int | None
     num_around: int
     """Tokens that a build puts around a document."""
     words: str
