@@ -197,3 +197,11 @@ def test_pipelines_of_published_tokenizers(name: str, monkeypatch: pytest.Monkey
     old, new = library(base.document), library(found.document)
     for text in [*SENTENCES, "<|endoftext|> is text here", "  two  spaces "]:
         assert new.decode(new.encode(text).ids) == old.decode(old.encode(text).ids)
+
+
+def test_tokens_of_long_runs_are_cut_in_steps_that_grow_with_their_length() -> None:
+    runs = ["x" * (1 << i) for i in range(15)]
+    base = opened(with_merges(*((run, run) for run in runs[:-1])))
+    found = trim(base, WordCounts.of({runs[-1].encode(): 1}), 256)
+    assert found.removed == runs[:0:-1]
+    assert (found.tokens_before, found.tokens_after) == (1, 1 << 14)

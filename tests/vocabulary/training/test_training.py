@@ -13,6 +13,7 @@ from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
+from tokenmill.vocabulary.training.files import LOCK_NAME
 from tokenmill.vocabulary.training.provenance import read_training
 from tokenmill.words.splits import named_split
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
@@ -96,6 +97,7 @@ def test_rare_characters_are_unknown_where_nothing_spells_them(tmp_path: Path) -
     assert tokenizer.get_vocab() == {"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "aa": 4}
     assert tokenizer.encode("aa z").tokens == ["aa", "<unk>"]
     assert report.training.sizes[0].fallback_bytes == 1
+    assert report.training.curve == []  # merges alone do not know how many tokens are unknown
 
 
 def test_special_tokens_come_first_or_last_or_where_they_are_told_to(
@@ -184,6 +186,8 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
         ({"vocabulary": 300, "special": ["<a>=300"]}, "'<a>' cannot have id 300"),
         ({"vocabulary": 300, "special": ["a"]}, "'a' cannot be a special token"),
         ({"vocabulary": 300, "weight": ["th=3"]}, "there is no group 'th'"),
+        ({"parity": "base", "byte_premium": ["th=3"]}, "there is no group 'th'"),
+        ({"alpha": 0.3, "byte_premium": ["de=1e308"]}, "GROUP=NUMBER from 0.01 to 100"),
         ({"vocab_size": 300}, "vocab_size: unknown option; did you mean vocabulary"),
         ({"weight": ["th"], "alpha": 2}, "the tokenizer has 1 problem"),
     ],
@@ -215,6 +219,22 @@ def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> N
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(OutputConflictError, match="is not empty and holds no trained tokenizer"):
         train([str(counts)], tmp_path / "other", options, overwrite=True)
+    unfinished = tmp_path / "build" / "work"  # of a dataset or of counts
+    unfinished.mkdir(parents=True)
+    (unfinished / "lock").touch()
+    with pytest.raises(OutputConflictError, match="is not empty and holds no trained tokenizer"):
+        train([str(counts)], tmp_path / "build", options, overwrite=True)
+    assert (unfinished / "lock").exists()
+
+
+def test_what_a_stopped_training_left_is_taken_over(counts: Path, tmp_path: Path) -> None:
+    for names in ((), (LOCK_NAME,)):
+        work = tmp_path / f"T{len(names)}" / "work"
+        work.mkdir(parents=True)
+        for name in names:
+            (work / name).touch()
+        trained(work.parent, counts, vocabulary=300)
+        assert not work.exists()
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,9 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     if counts.words_left_out:
         yield "left out", f"{counted(counts.words_left_out, 'rare word')} when they were counted"
     if len(counts.weights) > 1:
-        shown = ", ".join(f"{name} x {weight}" for name, weight in counts.weights.items())
+        names = [name if name.isprintable() else repr(name) for name in counts.weights]
+        pairs = zip(names, counts.weights.values(), strict=True)
+        shown = ", ".join(f"{name} x {weight}" for name, weight in pairs)
         yield "weights", shown
     specials = ", ".join(f"{token} {i}" for token, i in list(training.special_ids.items())[:8])
     yield "special", specials or "none"

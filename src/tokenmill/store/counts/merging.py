@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.compiled import compiled, mapped_array
+from tokenmill.errors import UserError
 from tokenmill.records import Int64Array
+from tokenmill.store.manifest import MAX_COUNT
 from tokenmill.words.counts import UInt8Array, WordCounts
 
 UInt64Array = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -48,9 +50,19 @@ class Merge:
     ) -> None:
         """Counts of run i are multiplied by `weights[i]`, a number above 0; then words with less
         than `min_count` are left out.
+
+        Raises:
+            UserError: sums of the counts could overflow.
         """
         pairs = zip(runs, weights or [1] * len(runs), strict=True)
         kept = [(run, weight) for run, weight in pairs if len(run)]
+        num_bytes = sum(run.num_bytes * weight for run, weight in kept)
+        if num_bytes > MAX_COUNT:
+            raise UserError(
+                "the counts of words are too large to be added up",
+                why=f"they are of {float(num_bytes):.3g} bytes, and at most 2^53 can be counted",
+                hint="divide all weights by the same number",
+            )
         self._arrays = [  # alive as long as their addresses are used
             (np.asarray(run.data), np.asarray(run.offsets), np.asarray(run.counts))
             for run, _ in kept

@@ -6,15 +6,15 @@ import numpy as np
 
 from tokenmill.compiled import compiled
 from tokenmill.records import Int64Array
+from tokenmill.store.manifest import MAX_COUNT
 from tokenmill.words.counts import UInt8Array, WordCounts
 
-MOST_OCCURRENCES = 2**62
 _PROBLEMS = (
     "",
     "its offsets do not grow from 0 to the end of its words",
     "a word is not UTF-8",
     "its words are not in the order of their bytes",
-    "a count is below 1, or all together are over 2^62",
+    "a count is below 1, or its occurrences are over 2^53 bytes",
 )
 
 
@@ -31,9 +31,10 @@ def _problem(data: UInt8Array, offsets: Int64Array, counts: Int64Array) -> int:
     for word in range(len(counts)):
         if offsets[word + 1] <= offsets[word] or offsets[word + 1] > len(data):
             return 1
-        if counts[word] < 1 or counts[word] > MOST_OCCURRENCES - total:
+        length = offsets[word + 1] - offsets[word]
+        if counts[word] < 1 or counts[word] > (MAX_COUNT - total) // length:
             return 4
-        total += counts[word]
+        total += counts[word] * length
     for word in range(len(counts)):
         if not _is_utf8(data, offsets[word], offsets[word + 1]):
             return 2

@@ -18,7 +18,6 @@ What is kept is still made by the same merges in the same order, so
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,6 +36,8 @@ from tokenmill.vocabulary.changing.base import (
 from tokenmill.vocabulary.changing.renumbering import renumbered
 from tokenmill.vocabulary.changing.segmenter import Segmenter
 from tokenmill.words.counts import WordCounts
+
+NO_RANK = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +166,31 @@ class _Parts:
     def of(self, token: str) -> list[str]:
         """The tokens of a token's own text; characters without a token are left out."""
         parts = [symbol for symbol in token if symbol in self._tokens]
-        while len(parts) > 1:
-            pairs = itertools.pairwise(parts)
-            ranked = [(self._ranks.get(pair, -1), i) for i, pair in enumerate(pairs)]
-            possible = [
-                (rank, i) for rank, i in ranked if rank >= 0 and parts[i] + parts[i + 1] != token
-            ]
-            if not possible:
-                break
-            _, i = min(possible)
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        return parts
+        ends = list(range(1, len(parts) + 1))
+        """Where each part ends, counted in symbols; a part is at its first one."""
+        starts = list(range(-1, len(parts)))
+        """Where the part begins that ends before each symbol."""
+        heap = [(self._rank(parts, ends, i), i) for i in range(len(parts))]
+        heapq.heapify(heap)
+        while heap and heap[0][0] < NO_RANK:
+            rank, i = heapq.heappop(heap)
+            end = ends[i]
+            if not parts[i] or rank != self._rank(parts, ends, i):
+                continue  # one of the two was merged with another part since
+            if parts[i] + parts[end] == token:
+                continue
+            parts[i], parts[end] = parts[i] + parts[end], ""
+            ends[i] = ends[end]
+            starts[ends[i]] = i
+            heapq.heappush(heap, (self._rank(parts, ends, i), i))
+            if starts[i] >= 0:
+                heapq.heappush(heap, (self._rank(parts, ends, starts[i]), starts[i]))
+        return list(filter(None, parts))
+
+    def _rank(self, parts: list[str], ends: list[int], i: int) -> int:
+        """The rank of the merge of a part and the next one."""
+        end = ends[i]
+        return self._ranks.get((parts[i], parts[end]), NO_RANK) if end < len(parts) else NO_RANK
 
 
 def _without(base: Base, removed: set[str]) -> Json:

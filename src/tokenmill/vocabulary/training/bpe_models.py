@@ -49,6 +49,8 @@ def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
     vocabularies += [
         _vocabulary(merges.cut(size - len(lesson.specials)), lesson) for size in smaller
     ]
+    if vocabularies[0].num_tokens is None:
+        return Learned(vocabularies, remarks=remarks)
     curve = _curve(merges, len(lesson.specials), [*smaller, largest])
     return Learned(vocabularies, curve, remarks)
 

@@ -281,7 +281,7 @@ def _group_conflicts(options: TrainOptions) -> Iterator[str]:
             yield f"weight: got {text!r}; must be GROUP=N with a whole number, e.g. th=3"
     for text in groups.byte_premium:
         if not _is_pair(text, float):
-            yield f"byte_premium: got {text!r}; must be GROUP=NUMBER above 0, e.g. th=2.7"
+            yield f"byte_premium: got {text!r}; must be GROUP=NUMBER from 0.01 to 100, e.g. th=2.7"
     if groups.alpha is not None and groups.weight:
         yield "alpha: weights are given already; choose one of the two"
     if groups.byte_premium and groups.alpha is None and not groups.parity:
@@ -306,5 +306,5 @@ def _is_pair(text: str, kind: type[int] | type[float]) -> bool:
         value = kind(number)
     except ValueError:
         return False
-    positive = value >= 0 if kind is int else 0 < value < float("inf")
-    return bool(name and equals) and positive
+    in_range = value >= 0 if kind is int else 0.01 <= value <= 100
+    return bool(name and equals) and in_range

@@ -39,6 +39,9 @@ from tokenmill.vocabulary.training.provenance import TRAINING_NAME, Training, re
 from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFIG_KEYS
 
 MAX_TEMPLATE_BYTES = 1 << 20
+LOCK_NAME = "training.lock"
+"""Unfinished datasets and counts have a folder `work`, too, with a lock of another name: a training
+must not take them for its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
     _check_folder(output, overwrite=overwrite)
     with storage_errors("create the output folder", output.folder):
         output.work.mkdir(parents=True, exist_ok=True)
-        lock = os.open(output.work / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(output.work / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with storage_errors("lock the output folder", output.folder):
             if not lock_if_free(lock):
@@ -142,13 +145,21 @@ def _check_folder(output: Output, *, overwrite: bool) -> None:
                 where=str(folder),
                 hint="choose another folder, or replace it with --overwrite",
             )
-    elif names and not (output.work / "lock").is_file():
+    elif names and not _is_begun(output, names):
         raise OutputConflictError(
             "the output folder is not empty and holds no trained tokenizer",
             where=str(folder),
             why=f"it holds {names[0]!r}",
             hint="choose another folder; --overwrite replaces trained tokenizers only",
         )
+
+
+def _is_begun(output: Output, names: list[str]) -> bool:
+    """Whether a training that was stopped left this; its first step makes the empty `work`."""
+    work = output.work
+    if names == [work.name] and work.is_dir() and not any(work.iterdir()):
+        return True
+    return (work / LOCK_NAME).is_file()
 
 
 def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> dict[str, bytes]:

@@ -147,12 +147,12 @@ def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
 
 def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
     """How often each group counts."""
-    alpha = options.groups.alpha
-    if alpha is None:
-        return {**dict.fromkeys(counts.groups, 1), **options.weights}
     if unknown := sorted(options.byte_premiums.keys() - counts.groups.keys()):
         why = f"the groups are {', '.join(map(repr, counts.groups))}"
         raise UserError(f"there is no group {unknown[0]!r}", where=str(counts.folder), why=why)
+    alpha = options.groups.alpha
+    if alpha is None:
+        return {**dict.fromkeys(counts.groups, 1), **options.weights}
     sizes = {group.name: group.bytes for group in counts.manifest.groups}
     return sampling_weights(sizes, alpha, options.byte_premiums)
 
