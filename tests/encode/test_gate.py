@@ -343,10 +343,14 @@ contents = st.sampled_from(["a", "b", "abc", "bc", "<x>", "<y>", "<z>", "<w>"])
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(contents, st.integers(0, 264)), max_size=6))
-def test_the_gate_numbers_added_tokens_as_the_reference_does(pairs: list[tuple[str, int]]) -> None:
+@given(st.lists(st.tuples(contents, st.integers(0, 264)), max_size=6), st.integers(0, 9))
+def test_the_gate_numbers_added_tokens_as_the_reference_does(
+    pairs: list[tuple[str, int]], gap: int
+) -> None:
     tokens = [added_token(content, i) for content, i in pairs]
     tokenizer = byte_level_json(added_tokens=tokens)
+    vocab = tokenizer["model"]["vocab"]
+    vocab["<x>"] = len(vocab) + gap
     loaded = tokenizers.Tokenizer.from_str(as_file(tokenizer).data.decode())
     expected = [loaded.token_to_id(token["content"]) for token in tokens]
     assert loaded_ids(tokenizer["model"]["vocab"], tokens) == expected

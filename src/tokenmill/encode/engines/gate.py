@@ -7,6 +7,7 @@ engine. A list can only veto: calibration and audits follow.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tokenmill.encode.encodings import byte_symbols
@@ -110,13 +111,13 @@ def _common_objection(tokenizer: Json) -> str:
 
 
 def loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
-    """The ids that the reference gives added tokens: it numbers new ones itself, without gaps."""
-    ids: dict[str, int] = {}
-    following = len(vocab)
-    for token in added:
-        own = ids.setdefault(token["content"], vocab.get(token["content"], following))
-        following = max(following, own + 1)
-    return [ids[token["content"]] for token in added]
+    """The ids that the reference gives added tokens: it numbers new ones itself, from the size of
+    the vocabulary on, also where that has gaps and therefore larger ids.
+    """
+    contents = [token["content"] for token in added]
+    new = dict.fromkeys(content for content in contents if content not in vocab)
+    ids = vocab | dict(zip(new, itertools.count(len(vocab)), strict=False))
+    return [ids[content] for content in contents]
 
 
 def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
