@@ -13,7 +13,7 @@ from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
-from tokenmill.vocabulary.training.files import LOCK_NAME
+from tokenmill.vocabulary.training.output import LOCK_NAME
 from tokenmill.vocabulary.training.provenance import read_training
 from tokenmill.words.splits import named_split
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
@@ -293,6 +293,16 @@ def test_a_wordlevel_knows_the_most_frequent_words(tmp_path: Path) -> None:
         (7, 1),
         (7, 4),
     ]
+
+
+@pytest.mark.parametrize("content", ["a", "▁", "<0x41>"])
+def test_no_sentencepiece_model_loses_a_character_to_a_special_token(
+    content: str, tmp_path: Path
+) -> None:
+    counts = counted(tmp_path / "counts", {"": TEXTS}, "sentencepiece")
+    options: dict[str, Any] = {"model": "sentencepiece-bpe", "byte_fallback": True}
+    with pytest.raises(UserError, match="cannot be a special token"):
+        trained(tmp_path / "T", counts, vocabulary=400, special=[content], **options)
 
 
 @pytest.mark.parametrize("model", ["sentencepiece-bpe", "sentencepiece-unigram"])

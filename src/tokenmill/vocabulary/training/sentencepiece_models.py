@@ -13,7 +13,7 @@ from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePi
 from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary
 from tokenmill.vocabulary.training.options import Role
 from tokenmill.vocabulary.training.output import spelled
-from tokenmill.vocabulary.training.tokenizer_json import post_processor
+from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import SENTENCEPIECE_SPLITS
 
@@ -80,6 +80,13 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
     if specials.last or specials.fixed_ids:
         what = "SentencePiece numbers special tokens itself"
         raise UserError(what, hint="leave out --special-at and fixed ids")
+    for content in specials.contents:
+        if len(content) == 1 or (options.byte_fallback and content in BYTE_TOKENS):
+            raise UserError(
+                f"{content!r} cannot be a special token",
+                why="SentencePiece makes it a piece that no text is encoded to",
+                hint="choose one that no text holds, e.g. '<|im_start|>'",
+            )
     ids = {role: i for i, role in enumerate(r for r in _ID_ROLES if r in specials.roles)}
     named = {specials.roles[role] for role in ids}
     defaults = SentencePieceOptions(model="bpe", vocabulary_size=0)
