@@ -1,11 +1,11 @@
 """Training a tokenizer from compressed JSON Lines: whole processes, ours beside `BpeTrainer`.
 
-Both read the same files, cut words as GPT-2 does, and learn the same merges, which is checked.
+Both read the same texts, cut words as GPT-2 does, and learn the same merges, which is checked.
 
     python bench/training.py --corpus corpus/*.jsonl.zst --vocabulary 32000 --rounds 1
 
-The library's trainer is quadratic in the length of a word: give `--max-characters` to leave long
-documents out of its share (ours reads them all).
+The library's trainer is quadratic in the length of a word: `--max-characters` leaves long documents
+out, for both.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from backports import zstd
+
 import measure
 
 THEIRS = """
@@ -24,15 +26,13 @@ from backports import zstd
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-out, vocabulary, longest, *paths = sys.argv[1:]
+out, vocabulary, *paths = sys.argv[1:]
 
 def texts():
     for path in paths:
         with zstd.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
-                text = json.loads(line)["text"]
-                if len(text) <= int(longest):
-                    yield text
+                yield json.loads(line)["text"]
 
 tokenizer = tokenizers.Tokenizer(models.BPE())
 tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -44,6 +44,17 @@ tokenizer.save(out)
 """
 
 
+def shorter(paths: list[str], folder: Path, longest: int) -> list[str]:
+    """Copies of the files without long documents."""
+    copies = []
+    for path in map(Path, paths):
+        copy = folder / path.name
+        with zstd.open(path, "rt", encoding="utf-8") as lines, zstd.open(copy, "wt") as kept:
+            kept.writelines(line for line in lines if len(json.loads(line)["text"]) <= longest)
+        copies.append(str(copy))
+    return copies
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", nargs="+", required=True)
@@ -53,12 +64,13 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ours = [sys.executable, "-m", "tokenmill", "tokenizer", "train", *options.corpus]
+        corpus = shorter(options.corpus, folder, options.max_characters)
+        ours = [sys.executable, "-m", "tokenmill", "tokenizer", "train", *corpus]
         ours += ["--split", "gpt2", "--vocabulary", str(options.vocabulary), "--overwrite"]
         theirs = [sys.executable, "-c", THEIRS, str(folder / "hf.json"), str(options.vocabulary)]
         commands = {
             "tokenmill": [*ours, "--out", str(folder / "T")],
-            "tokenizers": [*theirs, str(options.max_characters), *options.corpus],
+            "tokenizers": [*theirs, *corpus],
         }
         for number in range(options.rounds):
             for tool, command in commands.items():

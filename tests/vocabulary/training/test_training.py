@@ -190,6 +190,7 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
         ({"alpha": 0.3, "byte_premium": ["de=1e308"]}, "GROUP=NUMBER from 0.01 to 100"),
         ({"vocab_size": 300}, "vocab_size: unknown option; did you mean vocabulary"),
         ({"weight": ["th"], "alpha": 2}, "the tokenizer has 1 problem"),
+        ({"reserve": 10**11}, "reserve"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -293,6 +294,8 @@ def test_a_wordlevel_knows_the_most_frequent_words(tmp_path: Path) -> None:
         (7, 1),
         (7, 4),
     ]
+    with pytest.raises(UserError, match="a vocabulary of 2 is too small"):
+        trained(tmp_path / "U", counts, model="wordlevel", vocabulary=5, sizes=[2])
 
 
 @pytest.mark.parametrize("content", ["a", "▁", "<0x41>"])

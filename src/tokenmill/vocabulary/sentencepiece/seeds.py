@@ -81,7 +81,8 @@ def find_seeds(
             np.maximum.at(most, parents, longer.counts)
             found.append(_seeds_of(parts, most))
         parts = longer
-    found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
+    if parts.size > 1:  # single characters are pieces in any case
+        found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
     number = min(options.seeds_a_piece * options.vocabulary_size, MAX_SEEDS)
     return _best(found, number, codes, num_words)
 
@@ -127,6 +128,8 @@ def _best(
     codes: Int64Array,
     num_words: int,
 ) -> Seeds:
+    if not found:
+        return Seeds([], np.empty(0, np.int64), num_words)
     sizes = np.concatenate([np.full(len(counts), size) for size, _, counts in found])
     firsts = np.concatenate([places for _, places, _ in found])
     counts = np.concatenate([counts for _, _, counts in found])

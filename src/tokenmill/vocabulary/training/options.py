@@ -50,6 +50,7 @@ Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Runs = Annotated[int, Meta(ge=0, le=256)]
+Reserve = Annotated[int, Meta(ge=0, le=1 << 16)]
 Portion = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -126,7 +127,7 @@ class SpecialOptions(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="ids of special tokens: first, or last as in GPT-2 and Llama 3"),
     ] = "start"
     reserve: Annotated[
-        NonNegative,
+        Reserve,
         Meta(description="spare special tokens <|reserved_0|>, ... for later use; Llama 3 has 248"),
     ] = 0
     eos: Annotated[str | None, Meta(description="token that ends a document")] = None

@@ -54,10 +54,17 @@ def learn_whole_words(lesson: Lesson, advance: Advance) -> Learned:  # noqa: ARG
     """The most frequent words; those of smaller vocabularies come first.
 
     Raises:
-        UserError: words are bytes.
+        UserError: words are bytes, or a vocabulary has no room for a word.
     """
     unk = _unknown(lesson)
     options = lesson.options
+    smallest = min(options.size, *options.smaller_sizes, options.size)
+    if smallest <= len(lesson.specials):
+        raise UserError(
+            f"a vocabulary of {smallest:,} is too small",
+            why=f"it has {len(lesson.specials):,} special tokens",
+            hint="choose a larger size",
+        )
     words = most_frequent_words(
         lesson.words, options.size - len(lesson.specials), options.vocabulary.min_frequency
     )
