@@ -29,6 +29,7 @@ from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.run.start.counting import group_names
 from tokenmill.run.units import count as unit_count
 from tokenmill.run.units import tasks
+from tokenmill.store.counts.merging import LeftOut
 from tokenmill.words.splits import Split, named_split
 
 zstd = pytest.importorskip("backports.zstd")
@@ -131,7 +132,7 @@ def test_rare_words_are_left_out_and_counted(tmp_path: Path) -> None:
         source, tmp_path / "out", split="whitespace", min_count=3, workers=1
     )
     assert counts_of(tmp_path / "out") == {"": {b"a": 3}}
-    assert report.counts.left_out == (2, 3, 5)
+    assert report.counts.left_out == LeftOut(2, 3, 5)
 
 
 @pytest.mark.usefixtures("small_units")

@@ -152,3 +152,8 @@ def byte_symbols() -> list[str]:
     symbols = {byte: chr(byte) for byte in printable}
     symbols |= {byte: chr(256 + index) for index, byte in enumerate(others)}
     return [symbols[byte] for byte in range(256)]
+
+
+def bytes_by_symbol() -> dict[str, int]:
+    """The byte that each of `byte_symbols` stands for."""
+    return {symbol: byte for byte, symbol in enumerate(byte_symbols())}

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encode.encodings import ENCODINGS, byte_symbols, parse_ranks
+from tokenmill.encode.encodings import ENCODINGS, bytes_by_symbol, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -123,7 +123,7 @@ def _reading(parts: Json, decoder: Json | None) -> Callable[[str], Token]:
     """How the entries of a tokenizer.json are read."""
     steps = [*parts["normalizer"], *parts["pre_tokenizer"], *_steps(decoder)]
     if any(step.get("type") == "ByteLevel" for step in steps):
-        values = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+        values = bytes_by_symbol()
         return lambda spelling: _byte_level(spelling, values)
     model = parts["model"]
     if model["type"] == "WordPiece":

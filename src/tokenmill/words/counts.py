@@ -45,6 +45,20 @@ class WordCounts:
         """The bytes of one word."""
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
+    def select(self, chosen: Int64Array) -> WordCounts:
+        """Some words by their indices, in that order."""
+        starts = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - starts
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return WordCounts(self.data[places], offsets, self.counts[chosen])
+
+    def character_offsets(self) -> Int64Array:
+        """Shape (num_words + 1,): where each word begins among the characters of all."""
+        # A character begins wherever a byte continues none.
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum((self.data & 0xC0) != 0x80)])
+        return np.asarray(starts[self.offsets], np.int64)
+
     def to_dict(self) -> dict[bytes, int]:
         """All words with their counts."""
         return {self.word(i): int(count) for i, count in enumerate(self.counts)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.token_bytes import token_table
@@ -16,10 +16,9 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import COLUMNS, Tally
 from tokenmill.read.fields import Fields
-from tokenmill.records import Advance
+from tokenmill.records import Advance, TokenBatch
 from tokenmill.report.tokenizers.corpus import Corpus
 from tokenmill.report.tokenizers.subject import Subject
-from tokenmill.report.tokenizers.vocabulary_facts import model_of
 from tokenmill.store.counts.folder import CountsFolder
 from tokenmill.words.counts import WordCounts
 
@@ -57,17 +56,16 @@ def measure_counts(subject: Subject, counts: CountsFolder, advance: Advance) -> 
     Raises:
         UserError: the words were cut in another way than the tokenizer cuts.
     """
-    _require_same_split(subject, counts)
-    model = model_of(subject.file)
+    model = ModelAlone(_comparable(subject, counts), subject.name)
     table = token_table(subject.tokens or {}, subject.reference.largest_id)
-    symbols = byte_symbols() if counts.split.byte_level else None
     tally = Tally.empty(subject.reference.largest_id, ())
     done, total = 0, sum(len(words) for words in counts.groups.values())
     for name, words in counts.groups.items():
         for start in range(0, len(words), CHUNK_WORDS):
             chunk = range(start, min(start + CHUNK_WORDS, len(words)))
-            ids = [_ids(model, words.word(index), symbols) for index in chunk]
-            _add(tally, name, words, chunk, ids, table.is_part, subject.reference.unk_id)
+            part = words.select(np.arange(chunk.start, chunk.stop))
+            tokens = model.segment(part)
+            _add(tally, name, part, tokens, table.is_part, subject.reference.unk_id)
             done += len(chunk)
             advance("words", done, total)
     return tally
@@ -77,24 +75,17 @@ def _add(
     tally: Tally,
     group: str,
     words: WordCounts,
-    chunk: range,
-    ids: Sequence[Sequence[int]],
+    tokens: TokenBatch,
     is_part: np.ndarray[Any, np.dtype[np.bool_]],
     unk_id: int | None,
 ) -> None:
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    flat = np.fromiter((i for own in ids for i in own), np.int64, int(lengths.sum()))
-    times = words.counts[chunk.start : chunk.stop]
+    lengths, flat, times = tokens.lengths, tokens.ids.astype(np.int64), words.counts
     of_token = np.repeat(times, lengths)
-    edges = words.offsets[chunk.start : chunk.stop + 1]
-    data = words.data[edges[0] : edges[-1]]
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
-    characters = np.diff(before[edges - edges[0]])
     np.add.at(tally.histogram, flat, of_token)
     sums = dict.fromkeys(COLUMNS, 0)
     sums |= {
-        "bytes": int(np.diff(edges) @ times),
-        "characters": int(characters @ times),
+        "bytes": words.num_bytes,
+        "characters": int(np.diff(words.character_offsets()) @ times),
         "words": int(times.sum()),
         "tokens": int(lengths @ times),
         "aligned_words": int(times.sum()),
@@ -105,12 +96,8 @@ def _add(
     tally.add_totals(group, np.array([sums[name] for name in COLUMNS], np.int64), flat)
 
 
-def _ids(model: Any, word: bytes, symbols: list[str] | None) -> list[int]:
-    text = "".join(symbols[byte] for byte in word) if symbols else word.decode()
-    return [token.id for token in model.tokenize(text)]
-
-
-def _require_same_split(subject: Subject, counts: CountsFolder) -> None:
+def _comparable(subject: Subject, counts: CountsFolder) -> dict[str, Any]:
+    """The tokenizer.json, if its words are those of the counts."""
     data = KINDS[subject.file.kind].json_of(subject.file, False)
     hint = "report on the texts themselves, or count them with the split of this tokenizer"
     if data is None:
@@ -126,3 +113,4 @@ def _require_same_split(subject: Subject, counts: CountsFolder) -> None:
             why=why,
             hint=hint,
         )
+    return msgspec.json.decode(data, type=dict[str, Any])

@@ -35,23 +35,6 @@ COUNTS_VERSION = 1
 _ARRAYS = {"words": "|u1", "offsets": "<i8", "counts": "<i8"}
 
 
-class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """How texts were cut into words."""
-
-    name: str
-    normalizer: dict[str, Any] | None
-    pre_tokenizer: dict[str, Any] | None
-    byte_level: bool
-
-
-class LeftOutEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Rare words that were left out."""
-
-    words: Count = 0
-    occurrences: Count = 0
-    bytes: Count = 0
-
-
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One group: a source, a language, or "" for all that was counted."""
 
@@ -60,7 +43,7 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
     occurrences: Count
     bytes: Count
     """Of all occurrences."""
-    left_out: LeftOutEntry
+    left_out: LeftOut
     files: list[FileEntry]
 
 
@@ -72,7 +55,7 @@ class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     counts_id: str
     """Digest of the split and of the groups, in 32 hexadecimal digits; sources are no part of it.
     """
-    split: SplitEntry
+    split: Split
     by: str
     """What the groups are: "", "input", or the column whose values they are."""
     min_count: Count
@@ -121,12 +104,11 @@ def write_counts(
         )
         for number, name in enumerate(sorted(groups))
     ]
-    split = _entry(description.split)
-    identity = [_behaviour(split), description.min_count]
+    identity = [_behaviour(description.split), description.min_count]
     identity += [[group.name, [file.xxh3_128 for file in group.files]] for group in entries]
     manifest = CountsManifest(
         counts_id=xxhash.xxh3_128_hexdigest(canonical_json(identity)),
-        split=split,
+        split=description.split,
         by=description.by,
         min_count=description.min_count,
         policies=description.policies,
@@ -165,7 +147,7 @@ def _write_group(stem: Path, name: str, merge: Merge, left_out: LeftOut) -> Grou
         words=files["counts"].length,
         occurrences=occurrences,
         bytes=num_bytes,
-        left_out=LeftOutEntry(**_added([merge.left_out, left_out])._asdict()),
+        left_out=merge.left_out + left_out,
         files=written,
     )
 
@@ -188,8 +170,7 @@ class CountsFolder:
         self.manifest = read_sealed(path, CountsManifest, (COUNTS_FORMAT, COUNTS_VERSION))
         if self.manifest.format != COUNTS_FORMAT or self.manifest.format_version < 1:
             raise VerificationError("these are no word counts of tokenmill", where=str(path))
-        entry = self.manifest.split
-        self.split = Split(entry.name, entry.normalizer, entry.pre_tokenizer, entry.byte_level)
+        self.split = self.manifest.split
         self.groups = {group.name: self._open(group, i) for i, group in enumerate(self._entries())}
         """The words of each group, by its name."""
 
@@ -201,7 +182,7 @@ class CountsFolder:
     @property
     def left_out(self) -> LeftOut:
         """Rare words that were left out, over all groups."""
-        return _added([group.left_out for group in self.manifest.groups])
+        return sum((group.left_out for group in self.manifest.groups), LeftOut())
 
     def total(self, weights: Mapping[str, int] | None = None) -> WordCounts:
         """All groups together, each multiplied by its weight; a group of weight 0 is left out.
@@ -293,7 +274,7 @@ def merge_counts(
         for group in counts.manifest.groups:
             groups.setdefault(group.name, []).append(counts.groups[group.name])
             earlier = left_out.get(group.name, LeftOut())
-            left_out[group.name] = _added([earlier, group.left_out])
+            left_out[group.name] = earlier + group.left_out
     description = Description(
         split=first.split,
         by=first.manifest.by,
@@ -319,25 +300,7 @@ def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
     raise UserError(what, where=where, why=why, hint="count one of them again")
 
 
-def _added(parts: Iterable[LeftOut | LeftOutEntry]) -> LeftOut:
-    parts = list(parts)
-    return LeftOut(
-        sum(part.words for part in parts),
-        sum(part.occurrences for part in parts),
-        sum(part.bytes for part in parts),
-    )
-
-
-def _entry(split: Split) -> SplitEntry:
-    return SplitEntry(
-        name=split.name,
-        normalizer=split.normalizer,
-        pre_tokenizer=split.pre_tokenizer,
-        byte_level=split.byte_level,
-    )
-
-
-def _behaviour(split: SplitEntry) -> list[Any]:
+def _behaviour(split: Split) -> list[Any]:
     """What decides the words; the name does not."""
     return [split.normalizer, split.pre_tokenizer, split.byte_level]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tokenmill.compiled import compiled, mapped_array
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array
-from tokenmill.store.manifest import MAX_COUNT
+from tokenmill.store.manifest import MAX_COUNT, Count
 from tokenmill.words.counts import UInt8Array, WordCounts
 
 UInt64Array = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -20,13 +21,20 @@ PART_BYTES = 8 << 20
 PART_WORDS = 1 << 20
 
 
-class LeftOut(NamedTuple):
+class LeftOut(msgspec.Struct, frozen=True):
     """Words that were left out because they are rare."""
 
-    words: int = 0
-    occurrences: int = 0
-    bytes: int = 0
+    words: Count = 0
+    occurrences: Count = 0
+    bytes: Count = 0
     """Of their occurrences."""
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        return LeftOut(
+            self.words + other.words,
+            self.occurrences + other.occurrences,
+            self.bytes + other.bytes,
+        )
 
 
 class _Runs(NamedTuple):

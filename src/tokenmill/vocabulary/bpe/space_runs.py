@@ -88,7 +88,4 @@ def _beginning(merges: Merges, number: int) -> Merges:
 def _with_two_spaces(words: WordCounts) -> WordCounts:
     """The words that may hold a run; some do not: one ends with a space, the next begins so."""
     spaces = np.flatnonzero((words.data[:-1] == SPACE) & (words.data[1:] == SPACE))
-    chosen = np.unique(np.searchsorted(words.offsets, spaces, side="right") - 1)
-    parts = [words.word(i) for i in chosen]
-    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-    return WordCounts(np.frombuffer(b"".join(parts), np.uint8), offsets, words.counts[chosen])
+    return words.select(np.unique(np.searchsorted(words.offsets, spaces, side="right") - 1))

@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.encode.encodings import ENCODINGS, byte_symbols
+from tokenmill.encode.encodings import ENCODINGS, bytes_by_symbol
 from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.model_alone import ModelAlone, Pair, merges_of
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.vocabulary.changing.segmenter import Segmenter
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import split_of
 
 Json = dict[str, Any]
-Pair = tuple[str, str]
-_BYTES = {ord(symbol): byte for byte, symbol in enumerate(byte_symbols())}
+CHECKED_WORDS = 10_000
+_BYTES = bytes_by_symbol()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,9 @@ class Base:
         """Strings of added and of other opaque tokens, as bytes of a word."""
         return {token.encode() for token in self.opaque}
 
-    def segmenter(self, document: Json | None = None) -> Segmenter:
-        """The model of this tokenizer, or of a changed one that spells tokens alike."""
-        document = document or self.document
-        return Segmenter(document, _merges(document["model"]), self.origin, self.byte_level)
-
     def shown(self, token: str) -> str:
         """A token for people to read: its text, with what is no text escaped."""
-        if not self.byte_level or any(ord(symbol) not in _BYTES for symbol in token):
+        if not self.byte_level or not _BYTES.keys() >= set(token):
             return token
         return _bytes_of(token).decode(errors="backslashreplace")
 
@@ -104,7 +99,7 @@ def open_base(file: TokenizerFile) -> Base:
         raise _refusal(file, "two of its tokens have the same id")
     if missing and model.get("ignore_merges"):
         _refuse_words(file, document, list(missing), before)
-    return Base(file.origin, document, _merges(model), split_of(document).byte_level)
+    return Base(file.origin, document, merges_of(model), split_of(document).byte_level)
 
 
 def _refuse_words(
@@ -122,19 +117,15 @@ def _refuse_words(
         raise _refusal(file, why) from error
 
 
-def _merges(model: Json) -> list[Pair]:
-    return [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
+def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
+    """The ids of every word; some of them are held against the library.
 
-
-def is_version(merge: str | list[str]) -> bool:
-    """Whether a line of old lists of merges only names their version."""
-    return isinstance(merge, str) and merge.startswith("#version")
-
-
-def merge_pair(merge: str | list[str]) -> Pair:
-    """The two sides of a merge, of either spelling."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
+    Raises:
+        VerificationError: a word is no UTF-8.
+        EngineError: the library failed, or differs from the compiled loop.
+    """
+    model.check(words, CHECKED_WORDS)
+    return model.segment(words)
 
 
 def file_of(document: Json, origin: str) -> TokenizerFile:
@@ -152,7 +143,7 @@ def ranks_of(base: Base, document: Json) -> bytes:
 
 
 def _bytes_of(token: str) -> bytes:
-    return bytes(_BYTES[ord(symbol)] for symbol in token)
+    return bytes(_BYTES[symbol] for symbol in token)
 
 
 def num_tokens(batch: TokenBatch, words: WordCounts) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.model_alone import ModelAlone, Pair, is_version, merge_pair
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.errors import InternalError, UserError
 from tokenmill.records import Advance, Int64Array, TokenBatch
@@ -30,13 +31,10 @@ from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
 from tokenmill.vocabulary.changing.base import (
     Base,
     Json,
-    Pair,
     file_of,
-    is_version,
-    merge_pair,
     num_tokens,
+    segmented,
 )
-from tokenmill.vocabulary.changing.segmenter import Segmenter
 from tokenmill.words.counts import WordCounts
 
 BoolArray = npt.NDArray[np.bool_]
@@ -85,7 +83,7 @@ def extend(
     Raises:
         UserError: no pair occurs that often.
     """
-    before = base.segmenter().segment(words)
+    before = segmented(ModelAlone(base.document, base.origin), words)
     learnable = ~holding(words, base.added_texts())
     seeds = _seeds(base, before, words, learnable)
     options = MergeOptions(vocabulary_size=base.num_ids + add, min_frequency=min_frequency)
@@ -94,10 +92,10 @@ def extend(
         why = f"no two neighbouring tokens occur {min_frequency} times inside words"
         raise UserError("found nothing to add to the tokenizer", where=base.origin, why=why)
     document = _extended(base, learnt)
-    segmenter = base.segmenter(document)
-    after = segmenter.segment(words)
+    model = ModelAlone(document, base.origin)
+    after = segmented(model, words)
     _check_words(base, learnt, (before, after), words, learnable)
-    _check_tokens(base, document, learnt, segmenter)
+    _check_tokens(base, document, learnt, model)
     return Extended(
         document,
         list(learnt.tokens),
@@ -207,11 +205,11 @@ def _check_words(
         )
 
 
-def _check_tokens(base: Base, document: Json, learnt: _Learnt, segmenter: Segmenter) -> None:
+def _check_tokens(base: Base, document: Json, learnt: _Learnt, model: ModelAlone) -> None:
     """Hold the new tokenizer's tokens against what is promised of them."""
     made = [*learnt.tokens, *learnt.revived]
     ids = document["model"]["vocab"]
-    alone = segmenter.encode(made)
+    alone = model.encode(made)
     if alone.ids.tolist() != [ids[token] for token in made]:
         raise InternalError("a new token is not reached by its own text", where=base.origin)
     reference = HuggingFaceReference(file_of(document, base.origin), control_tokens=False)

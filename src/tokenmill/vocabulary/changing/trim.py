@@ -23,18 +23,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.encode.model_alone import ModelAlone, is_version, merge_pair
 from tokenmill.errors import InternalError, UserError
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.vocabulary.changing.base import (
     Base,
     Json,
     frequencies,
-    is_version,
-    merge_pair,
     num_tokens,
+    segmented,
 )
 from tokenmill.vocabulary.changing.renumbering import renumbered
-from tokenmill.vocabulary.changing.segmenter import Segmenter
 from tokenmill.words.counts import WordCounts
 
 NO_RANK = 1 << 62
@@ -63,8 +62,8 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
     Raises:
         UserError: more tokens than `size` have to stay, or there are no more than that.
     """
-    old = base.segmenter()
-    before = old.segment(words)
+    old = ModelAlone(base.document, base.origin)
+    before = segmented(old, words)
     found = frequencies(before, words, base.num_ids)
     removed = _removed(base, found, size)
     gone = {base.tokens[token] for token in removed}
@@ -73,8 +72,8 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
     for new_id, old_id in enumerate(kept):
         new_ids[old_id] = new_id
     document = renumbered(_without(base, set(removed)), new_ids)
-    new = base.segmenter(document)
-    after = new.segment(words)
+    new = ModelAlone(document, base.origin)
+    after = segmented(new, words)
     changed = _changed_words(before, gone)
     _check_words(base, (before, after), changed, new_ids)
     _check_tokens(base, document, old, new)
@@ -229,7 +228,7 @@ def _check_words(
         raise InternalError("a word without removed tokens is cut otherwise", where=base.origin)
 
 
-def _check_tokens(base: Base, document: Json, old: Segmenter, new: Segmenter) -> None:
+def _check_tokens(base: Base, document: Json, old: ModelAlone, new: ModelAlone) -> None:
     """Hold the new tokenizer's tokens against what is promised of them."""
     ids = document["model"]["vocab"]
     tokens = [token for token in ids if token not in base.opaque]
@@ -240,9 +239,9 @@ def _check_tokens(base: Base, document: Json, old: Segmenter, new: Segmenter) ->
         raise InternalError("tokens became unreachable", where=base.origin, why=why)
 
 
-def _reached(segmenter: Segmenter, tokens: list[str], ids: dict[str, int]) -> dict[str, bool]:
+def _reached(model: ModelAlone, tokens: list[str], ids: dict[str, int]) -> dict[str, bool]:
     """Whether each token is what its own text is encoded to."""
-    batch = segmenter.encode(tokens)
+    batch = model.encode(tokens)
     firsts = np.append(batch.ids, 0)[batch.offsets[:-1]].tolist()
     alone = (batch.lengths == 1).tolist()
     return {

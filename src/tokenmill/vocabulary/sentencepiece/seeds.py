@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from tokenmill.records import Int64Array
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
-from tokenmill.vocabulary.sentencepiece.trainer_words import character_offsets
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.sentencepiece import SPACE
 
@@ -146,7 +145,7 @@ def _text(
     whether the next one may belong to the same piece; and the number of words.
     """
     data = words.data.tobytes().decode().encode("utf-32-le")
-    codes, offsets = np.frombuffer(data, "<u4"), character_offsets(words)
+    codes, offsets = np.frombuffer(data, "<u4"), words.character_offsets()
     order = np.argsort(-words.counts, kind="stable")
     sizes = np.diff(offsets)[order]
     order = np.sort(order[np.cumsum(sizes) <= max_characters])

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.errors import UserError
-from tokenmill.records import Int64Array
 from tokenmill.words.counts import UInt8Array, WordCounts
 from tokenmill.words.sentencepiece import SPACE
 
@@ -55,7 +54,7 @@ def spelled(words: WordCounts) -> SpelledWords:
     data, spellings = _separators_spelled(words.data)
     words = WordCounts(data, words.offsets, words.counts)
     raw = data.tobytes()
-    lengths = character_lengths(words)
+    lengths = np.diff(words.character_offsets())
     is_long = bool(len(lengths)) and int(lengths.max()) > MAX_WORD_CHARACTERS
     if not is_long and not any(c in raw for c in (b" ", b"\0", b"\t", b"\n", _BLOCK)):
         return SpelledWords(words, spellings, 0, 0)
@@ -76,17 +75,6 @@ def spelled(words: WordCounts) -> SpelledWords:
     joined = np.frombuffer(b"".join(parts), np.uint8)
     made = WordCounts(joined, offsets, np.array(counts, np.int64))
     return SpelledWords(made, spellings, long_words, reserved_words)
-
-
-def character_lengths(words: WordCounts) -> Int64Array:
-    """Characters of each word; shape (num_words,)."""
-    return np.diff(character_offsets(words))
-
-
-def character_offsets(words: WordCounts) -> Int64Array:
-    """Where each word begins among the characters of all; shape (num_words + 1,)."""
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum((words.data & 0xC0) != 0x80)])
-    return np.asarray(starts[words.offsets], np.int64)
 
 
 def _separators_spelled(data: UInt8Array) -> tuple[UInt8Array, dict[str, str]]:

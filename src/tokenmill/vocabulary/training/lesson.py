@@ -61,12 +61,10 @@ def alphabet_limit(lesson: Lesson) -> int | None:
 
 def covering_characters(words: WordCounts, coverage: float) -> int:
     """How many of the most frequent characters make up a share of the text."""
-    # A character begins wherever a byte is no continuation of one.
-    starts = np.flatnonzero((words.data & 0xC0) != 0x80)
     text = words.data.tobytes().decode()
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    word_of = np.searchsorted(words.offsets, starts, side="right") - 1
+    times = np.repeat(words.counts, np.diff(words.character_offsets()))
     totals = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
-    np.add.at(totals, codes, words.counts[word_of])
+    np.add.at(totals, codes, times)
     descending = np.sort(totals[totals > 0])[::-1]
     return int(np.searchsorted(np.cumsum(descending), coverage * descending.sum())) + 1

@@ -106,16 +106,6 @@ def wordlevel_model(vocab: Mapping[str, int], unk: str) -> Json:
     return {"type": "WordLevel", "vocab": dict(vocab), "unk_token": unk}
 
 
-def unigram_model(pieces: Sequence[tuple[str, float]], unk_id: int | None, fallback: bool) -> Json:
-    """A Unigram model; pieces are in the order of their ids."""
-    return {
-        "type": "Unigram",
-        "unk_id": unk_id,
-        "vocab": [[piece, score] for piece, score in pieces],
-        "byte_fallback": fallback,
-    }
-
-
 def numbered(
     special_ids: Mapping[str, int], tokens: Sequence[str], other_ids: Sequence[int]
 ) -> dict[str, int]:
