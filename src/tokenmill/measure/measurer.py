@@ -99,7 +99,8 @@ class Measurer:
             continued = continued_words(encoded, words, tokens, table)
             parts = count_where(table.is_part, tokens)
         spelled = continued != UNKNOWN_WORDS
-        for index in np.flatnonzero(~spelled & (hashes <= self._offsets_limit)).tolist():
+        wanted = ~spelled & (hashes <= self._offsets_limit) & (table is not None)
+        for index in np.flatnonzero(wanted).tolist():  # a tokenizer without a list has no offsets
             continued[index] = self._continued_by_offsets(texts[index], encoded, words, index)
         known = continued != UNKNOWN_WORDS
         values = {

@@ -111,6 +111,26 @@ def test_the_input_of_a_document_is_a_group_too(corpus: Path, tokenizer_path: Pa
     assert list(report.tokenizers[0].groups) == [corpus.name]
 
 
+class Bytes:
+    """A tokenizer that lists no tokens and tells no offsets."""
+
+    eos_token_id = 256
+    vocab_size = 257
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+def test_a_python_object_is_measured_without_its_words(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["one two", "drei"])
+    found = tokenmill.report_tokenizers(Bytes(), tmp_path).tokenizers[0]
+    assert (found.texts.tokens, found.texts.aligned_words.value) == (11, 0)
+    assert found.vocabulary is None
+
+
 def test_one_document_has_no_interval(tokenizer_path: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["one two"])
     texts = tokenmill.report_tokenizers(tokenizer_path, tmp_path).tokenizers[0].texts
