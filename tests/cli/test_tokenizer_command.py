@@ -16,6 +16,7 @@ from encode.tokenizer_kit import (
     sentencepiece_model,
 )
 from tokenmill.cli import main
+from tokenmill.cli.terminal import safe_text
 from tokenmill.encode.engine_ranking import rank_engines
 
 V1 = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
@@ -199,6 +200,10 @@ def test_tokens_cannot_steer_the_terminal(
         _, shown = printed(capsys, *arguments)
         assert "\x1b" not in shown
         assert "red" in shown
+
+
+def test_invisible_characters_are_shown_as_python_writes_them() -> None:
+    assert safe_text("\x1b \u200d \U000e0001") == r"\x1b \u200d \U000e0001"
 
 
 def test_a_terminal_gets_the_same_facts_drawn(

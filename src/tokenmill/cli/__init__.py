@@ -19,7 +19,7 @@ COMMANDS = {
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "verify": "check digests, counts and bounds, or encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
-    "tokenizer": "describe a tokenizer, print its fingerprint, or compare two tokenizers",
+    "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
     "bench": "measure how fast a tokenizer encodes on this machine",
 }
 OVERVIEW = """\

@@ -13,5 +13,13 @@ def use_colour() -> bool:
 
 def safe_text(text: str) -> str:
     """Text that cannot steer the terminal: control characters are shown, not sent."""
-    shown = (c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
     return "".join(shown)
+
+
+def _escaped(character: str) -> str:
+    """The escape that a Python string has for a character: a form for each width."""
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

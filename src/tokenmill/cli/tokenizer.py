@@ -10,6 +10,8 @@ from tokenmill.cli.parser import Parser
 
 EXAMPLES = """\
 examples:
+  tokenmill tokenizer train data/*.jsonl.zst --vocabulary 32000 --out T/
+  tokenmill tokenizer report T/ gpt2 --on data/
   tokenmill tokenizer fingerprint tokenizer.json
   tokenmill tokenizer show meta-llama/Llama-3.1-8B
   tokenmill tokenizer diff corpus/ ../model/tokenizer.json"""

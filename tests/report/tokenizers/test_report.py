@@ -282,6 +282,23 @@ def test_counts_give_the_totals_of_their_texts(
     assert of_counts.rows == []
 
 
+def test_a_report_on_counts_speaks_of_no_documents_and_no_intervals(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenmill.count_words(corpus, split="gpt2", out=tmp_path / "counts")
+    assert main(["tokenizer", "report", str(tokenizer_path), "--on", str(tmp_path / "counts")]) == 0
+    shown = capsys.readouterr().out
+    assert "words (words of the counts)" in shown
+    assert "documents  0" not in shown
+    assert "in brackets" not in shown
+
+
+def test_a_group_that_no_record_has_names_its_option(corpus: Path, tokenizer_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        tokenmill.report_tokenizers(tokenizer_path, corpus, by="domain")
+    assert "--by" in refused.value.hint
+
+
 def test_counts_that_were_cut_in_another_way_are_refused(
     corpus: Path, tokenizer_path: Path, tmp_path: Path
 ) -> None:

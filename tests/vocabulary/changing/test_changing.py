@@ -201,6 +201,16 @@ def test_a_damaged_plan_is_found(base: Path, counts: Path, tmp_path: Path) -> No
         read_embedding_plan(path)
 
 
+def test_parts_of_characters_are_shown_with_one_backslash(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "thai.txt"
+    text.write_text("ก ข ค ง", encoding="utf-8")
+    arguments = [str(base), "--on", str(text), "--add", "1", "--out", str(tmp_path / "more")]
+    assert main(["tokenizer", "extend", *arguments]) == 0
+    assert "examples  '\\xe0\\xb8'" in capsys.readouterr().out
+
+
 def test_the_commands_say_what_they_did(
     base: Path, counts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,7 +51,8 @@ def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int
     before, after = figures["tokens_before"], figures["tokens_after"]
     share = f"{abs(before - after) / max(before, 1):.1%}"
     lengths = f"{before:,} -> {after:,} tokens, {share} {'saved' if after <= before else 'more'}"
-    examples = ", ".join(map(repr, change.tokens[:NUM_EXAMPLES]))
+    # Bytes that are no whole character are escapes already: not escaped twice.
+    examples = ", ".join(map(repr, change.tokens[:NUM_EXAMPLES])).replace("\\\\x", "\\x")
     names = [*(file.name for file in change.record.files), f"{change.record.action}.json"]
     facts = [
         ("tokens", summary),

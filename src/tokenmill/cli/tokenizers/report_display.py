@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Cell = Callable[["TokenizerReport"], str]
 MAX_SHOWN_GROUPS = 60
+INTERVALS = "in brackets: 95 percent intervals, from 200 Poisson samples of the documents"
 
 
 def print_report(report: Report) -> None:
@@ -52,13 +53,12 @@ def _subject_of(report: Report, names: Sequence[str]) -> list[tuple[str, str]]:
         for short, found in zip(names, report.tokenizers, strict=True)
     ]
     facts.append(("text", report.corpus))
-    facts.append(
-        (
-            "documents",
-            f"{texts.documents:,} with {size_text(texts.bytes)}, {texts.characters:,} characters, "
-            f"{texts.words:,} words ({report.words})",
-        )
-    )
+    size = f"{size_text(texts.bytes)}, {texts.characters:,} characters"
+    words = f"{texts.words:,} words ({report.words})"
+    if texts.documents:
+        facts.append(("documents", f"{texts.documents:,} with {size}, {words}"))
+    else:
+        facts.append(("counts", f"{words}, {size}"))
     return facts
 
 
@@ -175,7 +175,7 @@ def _cut(tokens: Sequence[str]) -> str:
 def _notes(report: Report) -> list[str]:
     notes = [
         *report.notes,
-        "in brackets: 95 percent intervals, from 200 Poisson samples of the documents",
+        *([INTERVALS] if report.tokenizers[0].texts.documents else []),
         "continued words: taken with their space, as the tokenizer meets them",
         "Renyi: of order 2.5; it can be raised without any gain in training, so judge by more",
     ]
