@@ -11,7 +11,7 @@ from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
-RESUMABLE = ("build", "tokenizer count")
+RESUMABLE = ("build", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; the same command resumes a stopped build",
     "pack": "plan training sequences of a dataset, or compare packing strategies",

@@ -1,4 +1,4 @@
-"""A plain measure of how far something has come, on a terminal only."""
+"""How far something has come: one line on a terminal, elsewhere one now and then."""
 
 from __future__ import annotations
 
@@ -7,22 +7,54 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tokenmill.cli.quantities import duration_text
+
+REDRAW_SECONDS = 0.1
+PLAIN_SECONDS = 10.0
+"""Between two lines off a terminal; what takes less prints none."""
+
 
 @contextmanager
 def meter() -> Iterator[Callable[[str, int, int], None]]:
-    """A callback for (stage, done, total) that draws one line, and removes it at the end."""
-    shown, width = 0.0, 0
+    """A callback for (stage, done, total) that draws one line, and removes it at the end.
 
-    def advance(stage: str, done: int, total: int) -> None:
-        nonlocal shown, width
-        if sys.stderr.isatty() and time.monotonic() - shown > 0.1:
-            shown = time.monotonic()
-            line = f"{stage} {done / max(total, 1):.0%}"
-            width = max(width, len(line))
-            print(f"\r{line:<{width}} ", end="", file=sys.stderr, flush=True)
-
+    Off a terminal, it prints a line every ten seconds.
+    """
+    drawn = _Drawn()
     try:
-        yield advance
+        yield drawn.advance
     finally:
-        if shown:
-            print("\r" + " " * (width + 1) + "\r", end="", file=sys.stderr, flush=True)
+        drawn.clear()
+
+
+class _Drawn:
+    """What is on the screen."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty()
+        self._shown = 0.0 if self._on_terminal else time.monotonic()
+        self._width = 0
+        self._stage, self._begun = "", 0.0
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._begun = stage, now
+        if now - self._shown < (REDRAW_SECONDS if self._on_terminal else PLAIN_SECONDS):
+            return
+        self._shown = now
+        share = done / max(total, 1)
+        left = ""
+        if 0 < share < 1 and now - self._begun > 1:
+            left = f", {duration_text((now - self._begun) * (1 - share) / share)} left"
+        line = f"{stage} {share:.0%}{left}"
+        if not self._on_terminal:
+            print(line, file=sys.stderr, flush=True)
+            return
+        self._width = max(self._width, len(line))
+        print(f"\r{line:<{self._width}} ", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the line from a terminal."""
+        if self._width:
+            print("\r" + " " * (self._width + 1) + "\r", end="", file=sys.stderr, flush=True)

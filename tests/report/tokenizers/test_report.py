@@ -131,6 +131,14 @@ def test_a_python_object_is_measured_without_its_words(tmp_path: Path) -> None:
     assert found.vocabulary is None
 
 
+def test_a_python_object_must_say_how_many_tokens_it_has(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["one two"])
+    endless = type("Endless", (), {**vars(Bytes)})
+    del endless.vocab_size
+    with pytest.raises(UserError, match="does not say how many tokens it has"):
+        tokenmill.report_tokenizers(endless(), tmp_path)
+
+
 def test_one_document_has_no_interval(tokenizer_path: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["one two"])
     texts = tokenmill.report_tokenizers(tokenizer_path, tmp_path).tokenizers[0].texts

@@ -355,5 +355,5 @@ def test_parity_is_for_the_group_that_is_worst_off(tmp_path: Path) -> None:
     russian = TEXTS[2]
     lengths = [len(loaded(report).encode(russian).ids) for report in (plain, alike, told)]
     assert lengths[0] > max(lengths[1:])
-    with pytest.raises(UserError, match="parity: no group has a weight"):
+    with pytest.raises(UserError, match="parity: takes no weight"):
         trained(tmp_path / "T", counts, parity="base", weight=["de=2"])

@@ -18,7 +18,7 @@ examples:
   tokenmill tokenizer train data/*.jsonl.zst --out T/
   tokenmill tokenizer train data/ --vocabulary 64000 --sizes 16000,32000 --digits groups-right \\
       --special '<|im_start|>' --special '<|im_end|>' --reserve 256 --out T/
-  tokenmill tokenizer train counts/ --weight th=3 --parity window --out T/
+  tokenmill tokenizer train counts/ --weight th=3 --out T/
   tokenmill tokenizer train data/ --model wordpiece --vocabulary 30522 --out T/"""
 
 COMMON = (

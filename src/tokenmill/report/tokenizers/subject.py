@@ -15,6 +15,8 @@ from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.source import open_tokenizer
 from tokenmill.run.measure import MeasuredTokenizer
 
+MOST_IDS = 1 << 24
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -48,6 +50,13 @@ def open_subject(tokenizer: str | Path | object, encoding: str = "") -> Subject:
     """
     file = open_tokenizer(tokenizer, encoding)
     reference, matched = load_any_reference(file)
+    if reference.largest_id >= MOST_IDS:
+        raise UserError(
+            "the tokenizer does not say how many tokens it has",
+            where=tokenizer_name(tokenizer),
+            why=f"a report counts the use of each token, for up to {MOST_IDS:,} of them",
+            hint="give the object a vocab_size or a length",
+        )
     return Subject(tokenizer_name(tokenizer), file, reference, tokens_of(file), matched)
 
 

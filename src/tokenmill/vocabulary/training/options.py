@@ -292,7 +292,7 @@ def _group_conflicts(options: TrainOptions) -> Iterator[str]:
     if groups.parity and options.vocabulary.model != "bpe":
         yield f"parity: is for bpe, not for {options.vocabulary.model}"
     if groups.parity and (groups.weight or groups.alpha is not None):
-        yield "parity: no group has a weight, because each is compressed alike"
+        yield "parity: takes no weight and no alpha, because it treats all groups alike"
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
