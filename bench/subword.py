@@ -27,11 +27,11 @@ import measure
 
 def read(paths: list[Path], num_bytes: int) -> list[str]:
     """Documents from the start of the files."""
-    from tokenmill.load.text.corpus import Place, TextCorpus
+    from tokenmill.load.text.corpus import BatchPlace, TextCorpus
     from tokenmill.read.fields import Fields
 
     texts: list[str] = []
-    for _, batch in TextCorpus([str(path) for path in paths], Fields()).read(Place(0, 0)):
+    for _, batch in TextCorpus([str(path) for path in paths], Fields()).read(BatchPlace(0, 0)):
         for text in batch.texts:
             texts.append(text)
             num_bytes -= len(text.encode())
