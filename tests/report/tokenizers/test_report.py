@@ -19,8 +19,8 @@ from tokenmill.errors import UserError
 from tokenmill.read import units
 from tokenmill.report.tokenizers.metrics.sums import Ratio
 
-FLORES = Path("/work/shared/data/flores")
-PUBLISHED = Path("/work/shared/data/tokenizers")
+FLORES = Path(__file__).parents[4] / "shared/data/flores"
+PUBLISHED = Path(__file__).parents[4] / "shared/data/tokenizers"
 
 
 @pytest.fixture(scope="module")

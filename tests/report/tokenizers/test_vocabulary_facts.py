@@ -18,7 +18,7 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
     vocabulary_facts,
 )
 
-PUBLISHED = Path("/work/shared/data/tokenizers")
+PUBLISHED = Path(__file__).parents[4] / "shared/data/tokenizers"
 
 
 @pytest.mark.parametrize("name", NAMES)

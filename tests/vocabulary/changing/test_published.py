@@ -16,7 +16,7 @@ from tokenmill.vocabulary.changing.extend import extend
 from tokenmill.vocabulary.changing.trim import trim
 from vocabulary.changing.changing_kit import boundaries, counted, library
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 pytestmark = pytest.mark.skipif(
     not DATA.is_dir(), reason="published tokenizers and FLORES are not beside the repository"
 )
