@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -44,9 +44,7 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
         metavar="A.B=C",
         help="override one option of a recipe",
     )
-    for section, kind in SECTIONS.items():
-        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
-        add_section(parser.add_argument_group(section, summary[:1].lower() + summary[1:]), kind)
+    add_sections(parser, SECTIONS)
 
 
 def add_tokenizer_argument(parser: Parser) -> None:
@@ -66,6 +64,16 @@ def add_section(
     for field in msgspec.structs.fields(kind):
         if names is None or field.name in names:
             _add_option(group, field.name, hints[field.name], _default_text(field.default))
+
+
+def add_sections(
+    parser: Parser, sections: Mapping[str, type[msgspec.Struct]], without: Collection[str] = ()
+) -> None:
+    """Add a group for each section, with all options but those in `without`."""
+    for section, kind in sections.items():
+        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+        group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
+        add_section(group, kind, set(kind.__struct_fields__).difference(without))
 
 
 def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:

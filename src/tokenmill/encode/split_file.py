@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
+from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
@@ -34,6 +36,12 @@ def find_split(name: str) -> Split:
             hint=f"name one of {', '.join(SPLITS)}, or a tokenizer.json",
         )
     return split_of(msgspec.json.decode(data))
+
+
+def canonical_steps(split: Split) -> dict[str, Any]:
+    """Normalizer and pre-tokenizer in one spelling: equal for splits that are loaded alike."""
+    found = json_components(as_tokenizer_file(split))
+    return {name: found[name] for name in ("normalizer", "pre_tokenizer")}
 
 
 def as_tokenizer_file(split: Split) -> TokenizerFile:

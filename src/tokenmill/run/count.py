@@ -147,7 +147,7 @@ def merge(
         raise UserError("an input is named twice", where=repeated[0], why=why)
     folders = [open_counts(name) for name in inputs]
     found = folders[0].split
-    if split and (split.normalizer, split.pre_tokenizer) != (found.normalizer, found.pre_tokenizer):
+    if split and split.steps != found.steps:
         raise UserError(
             "the words were counted with another split",
             where=str(folders[0].folder),

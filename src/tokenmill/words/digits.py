@@ -5,7 +5,7 @@ r"""Splits that cut numbers otherwise than they were published to.
 
 Llama 3's own `\p{N}{1,3}` groups from the left: 123 456 7. Groups from the right need a lookahead
 to the end of the number, so a run of n digits takes n^2 steps in a regex engine: 10,000 digits take
-0.07 s, 50,000 take 1.7 s.
+0.07 s, 50,000 take 1.7 s. Compiled scanners do it in one pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 
 from tokenmill.errors import UserError
 from tokenmill.words.patterns import DIGIT_GROUPS
-from tokenmill.words.splits import Json, Split
+from tokenmill.words.splits import Json, Split, steps_of
 
 Digits = Literal["keep", "single", "groups-right"]
 
@@ -36,7 +36,7 @@ def with_digits(split: Split, digits: Digits) -> Split:
     """
     if digits == "keep":
         return split
-    steps = _steps(split.pre_tokenizer)
+    steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
     if digits != "single" and any(step["type"] == "Digits" for step in steps):
         raise UserError(
             f"digits of the split {split.name!r} cannot be grouped",
@@ -59,14 +59,6 @@ def _digits_step(digits: Digits) -> Json:
         return {"type": "Digits", "individual_digits": True}
     pattern = {"Regex": DIGIT_GROUPS}
     return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-
-
-def _steps(component: Json | None) -> list[Json]:
-    if component is None:
-        return []
-    if component["type"] != "Sequence":
-        return [component]
-    return [step for member in component["pretokenizers"] for step in _steps(member)]
 
 
 def _cuts_digits(step: Json) -> bool:

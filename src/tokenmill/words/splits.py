@@ -41,6 +41,11 @@ class Split:
     byte_level: bool
     """Whether a model begins with the bytes of words, not with their characters."""
 
+    @property
+    def steps(self) -> tuple[Json | None, Json | None]:
+        """What decides the words: normalizer and pre-tokenizer; the name does not."""
+        return self.normalizer, self.pre_tokenizer
+
 
 def byte_level(use_regex: bool) -> Json:
     """The pre-tokenizer that spells bytes as printable characters; GPT-2's regex comes with it."""

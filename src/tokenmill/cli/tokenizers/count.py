@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.cli.options import add_section, given_options
+from tokenmill.cli.options import add_section, add_sections, given_options
 from tokenmill.cli.parser import Parser
 from tokenmill.errors import Interrupted
 from tokenmill.run.recipe.options import (
@@ -30,11 +30,11 @@ COMMON = (
     "overwrite",
 )
 COUNTING = ("split", "digits", "by", "min_count")
-SECTIONS: list[tuple[str, type[msgspec.Struct]]] = [
-    ("read", ReadOptions),
-    ("limits", LimitOptions),
-    ("resources", ResourceOptions),
-]
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "read": ReadOptions,
+    "limits": LimitOptions,
+    "resources": ResourceOptions,
+}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -55,10 +55,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
     counting = parser.add_argument_group("counting", "what is a word, and how they are counted")
     add_section(counting, CountRecipe, COUNTING)
-    for section, kind in SECTIONS:
-        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
-        group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
-        add_section(group, kind, set(kind.__struct_fields__) - set(NOT_FOR_COUNTS))
+    add_sections(parser, SECTIONS, without=NOT_FOR_COUNTS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     for name in COUNTING:
         if (value := getattr(options, name)) is not None:
             values[name] = value
-    for name, kind in SECTIONS:
+    for name, kind in SECTIONS.items():
         if given := given_options(options, kind):
             values[name] = given
     try:

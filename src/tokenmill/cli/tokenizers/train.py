@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.options import add_section
+from tokenmill.cli.options import add_section, add_sections
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.quantities import counted, size_text
 
@@ -60,11 +60,7 @@ def add_arguments(parser: Parser) -> None:
     add_section(
         parser.add_argument_group("counting", "how words are counted"), CountRecipe, COUNTING
     )
-    for section in COUNTING_SECTIONS:
-        kind = RECIPE[section]
-        summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
-        group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
-        add_section(group, kind, set(kind.__struct_fields__) - set(NOT_FOR_COUNTS))
+    add_sections(parser, {name: RECIPE[name] for name in COUNTING_SECTIONS}, NOT_FOR_COUNTS)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,10 +9,8 @@ import numpy as np
 
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.model_alone import ModelAlone
-from tokenmill.encode.references.json_components import json_components
-from tokenmill.encode.split_file import as_tokenizer_file
+from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.token_bytes import token_table
-from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import COLUMNS, Tally
 from tokenmill.read.fields import Fields
@@ -21,6 +19,7 @@ from tokenmill.report.tokenizers.corpus import Corpus
 from tokenmill.report.tokenizers.subject import Subject
 from tokenmill.store.counts.folder import CountsFolder
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.splits import split_of
 
 WORDS_OF_COUNTS = "words of the counts"
 """The rule by which these words were cut: the pre-tokenizer's own."""
@@ -103,9 +102,8 @@ def _comparable(subject: Subject, counts: CountsFolder) -> dict[str, Any]:
     if data is None:
         why = f"a {subject.file.kind} tokenizer has no steps that could be compared with the counts"
         raise UserError("no report on counts", where=subject.name, why=why, hint=hint)
-    ours = json_components(TokenizerFile("huggingface", data))
-    theirs = json_components(as_tokenizer_file(counts.split))
-    if any(ours[step] != theirs[step] for step in ("normalizer", "pre_tokenizer")):
+    document = msgspec.json.decode(data, type=dict[str, Any])
+    if canonical_steps(split_of(document)) != canonical_steps(counts.split):
         why = f"they were cut by {counts.split.name or 'the split of another tokenizer'}"
         raise UserError(
             "the words were cut in another way than the tokenizer cuts",
@@ -113,4 +111,4 @@ def _comparable(subject: Subject, counts: CountsFolder) -> dict[str, Any]:
             why=why,
             hint=hint,
         )
-    return msgspec.json.decode(data, type=dict[str, Any])
+    return document

@@ -302,7 +302,7 @@ def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
 
 def _behaviour(split: Split) -> list[Any]:
     """What decides the words; the name does not."""
-    return [split.normalizer, split.pre_tokenizer, split.byte_level]
+    return [*split.steps, split.byte_level]
 
 
 def _weights_problem(weights: Mapping[str, int], groups: Mapping[str, WordCounts]) -> str:

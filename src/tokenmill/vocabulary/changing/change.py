@@ -13,7 +13,7 @@ import msgspec
 from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
 from tokenmill.encode.encodings import ENCODINGS
 from tokenmill.encode.fingerprint import fingerprint_of
-from tokenmill.encode.references.json_components import json_components
+from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
@@ -266,15 +266,15 @@ def _own_splits(base: Base) -> list[Split]:
 
 def _split_name(base: Base) -> str:
     """What `tokenmill tokenizer count --split` needs to cut words as the tokenizer does."""
-    best = _behaviour(_own_splits(base)[-1])
-    equal = (name for name, split in SPLITS.items() if _behaviour(split) == best)
+    best = canonical_steps(_own_splits(base)[-1])
+    equal = (name for name, split in SPLITS.items() if canonical_steps(split) == best)
     return next(equal, base.origin)
 
 
 def _require_own_words(base: Base, counts: CountsFolder) -> None:
     """Raise a UserError if words were not cut as the tokenizer cuts them."""
-    found = _behaviour(counts.split)
-    if any(found == _behaviour(split) for split in _own_splits(base)):
+    found = canonical_steps(counts.split)
+    if any(found == canonical_steps(split) for split in _own_splits(base)):
         return
     raise UserError(
         "the words were not cut as the tokenizer cuts them",
@@ -289,17 +289,6 @@ def _is_spaced_by_normalizer(split: Split) -> bool:
 
     No merge of such a tokenizer joins a word to a ▁ that follows, so it may learn from words.
     """
-    steps = _behaviour(split)["normalizer"]
+    steps = canonical_steps(split)["normalizer"]
     types = [(step["type"], step.get("prepend") or step.get("content")) for step in steps]
     return split.pre_tokenizer is None and types == [("Prepend", "▁"), ("Replace", "▁")]
-
-
-def _behaviour(split: Split) -> dict[str, Any]:
-    """The steps of a split in one spelling."""
-    document = {
-        "model": {"type": "BPE", "vocab": {}, "merges": []},
-        "normalizer": split.normalizer,
-        "pre_tokenizer": split.pre_tokenizer,
-    }
-    found = json_components(TokenizerFile("huggingface", msgspec.json.encode(document)))
-    return {name: found[name] for name in ("normalizer", "pre_tokenizer")}

@@ -124,8 +124,7 @@ def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
         return  # it is checked there
     name = vocabulary.split or counts.split.name
     wanted = with_digits(find_split(name) if name else counts.split, vocabulary.digits)
-    steps = (wanted.normalizer, wanted.pre_tokenizer)
-    if steps != (counts.split.normalizer, counts.split.pre_tokenizer):
+    if wanted.steps != counts.split.steps:
         raise UserError(
             "the words were counted with another split",
             where=str(counts.folder),
