@@ -1,0 +1,1 @@
+"""Object stores of the clouds: names, credentials, requests."""

@@ -1,0 +1,1 @@
+"""Agents started elsewhere: by Slurm, by Ray."""

@@ -1,0 +1,1 @@
+"""Where a build keeps what it knows: a folder, or a prefix of a bucket."""
