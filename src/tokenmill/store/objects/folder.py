@@ -84,10 +84,18 @@ class FolderStore:
                 if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                     yield ObjectEntry(f"{folder}/{entry.name}", entry.stat().st_size)
 
-    def remove(self, name: str) -> None:
+    def size(self, name: str) -> int | None:
         path = self._path(name)
-        with storage_errors("remove", path):
-            path.unlink(missing_ok=True)
+        with storage_errors("look at a file", path):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def remove(self, names: Iterable[str]) -> None:
+        for path in map(self._path, names):
+            with storage_errors("remove", path):
+                path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self._folder / name

@@ -57,5 +57,8 @@ class ObjectStore(Protocol):
     def entries(self, folder: str) -> Iterator[ObjectEntry]:
         """Yield the objects directly in a folder, in any order; those just made may be missing."""
 
-    def remove(self, name: str) -> None:
-        """Remove an object, if there is one."""
+    def size(self, name: str) -> int | None:
+        """Bytes of an object; None if there is none."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove those objects that there are, many at once."""
