@@ -23,8 +23,8 @@ demo: $(SETUP)  ## the main job on text that every machine has: Python's own lib
 	$(BIN)/python demo/demo.py
 
 .PHONY: test
-test: $(SETUP)  ## every test but the long trials
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
+test: $(SETUP)  ## every test but the long trials and those that need a cluster
+	$(BIN)/python -m pytest -m "not soak and not cluster" -n 2 --dist loadfile
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
@@ -45,7 +45,11 @@ format: $(SETUP)  ## format the code, and mend what lint can mend
 
 .PHONY: soak
 soak: $(SETUP)  ## long trials: 1,000 kills, a fault at each file-system call, fuzzing, memory over a long run
-	$(BIN)/python -m pytest -m soak --timeout 7200
+	$(BIN)/python -m pytest -m "soak and not cluster" --timeout 7200
+
+.PHONY: cluster
+cluster: $(SETUP)  ## tests on Slurm, Ray, Azurite and FUSE: installs them where it may, skips by name the rest
+	.ci/cluster --timeout 900
 
 .PHONY: readers
 readers:  ## official readers of other projects, in an environment of their own, for the tests
@@ -59,4 +63,4 @@ notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
 
 .PHONY: clean
 clean:  ## remove the environments and the output of demo and examples
-	rm -rf $(VENV) .venv-readers dist demo/out examples/out
+	rm -rf $(VENV) .venv-readers .venv-cluster .cluster dist demo/out examples/out
