@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.records import CharSpans, DocumentBatch
 from tokenmill.store import documents_table
-from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
+from tokenmill.store.documents_table import DocumentRows, DocumentsWriter, read_documents
 
 COUNT = 25
 
@@ -80,3 +81,42 @@ def test_a_table_without_rows_can_be_read(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "file")
     assert table.num_rows == 0
     assert table.column_names == ["source", "position", "id", "subset", "column.lang", "no_loss"]
+
+
+def write_sources(path: Path, sources: list[int], batch_rows: int) -> bytes:
+    """A table with a row of each of these of 1,000 sources."""
+    writer = DocumentsWriter(path, [f"{n}.jsonl" for n in range(1000)], [], has_no_loss=False)
+    for start in range(0, len(sources), batch_rows):
+        part = np.array(sources[start : start + batch_rows], np.int32)
+        count = len(part)
+        nothing = np.zeros(count, dtype=bool)
+        positions = np.arange(start, start + count)
+        writer.append(DocumentRows(part, positions, [None] * count, nothing, {}, []))
+    writer.close()
+    return path.read_bytes()
+
+
+def test_a_row_group_names_only_the_sources_that_it_has_rows_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents_table, "ROWS_PER_GROUP", 3)
+    sources = [7, 7, 5, 900, 900, 900, 5, 8]
+    written = {write_sources(tmp_path / "file", sources, rows) for rows in (1, 2, 3, 8)}
+    assert len(written) == 1
+    with pq.ParquetFile(tmp_path / "file") as file:
+        groups = [file.read_row_group(n).column("source").chunk(0) for n in range(3)]
+    names = [group.dictionary.to_pylist() for group in groups]
+    assert names == [["5.jsonl", "7.jsonl"], ["900.jsonl"], ["5.jsonl", "8.jsonl"]]
+    table = read_documents(tmp_path / "file", len(sources))
+    assert table.column("source").to_pylist() == [f"{n}.jsonl" for n in sources]
+    assert table.column("source").unique().to_pylist() == [f"{n}.jsonl" for n in (7, 5, 900, 8)]
+
+
+def test_a_table_of_version_1_names_every_source(tmp_path: Path) -> None:
+    write_sources(tmp_path / "file", [2, 0], 2)
+    names = pa.array(["0.jsonl", "1.jsonl", "2.jsonl"])
+    source = pa.DictionaryArray.from_arrays(pa.array([2, 0], pa.int32()), names)
+    table = pq.read_table(tmp_path / "file").set_column(0, "source", source)
+    pq.write_table(table, tmp_path / "file", compression="zstd")
+    found = read_documents(tmp_path / "file", 2).column("source")
+    assert found.to_pylist() == ["2.jsonl", "0.jsonl"]

@@ -13,6 +13,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.permutation import keyed_hash
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.documents_table import damaged_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,10 +45,13 @@ class DocumentChoice:
     kind_numbers: dict[Any, int] = field(default_factory=dict)
     missing_values: set[str] = field(init=False)
     """Values that have a weight, and that no document so far had."""
+    _source_numbers: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.subset = None if self.options.subset == "all" else self.options.subset
         self.missing_values = set(self.options.weights)
+        sources = self.dataset.manifest.sources
+        self._source_numbers = {source.name: number for number, source in enumerate(sources)}
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """The documents of a shard that are packed; `first_document` is its first one's number."""
@@ -79,7 +83,7 @@ class DocumentChoice:
         return Chosen(
             documents=np.concatenate([*copies_apart, np.empty(0, np.int64)]).astype(np.int32),
             kinds=kinds,
-            sources=_source_numbers(columns, sources, count),
+            sources=self._sources(shard, columns, sources[0] if sources else 0),
             left_out=left_out,
         )
 
@@ -96,6 +100,25 @@ class DocumentChoice:
         whole = np.floor(weights)
         copies: Int64Array = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
+
+    def _sources(
+        self, shard: Shard, columns: dict[str, pa.ChunkedArray], only_one: int
+    ) -> Int32Array:
+        """The number of each document's source in the manifest; tables have numbers of their own.
+
+        Raises:
+            VerificationError: the table names a source that the manifest does not have.
+        """
+        if "source" not in columns:
+            return np.full(shard.entry.documents, only_one, np.int32)
+        column = columns["source"].combine_chunks()
+        names = column.dictionary.to_pylist()
+        numbers = np.array([self._source_numbers.get(name, -1) for name in names], np.int32)
+        found: Int32Array = numbers[column.indices.to_numpy(zero_copy_only=False)]
+        if (found < 0).any():
+            why = "it names a source that the manifest does not have"
+            raise damaged_table(shard.path("parquet"), why)
+        return found
 
     def _numbered(self, values: list[Any]) -> Int32Array:
         numbers = self.kind_numbers
@@ -118,12 +141,3 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
                 hint="build the dataset with --keep to add columns",
             )
     return {name: table.column(column) for name, column in found.items()}
-
-
-def _source_numbers(
-    columns: dict[str, pa.ChunkedArray], sources: list[int], count: int
-) -> Int32Array:
-    if "source" not in columns:
-        return np.full(count, sources[0] if sources else 0, np.int32)
-    indices = columns["source"].combine_chunks().indices
-    return indices.to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]

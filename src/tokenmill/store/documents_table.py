@@ -84,21 +84,23 @@ class DocumentsWriter:
     ) -> None:
         import pyarrow as pa
 
-        self._names = pa.array(source_names, pa.string())
+        self._names = source_names
         self._keep = keep
         self._pending: list[pa.Table] = []
         self._num_pending = 0
         text = pa.dictionary(pa.int32(), pa.string())
-        fields = [("source", text), ("position", pa.int64()), ("id", pa.string())]
+        fields = [("source", pa.int32()), ("position", pa.int64()), ("id", pa.string())]
         fields += [("subset", text), *((f"column.{name}", pa.string()) for name in keep)]
         if has_no_loss:
             span = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
             fields.append(("no_loss", pa.list_(span)))
         self._schema = pa.schema(fields)
+        """Of pending rows: sources are numbers until their row group is whole."""
         self._has_no_loss = has_no_loss
         import pyarrow.parquet as pq
 
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        written = self._schema.set(0, pa.field("source", text))
+        self._writer = pq.ParquetWriter(path, written, compression="zstd")
 
     def append(self, rows: DocumentRows) -> None:
         """Add rows."""
@@ -106,7 +108,7 @@ class DocumentsWriter:
 
         subsets = pa.array(rows.in_validation.astype(np.int32))
         columns = [
-            pa.DictionaryArray.from_arrays(pa.array(rows.sources), self._names),
+            pa.array(rows.sources),
             pa.array(rows.positions),
             pa.array(rows.ids, pa.string()),
             pa.DictionaryArray.from_arrays(subsets, pa.array(["train", "validation"])),
@@ -138,9 +140,21 @@ class DocumentsWriter:
         whole = table.num_rows if final else table.num_rows // ROWS_PER_GROUP * ROWS_PER_GROUP
         for row in range(0, whole, ROWS_PER_GROUP):
             group = table.slice(row, min(ROWS_PER_GROUP, whole - row)).combine_chunks()
+            group = group.set_column(0, "source", self._named(group.column(0).to_numpy()))
             self._writer.write_table(group, row_group_size=ROWS_PER_GROUP)
         self._pending = [table.slice(whole)] if whole < table.num_rows else []
         self._num_pending = table.num_rows - whole
+
+    def _named(self, sources: Int32Array) -> pa.DictionaryArray:
+        """Names of sources (shape (n,)): only those that occur, in the order of their numbers.
+
+        A build may have 100,000 sources, and the rows of a group are of few of them.
+        """
+        import pyarrow as pa
+
+        used, indices = np.unique(sources, return_inverse=True)
+        names = pa.array([self._names[source] for source in used.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), names)
 
 
 def read_documents(
@@ -169,6 +183,7 @@ def read_documents(
             names = schema.names if columns is None else set(columns).intersection(schema.names)
             table = file.read(columns=sorted(names, key=schema.names.index))
         table.validate(full=True)
+        table = table.unify_dictionaries()  # each row group has names of its own
     except (pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's, not the file's
