@@ -1,1 +1,1 @@
-"""Object stores of the clouds: names, credentials, requests."""
+"""Objects in S3, Google Cloud Storage, Azure and on web servers: clients, credentials, errors."""

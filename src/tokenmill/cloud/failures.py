@@ -1,0 +1,117 @@
+"""What stores answer, in our errors. No text holds a secret: not a key, not a signed address."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tokenmill.cloud.names import ObjectName
+from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError, one_line
+
+MAX_WHY = 400
+RESUMABLE = "run the same command again later: it resumes where it stopped"
+
+_EXPIRED = re.compile(r"expired|TokenRefreshRequired|not valid in the specified time", re.I)
+_NAMES_NOTHING = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.I)
+_QUERY = re.compile(r"\?[^\s\"')>,]*")
+_CODE = re.compile(r"<Code>([^<]*)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]*[A-Za-z])")
+_SECRET_VARIABLES = re.compile(r"SECRET|TOKEN|KEY|PASSWORD|CONNECTION_STRING|SIGNATURE|CREDENTIALS")
+_SHORT = 8
+"""What is shorter and in such a variable may be a word."""
+
+
+class MissingObjectError(StorageError):
+    """There is no such object."""
+
+
+def is_expired(error: BaseException) -> bool:
+    """Whether a store refuses credentials that were good for some time, or may have been."""
+    kind = type(error).__name__
+    refused = kind in ("PermissionDeniedError", "UnauthenticatedError")
+    return refused or (kind == "GenericError" and bool(_EXPIRED.search(_text(error))))
+
+
+def translated(error: BaseException, name: ObjectName) -> TokenmillError:
+    """The error to show for an exception of `obstore` about an object."""
+    kind, text, where = type(error).__name__, _text(error), str(name)
+    why = _why(text)
+    if isinstance(error, FileNotFoundError):
+        return MissingObjectError("an object does not exist", where=where, why=why)
+    if kind == "PreconditionError":
+        return input_changed(name, "the store says that it is no longer the one that was listed")
+    if _EXPIRED.search(text):
+        hint = "renew your credentials, and run the same command again: it resumes where it stopped"
+        return StorageError("credentials have expired", where=where, why=why, hint=hint)
+    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return UserError(
+            "the store does not let you in", where=where, why=why, hint=_credentials_hint(name)
+        )
+    if _NAMES_NOTHING.search(text):
+        hint = "check the spelling of the bucket, and the endpoint"
+        return UserError("a bucket does not exist", where=where, why=why, hint=hint)
+    if "redirect" in text and name.scheme == "s3":
+        hint = "set AWS_REGION to the region of the bucket"
+        return UserError("a bucket is in another region", where=where, why=why, hint=hint)
+    if isinstance(error, ValueError):
+        return UserError("an object cannot have this name", where=where, why=why)
+    if _has_no_credentials(text):
+        return UserError(
+            "no credentials were found", where=where, why=why, hint=_credentials_hint(name)
+        )
+    return StorageError(
+        "the store does not answer as it should", where=where, why=why, hint=RESUMABLE
+    )
+
+
+def input_changed(name: ObjectName, why: str) -> InputChangedError:
+    """The error for an object that was overwritten since it was listed."""
+    return InputChangedError(
+        "an input changed during the build",
+        where=str(name),
+        why=why,
+        hint="build again into a new place once it no longer changes",
+    )
+
+
+def _has_no_credentials(text: str) -> bool:
+    """Whether the library asked the machine for a role, and there is none."""
+    asked = (
+        "169.254.169.254",
+        "metadata.google.internal",
+        "latest/api/token",
+        "security-credentials",
+    )
+    return any(each in text for each in asked) or "Unable to open service account" in text
+
+
+def _credentials_hint(name: ObjectName) -> str:
+    variables = {
+        "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (with boto3)",
+        "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login",
+        "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY or ..._SAS_TOKEN",
+    }
+    if name.scheme not in variables:
+        return "only what anybody may read can be read from web servers"
+    return f"{variables[name.scheme]}; for public data give --anonymous"
+
+
+def _text(error: BaseException) -> str:
+    return str(error).partition("\n\nDebug source")[0]
+
+
+def _why(text: str) -> str:
+    """What the store says of itself, in one short line, without secrets."""
+    status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
+    if status and code:
+        said = f"{status[1]}: {code[1]}" + (f", {message[1]}" if message else "")
+    elif status and "<" in text:
+        said = status[1]
+    else:
+        said = text
+    said = _QUERY.sub("?***", one_line(said.replace("\n", " ")))
+    for variable, value in os.environ.items():
+        if _SECRET_VARIABLES.search(variable.upper()) and len(value) >= _SHORT:
+            said = said.replace(value, "***")
+    return said if len(said) <= MAX_WHY else said[:MAX_WHY] + "..."

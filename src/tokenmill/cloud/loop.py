@@ -1,0 +1,93 @@
+"""One thread of the process in which all requests wait, so that a signal ends whoever waits.
+
+The library's own calls that block cannot be interrupted, and a thread that returns from one while
+the interpreter ends takes the process down with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from tokenmill.errors import StorageError
+
+CHECK_SECONDS = 0.2
+END_SECONDS = 5.0
+
+Result = TypeVar("Result")
+
+
+class RequestLoop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cloud", daemon=True)
+        self._thread.start()
+        atexit.register(self._end)
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Start some work; a future that is cancelled cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _end(self) -> None:
+        """Cancel what runs: an answer may not come when the interpreter is gone."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            self.begin(_cancel_all()).result(END_SECONDS)
+        except TimeoutError:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(END_SECONDS)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_loop: RequestLoop | None = None
+_lock = threading.Lock()
+
+
+def request_loop() -> RequestLoop:
+    """The loop of this process, started at the first call.
+
+    Raises:
+        StorageError: the process was forked from one that had started it; the library would hang.
+    """
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = RequestLoop()
+        if _loop.pid != os.getpid():
+            raise StorageError(
+                "object stores cannot be used in a forked process",
+                why="the process that it was forked from has used them, and its threads are gone",
+                hint="start processes with the method spawn, or open the dataset in the child",
+            )
+        return _loop
+
+
+def wait(future: Future[Result], check: Callable[[], None] = lambda: None) -> Result:
+    """The result of some work; `check`, which may raise, is called now and then until then."""
+    try:
+        while True:
+            try:
+                return future.result(CHECK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                check()
+    except BaseException:
+        future.cancel()
+        raise

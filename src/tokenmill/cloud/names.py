@@ -1,0 +1,82 @@
+"""Names of objects: s3://bucket/key, gs://bucket/key, az://container/key, https://host/path."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from tokenmill.errors import UserError
+from tokenmill.paths import redacted
+
+CLOUDS = ("s3", "gs", "az")
+"""Schemes of stores with buckets, which can be listed and written."""
+WEB = ("http", "https")
+"""Schemes of web servers, which can only be read, one object at a time."""
+SCHEMES = (*CLOUDS, *WEB)
+
+_NAME = re.compile(rf"({'|'.join(SCHEMES)})://([^/]*)(?:/(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """An object, or what begins the names of several."""
+
+    scheme: str
+    bucket: str
+    """Of web servers: the host, with its port."""
+    key: str
+    """Without slashes at its ends; of web servers: the path, decoded."""
+
+    @classmethod
+    def parse(cls, name: str) -> ObjectName:
+        """The name that `name` spells.
+
+        Raises:
+            UserError: it is not the name of an object, or holds a password or a query.
+        """
+        found = _NAME.fullmatch(name)
+        if found is None or not found[2]:
+            examples = ", ".join(f"{cloud}://BUCKET/KEY" for cloud in CLOUDS)
+            why = f"names of objects look like {examples}"
+            raise UserError(
+                "a name does not say where the object is", where=redacted(name), why=why
+            )
+        scheme, bucket, key = found[1], found[2], (found[3] or "").strip("/")
+        if "@" in bucket:
+            raise UserError(
+                "a name holds a user or a password",
+                where=redacted(name),
+                why="names are stored in datasets and shown in messages",
+                hint="put credentials into the environment: see docs/object-stores.md",
+            )
+        if scheme in WEB:
+            if "?" in key or "#" in key:
+                why = "what follows ? or # may be a secret, or expire; names are stored in datasets"
+                hint = "give an address without it, or download the file"
+                raise UserError(
+                    "an address holds a query", where=redacted(name), why=why, hint=hint
+                )
+            key = unquote(key)
+        if {"", ".", ".."} & set(key.split("/")) and key:
+            why = "a part of its path is empty, . or .."
+            raise UserError("an object cannot have this name", where=redacted(name), why=why)
+        return cls(scheme, bucket, key)
+
+    def __str__(self) -> str:
+        key = quote(self.key) if self.scheme in WEB else self.key
+        return f"{self.store}/{key}" if key else self.store
+
+    @property
+    def store(self) -> str:
+        """The bucket, or the web server: s3://bucket, https://host."""
+        return f"{self.scheme}://{self.bucket}"
+
+    def below(self, key: str) -> ObjectName:
+        """The object that is called `key` below this one."""
+        return ObjectName(self.scheme, self.bucket, f"{self.key}/{key}" if self.key else key)
+
+
+def is_remote(name: object) -> bool:
+    """Whether a name begins with the scheme of a store or a web server."""
+    return str(name).partition("://")[0] in SCHEMES and "://" in str(name)
