@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.arrow_arrays import binary_scalar
 from tokenmill.records import CharSpans, Int64Array, TokenBatch
 
 
@@ -54,9 +55,9 @@ def enclose_documents(
         len(tokens.offsets) - 1,
         [None, pa.py_buffer(tokens.offsets * item), pa.py_buffer(narrowed)],
     )
-    start = pa.scalar(np.asarray(prefix, dtype).tobytes(), pa.large_binary())
-    stop = pa.scalar(np.asarray([eos_id], dtype).tobytes(), pa.large_binary())
-    joined = pc.binary_join_element_wise(start, documents, stop, pa.scalar(b"", pa.large_binary()))
+    start = binary_scalar(np.asarray(prefix, dtype).tobytes())
+    stop = binary_scalar(np.asarray([eos_id], dtype).tobytes())
+    joined = pc.binary_join_element_wise(start, documents, stop, binary_scalar(b""))
     ids = np.frombuffer(joined.buffers()[2], dtype) if joined.buffers()[2] else np.empty(0, dtype)
     return ids, tokens.lengths + len(prefix) + 1
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import numpy as np
 
+from tokenmill.arrow_arrays import number_array
 from tokenmill.errors import StorageError, UserError
 from tokenmill.export.columns import Columns
 from tokenmill.store.documents_table import abandon
@@ -172,6 +173,6 @@ def _table(columns: Columns) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
         num_rows, row_length = values.shape
-        offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * row_length)
-        arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(values.reshape(-1)))
+        offsets = number_array(np.arange(num_rows + 1, dtype=np.int32) * np.int32(row_length))
+        arrays[name] = pa.ListArray.from_arrays(offsets, number_array(values.reshape(-1)))
     return pa.table(arrays)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.arrow_arrays import number_array
 from tokenmill.errors import UserError
 from tokenmill.hf.config import MAX_WRITE_BYTES
 from tokenmill.hf.summary import Summary
@@ -101,9 +102,9 @@ def record_batch(rows: RowColumns, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     num_rows, length = rows.input_ids.shape
-    offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * np.int32(length))
+    offsets = number_array(np.arange(num_rows + 1, dtype=np.int32) * np.int32(length))
     arrays = [
-        pa.ListArray.from_arrays(offsets, pa.array(getattr(rows, name).reshape(-1)))
+        pa.ListArray.from_arrays(offsets, number_array(getattr(rows, name).reshape(-1)))
         for name in COLUMNS
     ]
     return pa.record_batch(arrays, schema=schema)

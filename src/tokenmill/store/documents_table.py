@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.arrow_arrays import number_array, string_array
+from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
 from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
 from tokenmill.store.canonical import RESTORE
@@ -106,17 +108,16 @@ class DocumentsWriter:
         """Add rows."""
         import pyarrow as pa
 
-        subsets = pa.array(rows.in_validation.astype(np.int32))
+        subsets = number_array(rows.in_validation.astype(np.int32))
         columns = [
-            pa.array(rows.sources),
-            pa.array(rows.positions),
-            pa.array(rows.ids, pa.string()),
-            pa.DictionaryArray.from_arrays(subsets, pa.array(["train", "validation"])),
-            *(pa.array(rows.columns[name], pa.string()) for name in self._keep),
+            number_array(rows.sources),
+            number_array(rows.positions),
+            string_array(rows.ids),
+            pa.DictionaryArray.from_arrays(subsets, string_array(["train", "validation"])),
+            *(string_array(rows.columns[name]) for name in self._keep),
         ]
         if self._has_no_loss:
-            ranges = [[{"start": a, "stop": b} for a, b in spans] for spans in rows.no_loss]
-            columns.append(pa.array(ranges, self._schema.field("no_loss").type))
+            columns.append(_range_lists(rows.no_loss))
         self._pending.append(pa.table(columns, schema=self._schema))
         self._num_pending += len(rows.ids)
         if self._num_pending >= ROWS_PER_GROUP:
@@ -153,8 +154,8 @@ class DocumentsWriter:
         import pyarrow as pa
 
         used, indices = np.unique(sources, return_inverse=True)
-        names = pa.array([self._names[source] for source in used.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), names)
+        names = string_array([self._names[source] for source in used.tolist()])
+        return pa.DictionaryArray.from_arrays(number_array(indices.astype(np.int32)), names)
 
 
 def read_documents(
@@ -194,6 +195,17 @@ def read_documents(
         if name in table.column_names and table.column(name).null_count:
             raise damaged_table(path, f"the column {name!r} has null values")
     return table
+
+
+def _range_lists(ranges: Sequence[CharSpans]) -> pa.Array:
+    """A list of {start, stop} for each document."""
+    import pyarrow as pa
+
+    offsets = offsets_from_lengths([len(spans) for spans in ranges]).astype(np.int32)
+    edges = np.array([span for spans in ranges for span in spans], np.int64).reshape(-1, 2)
+    starts, stops = number_array(edges[:, 0]), number_array(edges[:, 1])
+    spans = pa.StructArray.from_arrays([starts, stops], ["start", "stop"])
+    return pa.ListArray.from_arrays(number_array(offsets), spans)
 
 
 def _type_of(name: str) -> pa.DataType:
