@@ -84,7 +84,9 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
     parser = Parser(prog=f"tokenmill {command}", description=description)
     module.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    code = int(module.run(parser.parse_args(arguments[1:])))
+    options = parser.parse_args(arguments[1:])
+    options.command_line = tuple(arguments)
+    code = int(module.run(options))
     sys.stdout.flush()
     return code
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Collection, Iterator, Sequence
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
-from tokenmill.cli.parser import Parser
-from tokenmill.errors import Interrupted
+from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.errors import Interrupted, UserError
+from tokenmill.run.recipe.options import Recipe
 
 EXAMPLES = """\
 examples:
   tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/
   tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ \\
       --text-field content --validation 0.1% --sequence-length 4096
-  tokenmill build --config recipe.yaml --set resources.workers=8"""
+  tokenmill build --config recipe.yaml --set resources.workers=8
+  tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
+      --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
+CLUSTER_OPTIONS = ("on", "agents", "slurm")
+"""What only the launcher of a cluster is told; each takes a value."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -25,11 +32,31 @@ def add_arguments(parser: Parser) -> None:
         "--overwrite", action="store_true", help="replace an existing dataset (only ever a dataset)"
     )
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
+    _add_cluster_options(parser)
+
+
+def _add_cluster_options(parser: Parser) -> None:
+    group = parser.add_argument_group("cluster", "where to run the build, and on how many machines")
+    group.add_argument(
+        "--on", metavar="WHERE", help="start the agents on a cluster: slurm, ray or ray://address"
+    )
+    group.add_argument(
+        "--agents", type=whole_number, metavar="N", help="how many agents, one a machine"
+    )
+    group.add_argument(
+        "--slurm",
+        metavar="OPTIONS",
+        help="further options for sbatch: --slurm='--partition=cpu --time=8:00:00'",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Build, showing progress; returns the exit code."""
     recipe = recipe_from(options)
+    if options.on is not None:
+        return _launch(recipe, options)
+    if unused := [f"--{name}" for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
+        raise UserError(f"{' and '.join(unused)} can only be given with --on")
     from tokenmill.cli.display import display_for, events_for
     from tokenmill.cli.summary import BUILD
     from tokenmill.run.build import build
@@ -44,3 +71,39 @@ def run(options: argparse.Namespace) -> int:
             error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
         raise
     return 0
+
+
+def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
+    """Hand the build to the launcher of a cluster."""
+    from tokenmill.launch.launcher import LaunchRequest, launcher_for
+
+    if options.overwrite:
+        raise UserError(
+            "--overwrite cannot be combined with --on",
+            why="each agent would remove what the others have done",
+            hint="build into a new folder",
+        )
+    if options.agents is not None and options.agents < 1:
+        raise UserError(f"--agents must be at least 1, got {options.agents}")
+    request = LaunchRequest(
+        recipe=recipe,
+        command=tuple(_without(CLUSTER_OPTIONS, options.command_line)),
+        num_agents=options.agents,
+        options={name: getattr(options, name) for name in CLUSTER_OPTIONS},
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    launcher_for(options.on).launch(options.on, request)
+    return 0
+
+
+def _without(names: Collection[str], words: Sequence[str]) -> Iterator[str]:
+    """A command line without some options that take a value."""
+    flags = {f"--{name}" for name in names}
+    remaining = iter(words)
+    for word in remaining:
+        if word in flags:
+            next(remaining, None)
+        elif word.partition("=")[0] not in flags:
+            yield word
+        if word == "--":
+            yield from remaining

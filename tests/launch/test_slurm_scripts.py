@@ -1,0 +1,119 @@
+"""The sbatch files of a build say what the user asked for, and can be read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenmill.cli import main
+from tokenmill.errors import UserError
+from tokenmill.launch.launcher import LaunchRequest, launcher_for
+from tokenmill.launch.slurm import write_scripts
+from tokenmill.run.recipe.options import Recipe
+
+
+def request(out: str = "corpus", slurm: str | None = None) -> LaunchRequest:
+    command = ("build", "a b.jsonl", "--tokenizer", "t.json", "--out", out)
+    recipe = Recipe(inputs=["a b.jsonl"], tokenizer="t.json", out=out)
+    return LaunchRequest(
+        recipe=recipe, command=command, num_agents=4, options={"slurm": slurm}, say=print
+    )
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_array_is_the_command_of_the_user_with_a_shard(tmp_path: Path) -> None:
+    scripts = write_scripts(request(slurm="-p cpu --time=8:00:00"), 4)
+    assert scripts.agents == tmp_path / "corpus.slurm" / "agents.sbatch"
+    assert (
+        scripts.agents.read_text()
+        == f"""\
+#!/bin/bash
+# 4 agents of one build, one a machine; tokenmill wrote this file.
+# Submit it as often as you like, with any size: sbatch {tmp_path}/corpus.slurm/agents.sbatch
+#SBATCH --job-name=tokenmill-corpus
+#SBATCH --array=0-3
+#SBATCH --nodes=1 --ntasks=1 --exclusive
+#SBATCH --requeue --open-mode=append
+#SBATCH --signal=B:TERM@120
+#SBATCH --chdir={tmp_path}
+#SBATCH --output={tmp_path}/corpus.slurm/logs/%A_%a.log
+#SBATCH -p cpu --time=8:00:00
+
+exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
+    --tokenizer t.json \\
+    --out corpus \\
+    --shard auto
+"""
+    )
+
+
+def test_the_finishing_job_is_the_command_itself(tmp_path: Path) -> None:
+    text = write_scripts(request(), 4).finish.read_text()
+    assert text.endswith(f"""\
+#SBATCH --output={tmp_path}/corpus.slurm/logs/finish-%j.log
+
+exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
+    --tokenizer t.json \\
+    --out corpus
+""")
+
+
+def test_an_agent_that_asks_for_cores_does_not_ask_for_the_whole_machine() -> None:
+    assert "--exclusive" not in write_scripts(request(slurm="-c 8"), 4).agents.read_text()
+
+
+def test_scripts_of_a_bucket_are_in_the_current_folder(tmp_path: Path) -> None:
+    assert write_scripts(request("s3://bucket/a/corpus/"), 4).folder == tmp_path / "corpus.slurm"
+
+
+def test_a_path_with_percent_and_spaces_reaches_slurm_as_it_is(tmp_path: Path) -> None:
+    text = write_scripts(request(str(tmp_path / "50% off")), 4).agents.read_text()
+    assert f"#SBATCH --output='{tmp_path}/50%% off.slurm/logs/%A_%a.log'" in text
+    assert "#SBATCH --job-name='tokenmill-50% off'" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--array=0-3", "--slurm takes no --array: the build sets it itself"),
+        ("-d afterok:1", "--slurm takes no -d: the build sets it itself"),
+        ("--comment='x", "cannot be read: No closing quotation"),
+        ("--comment='x\ny'", "a line break cannot be written into an sbatch file"),
+    ],
+)
+def test_options_that_break_the_array_are_refused(options: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        write_scripts(request(slurm=options), 4)
+
+
+def test_launchers_are_chosen_by_word_or_scheme() -> None:
+    assert launcher_for("slurm").__name__ == "tokenmill.launch.slurm"
+    with pytest.raises(UserError, match="did you mean slurm"):
+        launcher_for("slrum")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--on", "slurm"], "--on slurm needs --agents N"),
+        (["--on", "slurm", "--agents", "0"], "--agents must be at least 1, got 0"),
+        (["--on", "slurm", "--agents", "2"], "scontrol is not installed here"),
+        (["--on", "slurm", "--agents", "2", "--overwrite"], "--overwrite cannot be combined"),
+        (["--agents", "2", "--slurm=-p x"], "--agents and --slurm can only be given with --on"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused_at_once(
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["build", "a.jsonl", "--tokenizer", "t.json", "--out", "corpus", *options]) == 2
+    assert message in capsys.readouterr().err
