@@ -1,0 +1,1 @@
+"""Several agents, one a machine, that share the items of a build without a coordinator."""

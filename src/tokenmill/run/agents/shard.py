@@ -1,0 +1,124 @@
+"""Which of how many agents this process is: `--shard i/n`, or what a launcher left in variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenmill.errors import UserError
+
+AUTO = "auto"
+MAX_COUNT = 1_000_000
+_PAIRS = (
+    ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
+    ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE"),
+    ("CLOUD_RUN_TASK_INDEX", "CLOUD_RUN_TASK_COUNT"),
+    ("BATCH_TASK_INDEX", "BATCH_TASK_COUNT"),
+)
+"""Launchers that start one process a task: variables for the index, from 0, and the number."""
+_HINT = "write it yourself: --shard i/n, with i from 0 to n - 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Agent `index` of `count`, counted from 0.
+
+    Raises:
+        UserError: the index is not below the count.
+    """
+
+    index: int
+    count: int
+    place: str = ""
+    """What stays the same when this agent is started again; by default the index."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count <= MAX_COUNT:
+            raise UserError(
+                f"there is no shard {self.index}/{self.count}",
+                why=f"shards are counted from 0, and there are at most {MAX_COUNT:,}",
+                hint=f"the last one of {self.count} is {self.count - 1}/{self.count}"
+                if 0 < self.count <= MAX_COUNT
+                else _HINT,
+            )
+        if not self.place:
+            object.__setattr__(self, "place", f"{self.index:05d}")
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
+    """The shard that `text` names: "i/n", or "auto" for what the variables of a launcher say.
+
+    Known are Slurm's arrays and steps of several tasks, indexed jobs of Kubernetes (whose pods need
+    JOB_COMPLETIONS beside JOB_COMPLETION_INDEX), array jobs of AWS Batch, Cloud Run and Google's
+    Batch, and RANK with WORLD_SIZE where each machine has one process.
+
+    Raises:
+        UserError: the text is neither, or no launcher left its variables.
+    """
+    if text == AUTO:
+        return _found(environ)
+    parts = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if parts is None:
+        raise UserError(f"{text!r} is not a shard", hint=f"{_HINT}, or --shard auto")
+    return Shard(int(parts[1]), int(parts[2]))
+
+
+def _found(environ: Mapping[str, str]) -> Shard:
+    if "SLURM_ARRAY_TASK_ID" in environ:
+        return _of_slurm_array(environ)
+    for index, count in _PAIRS:
+        if index in environ:
+            return Shard(_number(environ, index), _number(environ, count))
+    if _number(environ, "SLURM_STEP_NUM_TASKS", 1) > 1:
+        return _one_a_machine(
+            environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES"
+        )
+    if "RANK" in environ and "WORLD_SIZE" in environ:
+        if _number(environ, "LOCAL_WORLD_SIZE", 1) > 1:
+            raise _several_a_machine("LOCAL_WORLD_SIZE")
+        return Shard(_number(environ, "RANK"), _number(environ, "WORLD_SIZE"))
+    raise UserError(
+        "--shard auto found no launcher",
+        why="none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, AWS_BATCH_JOB_ARRAY_INDEX, "
+        "CLOUD_RUN_TASK_INDEX, BATCH_TASK_INDEX, RANK is set, and this is no srun of several tasks",
+        hint=_HINT,
+    )
+
+
+def _of_slurm_array(environ: Mapping[str, str]) -> Shard:
+    """Task ids need not begin at 0; an array of a few ids, as `3,17`, has no known positions."""
+    task = _number(environ, "SLURM_ARRAY_TASK_ID")
+    first = _number(environ, "SLURM_ARRAY_TASK_MIN", 0)
+    last = _number(environ, "SLURM_ARRAY_TASK_MAX")
+    count = _number(environ, "SLURM_ARRAY_TASK_COUNT")
+    step = _number(environ, "SLURM_ARRAY_TASK_STEP", 1) or 1
+    place = f"{task:05d}"
+    if last - first == step * (count - 1) and (task - first) % step == 0:
+        return Shard((task - first) // step, count, place)
+    return Shard(task, last + 1, place)
+
+
+def _one_a_machine(environ: Mapping[str, str], index: str, count: str, nodes: str) -> Shard:
+    if _number(environ, count) > _number(environ, nodes):
+        raise _several_a_machine(f"{count} is larger than {nodes}")
+    return Shard(_number(environ, index), _number(environ, count))
+
+
+def _several_a_machine(why: str) -> UserError:
+    hint = "start one process a machine (srun --ntasks-per-node=1); it uses all cores by itself"
+    return UserError("--shard auto found several processes on this machine", why=why, hint=hint)
+
+
+def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environ.get(name, "")
+    if not text and default is not None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        why = f"{name} is {text!r}" if text else f"{name} is not set"
+        hint = f"set {name}, or {_HINT}" if not text else _HINT
+        raise UserError("--shard auto cannot tell the shard", why=why, hint=hint)
+    return int(text)
