@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.arrow_arrays import binary_scalar, number_array, string_array
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=5), max_size=20))
 def test_strings_and_nulls_are_those_of_pyarrow(values: list[str | None]) -> None:
     array = string_array(values)

@@ -1,4 +1,4 @@
-"""Workers import what the calling program imports, and nothing from the current folder."""
+"""Workers import what the calling program imports, nothing from the current folder, no pandas."""
 
 from __future__ import annotations
 
@@ -43,3 +43,17 @@ def test_workers_find_the_modules_of_a_script_and_none_of_the_current_folder(
     )
     assert (tmp_path / "out" / "manifest.json").is_file()
     assert not (current / "imported").exists()
+
+
+def test_a_build_does_not_import_pandas(tmp_path: Path, tokenizer_path: Path) -> None:
+    """Arrow imports it at the first occasion, which costs half a second in every worker."""
+    source = write_jsonl(tmp_path / "a.jsonl", TEXTS, id=map(str, range(len(TEXTS))))
+    script = """
+import sys
+import tokenmill
+tokenmill.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=1)
+print("pandas" in sys.modules)
+"""
+    arguments = [sys.executable, "-c", script, source, tokenizer_path, tmp_path / "out"]
+    told = subprocess.run(arguments, check=True, capture_output=True)
+    assert told.stdout.split() == [b"False"]

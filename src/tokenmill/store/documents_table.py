@@ -141,7 +141,9 @@ class DocumentsWriter:
         whole = table.num_rows if final else table.num_rows // ROWS_PER_GROUP * ROWS_PER_GROUP
         for row in range(0, whole, ROWS_PER_GROUP):
             group = table.slice(row, min(ROWS_PER_GROUP, whole - row)).combine_chunks()
-            group = group.set_column(0, "source", self._named(group.column(0).to_numpy()))
+            numbers = np.from_dlpack(group.column(0).chunk(0))  # to_numpy() would import pandas
+            sources = numbers.astype(np.int32, copy=False)
+            group = group.set_column(0, "source", self._named(sources))
             self._writer.write_table(group, row_group_size=ROWS_PER_GROUP)
         self._pending = [table.slice(whole)] if whole < table.num_rows else []
         self._num_pending = table.num_rows - whole
