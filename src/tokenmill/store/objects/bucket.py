@@ -1,0 +1,108 @@
+"""A prefix of a bucket as an object store: conditional requests create an object once.
+
+An answer can be lost after the store acted, and the request that is sent again then finds its own
+object; some stores answer 409 to a create although nothing came of it. So after every answer but a
+plain success the object is read, and what it holds decides.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tokenmill.cloud.client import Client
+from tokenmill.errors import StorageError
+from tokenmill.store.objects.object_store import ObjectEntry
+
+WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds before each try of a create, about; clients already repeat requests that failed."""
+SMALL_BYTES = 8 << 20
+"""Files up to this size are created conditionally, from memory."""
+REQUESTS_AT_ONCE = 16
+"""Small uploads and removals under way."""
+
+
+class BucketStore:
+    """Objects below a prefix of a bucket; an ObjectStore."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def location(self) -> str:
+        return self._client.location
+
+    def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:  # noqa: ARG002
+        for seconds in WAITS:
+            time.sleep(seconds * random.uniform(0.5, 1.5))  # noqa: S311
+            try:
+                if self._client.put(name, data, create=True):
+                    return data
+            except StorageError:
+                if (held := self._client.get(name)) is not None:
+                    return held
+                raise
+            if (held := self._client.get(name)) is not None:
+                return held
+        raise StorageError(
+            "cannot create an object",
+            where=self._where(name),
+            why=f"the store answered {len(WAITS)} times that it exists, and it does not",
+            hint="run the same command again",
+        )
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._client.put(name, data, create=False)
+
+    def add_files(self, files: Mapping[str, Path]) -> None:
+        """Upload files: small ones first and only where nothing has their name, then large ones.
+
+        Digests of large files are small files, so two runs that differ are found before a large
+        object is overwritten; multipart uploads cannot be conditional everywhere.
+
+        Raises:
+            StorageError: the store fails, or holds a small object of that name with other bytes.
+        """
+        sizes = {name: file.stat().st_size for name, file in files.items()}
+        small = [name for name, size in sizes.items() if size <= SMALL_BYTES]
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            for _ in pool.map(lambda name: self._add_small(name, files[name]), small):
+                pass
+        for name in files.keys() - set(small):
+            self._client.put_file(name, files[name])
+
+    def read(self, name: str) -> bytes | None:
+        return self._client.get(name)
+
+    def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
+        return self._client.get_many(names)
+
+    def entries(self, folder: str) -> Iterator[ObjectEntry]:
+        for found in self._client.list_folder(folder):
+            yield ObjectEntry(found.key, found.num_bytes)
+
+    def size(self, name: str) -> int | None:
+        found = self._client.head(name)
+        return None if found is None else found.num_bytes
+
+    def remove(self, names: Iterable[str]) -> None:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            for _ in pool.map(self._client.delete, names):
+                pass
+
+    def _add_small(self, name: str, file: Path) -> None:
+        data = file.read_bytes()
+        if self.create(name, data) != data:
+            raise StorageError(
+                "an object exists with other bytes",
+                where=self._where(name),
+                why="objects of a build never change: another program wrote it, or two runs of "
+                "one unit differ",
+                hint="choose another prefix, or remove this object and run the same command again",
+            )
+
+    def _where(self, name: str) -> str:
+        return f"{self.location}/{name}"

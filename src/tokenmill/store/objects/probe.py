@@ -1,0 +1,97 @@
+"""Try before any work whether a place does what the protocol of builds needs.
+
+A store may accept conditional requests and ignore the condition: then each of 16 agents wins the
+same claim, and each overwrites the receipts of the others. A file system may have no hard links.
+Four requests, or a dozen system calls, tell. Each probe uses a name of its own, so many agents may
+probe at once, and removes what it made.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from tokenmill.errors import StorageError
+from tokenmill.store.files import storage_errors
+from tokenmill.store.objects.folder import UNCERTAIN, WITHOUT_LINKS, FolderStore
+from tokenmill.store.objects.object_store import ObjectStore
+
+FIRST, SECOND = b"the first create\n", b"the second create\n"
+NOT_IMPLEMENTED = "501 Not Implemented"
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a place can do beyond what every build needs."""
+
+    several_agents: bool
+    """Whether agents on several machines may work on one build here."""
+    why_not: str = ""
+    """The reason for one agent only, as part of a sentence."""
+
+
+def probe(store: ObjectStore) -> Abilities:
+    """Try creates and links in the store's work folder.
+
+    Raises:
+        StorageError: the place cannot be written to, or lies: no build would be safe there.
+    """
+    with _probe_name(store) as name:
+        _try_create(store, name)
+        if isinstance(store, FolderStore):
+            return _try_links(store, name)
+    return Abilities(several_agents=True)
+
+
+@contextmanager
+def _probe_name(store: ObjectStore) -> Iterator[str]:
+    """A name of our own; what has it is removed, if it can be."""
+    name = f"work/probe-{secrets.token_hex(8)}"
+    try:
+        yield name
+    finally:
+        with suppress(StorageError):
+            store.remove([name])
+
+
+def _try_create(store: ObjectStore, name: str) -> None:
+    """Two creates. Reads need no trial: clients compare the ETag of each answer themselves."""
+    try:
+        if store.create(name, FIRST, durable=False) != FIRST:
+            raise _lies(store, "a new object held other bytes than those that it was created with")
+        if store.create(name, SECOND, durable=False) != FIRST:
+            raise _lies(store, "the second of two creates of one name replaced the first")
+    except StorageError as error:
+        if NOT_IMPLEMENTED not in error.why:
+            raise
+        raise _lies(store, "it does not implement conditional writes (501)") from error
+
+
+def _try_links(store: FolderStore, name: str) -> Abilities:
+    path = store.folder / name
+    link = path.with_name(f".{path.name}.link")
+    with storage_errors("write", path):
+        try:
+            os.link(path, link)
+        except OSError as error:
+            if error.errno in WITHOUT_LINKS:
+                why = f"this file system has no hard links (link: {error.strerror})"
+                return Abilities(several_agents=False, why_not=why)
+            if error.errno not in UNCERTAIN:
+                raise
+        finally:
+            link.unlink(missing_ok=True)
+    return Abilities(several_agents=True)
+
+
+def _lies(store: ObjectStore, why: str) -> StorageError:
+    return StorageError(
+        "this object store is not safe for builds",
+        where=store.location,
+        why=why,
+        hint="use a store with conditional writes (If-None-Match), as S3, Google Cloud Storage, "
+        "Azure, R2 or MinIO, or build into a folder and copy it with `tokenmill cp`",
+    )

@@ -1,0 +1,259 @@
+"""A bucket as a store: races, storms of faults, lies, and what a killed upload leaves."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_races import assert_each_is_won_once, race, race_of_processes
+
+from cloud_kit.chaos import STORM, Chaos, chaos
+from cloud_kit.s3 import BUCKET
+from tokenmill.errors import StorageError, UserError
+from tokenmill.store.objects import bucket
+from tokenmill.store.objects.bucket import BucketStore
+from tokenmill.store.objects.object_store import ObjectEntry
+from tokenmill.store.objects.opening import open_store
+from tokenmill.store.objects.probe import Abilities, probe
+
+OpenStore = Callable[[int], BucketStore]
+SIXTEEN = [f"racer-{number}" for number in range(16)]
+NAMES = [f"work/claims/{number:05d}.0" for number in range(300)]
+
+
+def finished(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def names_of(store: BucketStore, folder: str) -> list[str]:
+    return sorted(entry.name for entry in store.entries(folder))
+
+
+class TestObjects:
+    def test_the_first_to_create_wins_and_the_second_learns_it(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        store = s3_store(moto_port)
+        assert store.create("work/job.json", b"first") == b"first"
+        assert store.create("work/job.json", b"second") == b"first"
+        assert store.read("work/job.json") == b"first"
+
+    def test_hints_are_replaced_and_objects_removed(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        store = s3_store(moto_port)
+        store.replace("work/agents/0.json", b"1")
+        store.replace("work/agents/0.json", b"22")
+        assert store.read("work/agents/0.json") == b"22"
+        assert [store.size("work/agents/0.json"), store.size("work/agents/1.json")] == [2, None]
+        store.remove(["work/agents/0.json", "work/agents/1.json"])
+        assert store.read("work/agents/0.json") is None
+
+    def test_entries_are_the_objects_directly_in_a_folder(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        store = s3_store(moto_port)
+        store.add_files({})
+        for name in ("work/claims/a.0", "work/claims/b.0", "work/claims/deeper/c.0", "work/job"):
+            store.create(name, name.encode())
+        assert list(store.entries("work/claims")) == [
+            ObjectEntry("work/claims/a.0", 15),
+            ObjectEntry("work/claims/b.0", 15),
+        ]
+        assert list(store.entries("work/receipts")) == []
+
+    def test_all_are_read_at_once(self, s3_store: OpenStore, moto_port: int) -> None:
+        store = s3_store(moto_port)
+        names = [f"work/receipts/{number}.json" for number in range(100)]
+        for name in names[::2]:
+            store.create(name, name.encode())
+        expected = {name: name.encode() if name in names[::2] else None for name in names}
+        assert dict(store.read_all(names)) == expected
+
+    def test_files_become_objects_small_and_large(
+        self,
+        s3_store: OpenStore,
+        moto_port: int,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(bucket, "SMALL_BYTES", 1_000)
+        store = s3_store(moto_port)
+        tokens = finished(tmp_path, "0.bin", b"tokens" * 1_000)
+        index = finished(tmp_path, "0.idx", b"index")
+        files = {"tokens/0.bin": tokens, "tokens/0.idx": index}
+        store.add_files(files)
+        store.add_files(files)  # a second run of the unit
+        assert store.read("tokens/0.bin") == b"tokens" * 1_000
+        assert store.read("tokens/0.idx") == b"index"
+
+    def test_other_bytes_under_a_name_are_refused_before_large_ones_are_sent(
+        self,
+        s3_store: OpenStore,
+        moto_port: int,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(bucket, "SMALL_BYTES", 1_000)
+        store = s3_store(moto_port)
+        store.create("tokens/0.xxh3", b"digests of another run")
+        files = {
+            "tokens/0.bin": finished(tmp_path, "0.bin", b"tokens" * 1_000),
+            "tokens/0.xxh3": finished(tmp_path, "0.xxh3", b"digests"),
+        }
+        with pytest.raises(StorageError) as raised:
+            store.add_files(files)
+        assert str(raised.value) == (
+            "an object exists with other bytes\n"
+            f"  where: {store.location}/tokens/0.xxh3\n"
+            "  why: objects of a build never change: another program wrote it, or two runs of one "
+            "unit differ\n"
+            "  next: choose another prefix, or remove this object and run the same command again"
+        )
+        assert store.size("tokens/0.bin") is None
+
+    def test_web_servers_cannot_be_written_to(self) -> None:
+        with pytest.raises(UserError, match="web servers can only be read"):
+            open_store("https://127.0.0.1/corpus")
+
+
+class TestRaces:
+    def test_16_threads_win_each_name_once(self, s3_store: OpenStore, moto_port: int) -> None:
+        store = s3_store(moto_port)
+        wins = race(lambda: store, SIXTEEN, NAMES[:40])
+        assert_each_is_won_once(wins, NAMES[:40])
+        assert names_of(store, "work/claims") == NAMES[:40]
+
+    def test_16_threads_win_each_name_once_in_a_storm(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(**STORM)) as storm:
+            store = s3_store(storm.port)
+            wins = race(lambda: store, SIXTEEN, NAMES[:20])
+        assert_each_is_won_once(wins, NAMES[:20])
+        assert all(storm.counted[fault] > 0 for fault in STORM if fault != "cut")
+
+    def test_a_conflict_although_nothing_is_there_is_tried_again(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(conflict=0.5, seed=2)) as conflicts:
+            store = s3_store(conflicts.port)
+            for name in NAMES[:20]:
+                assert store.create(name, b"mine") == b"mine"
+        assert conflicts.counted["conflict"] >= 5
+
+    def test_who_loses_every_answer_still_learns_that_it_won(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(late=0.5, seed=3)) as losses:
+            store = s3_store(losses.port)
+            for name in NAMES[:5]:
+                assert store.create(name, b"mine") == b"mine"
+                assert store.create(name, b"another's") == b"mine"
+        assert losses.counted["late"] >= 5
+
+    @pytest.mark.soak
+    @pytest.mark.parametrize("faults", [{}, STORM], ids=["calm", "storm"])
+    def test_16_threads_of_4_processes_win_each_of_300_names_once(
+        self, s3_store: OpenStore, moto_port: int, faults: dict[str, float]
+    ) -> None:
+        with chaos(moto_port, Chaos(**faults)) as proxy:
+            store = s3_store(proxy.port)
+            race_of_processes(store.location, num_processes=4, num_threads=4, num_names=300)
+
+
+class TestProbe:
+    def test_an_honest_store_takes_several_agents_for_four_requests(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port) as proxy:
+            store = s3_store(proxy.port)
+            assert probe(store) == Abilities(several_agents=True)
+            assert proxy.num_requests == 4
+            assert names_of(store, "work") == []
+
+    def test_a_store_that_ignores_conditions_is_refused(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(strip_conditions=True)) as liar:
+            store = s3_store(liar.port)
+            with pytest.raises(StorageError) as raised:
+                probe(store)
+            assert names_of(store, "work") == []
+        assert raised.value.exit_code == 6
+        assert str(raised.value) == (
+            "this object store is not safe for builds\n"
+            f"  where: {store.location}\n"
+            "  why: the second of two creates of one name replaced the first\n"
+            "  next: use a store with conditional writes (If-None-Match), as S3, Google Cloud "
+            "Storage, Azure, R2 or MinIO, or build into a folder and copy it with `tokenmill cp`"
+        )
+
+    def test_faults_are_not_taken_for_lies(self, s3_store: OpenStore, moto_port: int) -> None:
+        with chaos(moto_port, Chaos(**STORM)) as storm:
+            for _ in range(10):
+                assert probe(s3_store(storm.port)) == Abilities(several_agents=True)
+
+
+class TestSurroundings:
+    def test_credentials_that_expired_end_with_code_6_and_show_no_secret(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(refuse=(400, "ExpiredToken"))) as gate:
+            store = s3_store(gate.port)
+            with pytest.raises(StorageError) as raised:
+                store.create("work/job.json", b"first")
+            gate.refuse = None
+            assert store.create("work/job.json", b"first") == b"first"
+        assert raised.value.exit_code == 6
+        assert "secret" not in str(raised.value)
+
+    def test_listings_may_lag_and_names_are_read_all_the_same(
+        self, s3_store: OpenStore, moto_port: int
+    ) -> None:
+        with chaos(moto_port, Chaos(hide_seconds=60)) as late:
+            store = s3_store(late.port)
+            store.create("work/receipts/0.json", b"receipt")
+            assert list(store.entries("work/receipts")) == []
+            assert dict(store.read_all(["work/receipts/0.json"])) == {
+                "work/receipts/0.json": b"receipt"
+            }
+            late.hide_seconds = 0
+            assert names_of(store, "work/receipts") == ["work/receipts/0.json"]
+
+    def test_an_upload_that_is_killed_leaves_no_object(
+        self, s3_store: OpenStore, moto_port: int, tmp_path: Path
+    ) -> None:
+        large = finished(tmp_path, "0.bin", b"")
+        with open(large, "r+b") as file:
+            file.truncate(300 << 20)
+        with chaos(moto_port, Chaos(slow_ms=100)) as proxy:
+            store = s3_store(proxy.port)
+            code = (
+                "import sys; from pathlib import Path\n"
+                "from tokenmill.store.objects.opening import open_store\n"
+                "open_store(sys.argv[1]).add_files({'tokens/0.bin': Path(sys.argv[2])})\n"
+            )
+            with subprocess.Popen([sys.executable, "-c", code, store.location, large]) as upload:
+                while proxy.counted["PUT"] < 3:  # the first parts are under way
+                    assert upload.poll() is None
+                    time.sleep(0.01)
+                upload.kill()
+            assert store.size("tokens/0.bin") is None
+            assert names_of(store, "tokens") == []
+        assert unfinished_uploads(moto_port) == 1
+
+
+def unfinished_uploads(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", f"/{BUCKET}?uploads")
+    answer = connection.getresponse().read()
+    connection.close()
+    return answer.count(b"<UploadId>")
