@@ -17,7 +17,7 @@ from tokenmill.paths import local_path
 from tokenmill.records import Int64Array
 from tokenmill.store.canonical import RESTORE
 from tokenmill.store.documents_table import read_documents
-from tokenmill.store.files import SizesInside
+from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
 from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
@@ -195,15 +195,14 @@ class Dataset:
 
     def _check_sizes(self) -> None:
         """Raise a VerificationError if a file is missing or has another size."""
-        sizes = SizesInside(self.folder)
-        for file in self.manifest.files:
-            size = sizes.size(file.name)
-            if size != file.bytes:
+        expected = {file.name: file.bytes for file in self.manifest.files}
+        for name, size in sizes_inside(self.folder, expected):
+            if size != expected[name]:
                 raise VerificationError(
                     "a file of the dataset is missing"
                     if size is None
                     else "a file has another size",
-                    where=str(self.folder / file.name),
-                    why=f"the manifest says {file.bytes} bytes, found {size}",
+                    where=str(self.folder / name),
+                    why=f"the manifest says {expected[name]} bytes, found {size}",
                     hint=RESTORE,
                 )

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -202,37 +202,49 @@ def path_inside(folder: Path, name: str) -> Path:
     return path
 
 
-class SizesInside:
-    """Sizes of files below a folder, whose names are not trusted: one look at each file.
+def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
+    """Yield the size in bytes of each file below a folder, folder by folder: one look at each.
 
-    Folders are resolved once, and files only if they are links.
+    Names are not trusted. Folders are resolved once, and files only if they are links. The size is
+    None if there is no regular file of this name.
+
+    Raises:
+        VerificationError: a name, or a link on the way, leads out of the folder.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parents: dict[str, str] = {}
-
-    def size(self, name: str) -> int | None:
-        """The size of a regular file in bytes; None if there is none of this name.
-
-        Raises:
-            VerificationError: the name, or a link on the way, leads out of the folder.
-        """
+    by_parent: dict[str, list[str]] = {}
+    for name in names:
         parent, slash, leaf = name.rpartition("/")
-        resolved = self._parents.get(parent)
-        if resolved is None:
-            resolved = self._parents[parent] = str(path_inside(self._folder, parent))
         if leaf in ("", ".", "..") or (slash and not parent):
-            raise _leads_out(self._folder, name)
+            raise _leads_out(folder, name)
+        by_parent.setdefault(parent, []).append(name)
+    for parent, inside in by_parent.items():
         try:
-            status = os.lstat(f"{resolved}/{leaf}")
-            if stat.S_ISLNK(status.st_mode):
-                status = path_inside(self._folder, name).stat()
-        except ValueError as error:  # a zero byte, or half of a surrogate pair
-            raise _leads_out(self._folder, name) from error
-        except OSError:  # it is missing, or no file system takes the name
-            return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+            opened = os.open(path_inside(folder, parent), _TO_LOOK_INTO)
+        except OSError:  # there is no such folder
+            yield from ((name, None) for name in inside)
+            continue
+        try:
+            skipped = len(parent) + 1 if parent else 0
+            for name in inside:
+                yield name, _size_inside(folder, name, opened, name[skipped:])
+        finally:
+            os.close(opened)
+
+
+_TO_LOOK_INTO = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+def _size_inside(folder: Path, name: str, opened: int, leaf: str) -> int | None:
+    """The size of a file of an opened folder; relative to it, the path is not walked again."""
+    try:
+        status = os.stat(leaf, dir_fd=opened, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            status = path_inside(folder, name).stat()
+    except ValueError as error:  # a zero byte, or half of a surrogate pair
+        raise _leads_out(folder, name) from error
+    except OSError:  # it is missing, or no file system takes the name
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _leads_out(folder: Path, name: str) -> VerificationError:

@@ -55,9 +55,9 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             f"totals has {totals.documents} documents and {totals.tokens} tokens; "
             f"the shards have {documents} and {tokens}"
         )
-    counts = Counter(file.name for file in manifest.files)
-    if len(counts) < counts.total():
-        yield f"the file {counts.most_common(1)[0][0]!r} is named twice"
+    names = [file.name for file in manifest.files]
+    if len(set(names)) < len(names):
+        yield f"the file {Counter(names).most_common(1)[0][0]!r} is named twice"
 
 
 def _tokenizer_problems(tokenizer: TokenizerEntry, dtype: str) -> Iterator[str]:
@@ -81,13 +81,24 @@ def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
         yield f"policies: {error}"
 
 
+def _are_parts(names: list[str]) -> bool:
+    """Whether files are those of a shard, in their order."""
+    if len(names) != len(SHARD_PARTS):
+        return False
+    ids, index, digests, documents = names
+    stem = ids[: -len("bin")]
+    return (
+        ids.endswith(".bin")
+        and index == f"{stem}idx"
+        and digests == f"{stem}xxh3"
+        and documents.endswith(".parquet")
+    )
+
+
 def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
     """What is wrong with a shard's entry, or "" if nothing is."""
-    names = [file.name for file in shard.files]
-    stem = names[0].removesuffix(".bin") if names else ""
-    pair = [f"{stem}.bin", f"{stem}.idx", f"{stem}.xxh3"]
-    if names[:3] != pair or len(names) != 4 or not names[3].endswith(".parquet"):
-        found = ", ".join(names) or "none"
+    if not _are_parts([file.name for file in shard.files]):
+        found = ", ".join(file.name for file in shard.files) or "none"
         return f"its files are {found}; there must be one .bin, .idx, .xxh3 and .parquet"
     if not 1 <= shard.documents <= shard.tokens:
         return f"it cannot have {shard.documents} documents and {shard.tokens} tokens"

@@ -118,7 +118,7 @@ def locate(
 
     For each segment: tokens of its document, and the first token of the document in the shard.
     `like` has the dtype of tokens; `blocks` is where those of each shard begin, and which are
-    checked.
+    checked, a bit each.
     """
     first_blocks, checked = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
@@ -140,8 +140,9 @@ def locate(
         stop = found[1, i] + min(start + length + 1, found[0, i])
         first_block = (found[1, i] + start) * like.itemsize // BLOCK_BYTES
         for block in range(first_block, (stop * like.itemsize - 1) // BLOCK_BYTES + 1):
-            if not checked[first_blocks[shard] + block]:
-                new[num_new] = first_blocks[shard] + block
+            number = first_blocks[shard] + block
+            if not checked[number >> 3] >> (number & 7) & 1:
+                new[num_new] = number
                 num_new += 1
     return 0, found, new[:num_new]
 

@@ -41,11 +41,11 @@ class ShardMaps:
         """
         self._like: npt.NDArray[np.integer] = np.empty(0, dataset.token_dtype)
         self._largest_id = dataset.manifest.tokenizer.largest_id
-        sizes = [shard.entry.tokens * self._like.itemsize for shard in self._shards]
-        self.first_blocks = offsets_from_lengths([num_blocks(size) for size in sizes])
-        """Shape (num_shards + 1,): the first block of tokens of each shard."""
-        self.checked = np.zeros(self.first_blocks[-1], np.uint8)
-        """Shape (num_blocks,): whether a block has been checked; one byte for each 64 KiB."""
+        counts = [-(-self._num_blocks(shard) // 8) * 8 for shard in self._shards]
+        self.first_blocks = offsets_from_lengths(counts)
+        """Shape (num_shards + 1,): the first block of tokens of each shard, a multiple of 8."""
+        self.checked = np.zeros(self.first_blocks[-1] // 8, np.uint8)
+        """Shape (num_blocks / 8,): whether a block of 64 KiB has been checked, a bit each."""
         # Maps of its own: other readers of the dataset may not unmap what the table points to.
         self._maps: dict[int, tuple[FileMap, FileMap]] = {}
         self._seen: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
@@ -94,7 +94,11 @@ class ShardMaps:
             if not self._has_only_known_ids(data):
                 why = f"from byte {place * BLOCK_BYTES} on, a block has ids above the largest id"
                 raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
-        self.checked[blocks] = 1
+        bits = (1 << (blocks & 7)).astype(np.uint8)
+        np.bitwise_or.at(self.checked, blocks >> 3, bits)
+
+    def _num_blocks(self, shard: Shard) -> int:
+        return num_blocks(shard.entry.tokens * self._like.itemsize)
 
     def _has_only_known_ids(self, data: bytes) -> bool:
         """Whether every id of a block is in the vocabulary."""
@@ -112,17 +116,16 @@ class ShardMaps:
         if self._seen.get(number) != found:
             self._check_index(number, index)
             self._seen[number] = found
-            self.checked[self.first_blocks[number] : self.first_blocks[number + 1]] = 0
+            self.checked[self.first_blocks[number] // 8 : self.first_blocks[number + 1] // 8] = 0
         self._maps[number] = ids, index
         self.table[number] = ids.address, index.address + HEADER.size, num_tokens, num_documents
 
     def _check_index(self, number: int, index: FileMap) -> None:
         """Compare the digests of an index, and its offsets with its lengths."""
         shard, data = self._shards[number], index.data
-        num_blocks_of_tokens = int(self.first_blocks[number + 1] - self.first_blocks[number])
         for at in range(num_blocks(len(data))):
             block = data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]
-            _compare(shard, "idx", at, block, num_blocks_of_tokens)
+            _compare(shard, "idx", at, block, self._num_blocks(shard))
         counts = shard.entry.documents, shard.entry.tokens
         if not index_is_sound(index.address + HEADER.size, *counts, self._like):
             raise contradiction(str(shard.path("idx")))
