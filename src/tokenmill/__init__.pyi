@@ -11,6 +11,7 @@ from tokenmill.api.building import recipe as recipe
 from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
 from tokenmill.api.datasets import check_tokenizer as check_tokenizer
+from tokenmill.api.datasets import copy_dataset as copy_dataset
 from tokenmill.api.datasets import open as open
 from tokenmill.api.loading import mix as mix
 from tokenmill.api.loading import mix_batches as mix_batches
@@ -57,6 +58,7 @@ from tokenmill.run.count import CountReport as CountReport
 from tokenmill.run.recipe.checks import make_recipe as make_recipe
 from tokenmill.run.recipe.files import load_recipe as load_recipe
 from tokenmill.run.recipe.options import Recipe as Recipe
+from tokenmill.store.copying.copy import CopyReport as CopyReport
 from tokenmill.store.counts.folder import CountsFolder as CountsFolder
 from tokenmill.store.counts.folder import open_counts as open_counts
 from tokenmill.store.plan import Plan as Plan

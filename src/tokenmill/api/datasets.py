@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tokenmill.load.batches import Batches
     from tokenmill.load.loader import Loader
     from tokenmill.load.steps.curriculum import Curriculum
+    from tokenmill.store.copying.copy import CopyReport
     from tokenmill.store.plan import Plan
 
 
@@ -78,3 +79,22 @@ def check_tokenizer(
     from tokenmill.report.tokenizers.check import check_tokenizer
 
     return check_tokenizer(opened(dataset), tokenizer, encoding=encoding)
+
+
+def copy_dataset(
+    dataset: Dataset | str | Path, destination: str | Path, *, verify: bool = False
+) -> CopyReport:
+    """Copy a dataset and its plans between folders and buckets; the same call again resumes.
+
+    Every file is compared with its digest while it is read; with `verify`, so is what arrived.
+
+    Raises:
+        UserError: there is no dataset, or a place cannot be used.
+        OutputConflictError: the destination holds something else.
+        VerificationError: a file is damaged.
+        StorageError: a place fails.
+    """
+    from tokenmill.store.copying.copy import copy_dataset
+
+    source = dataset.folder if isinstance(dataset, _store.Dataset) else dataset
+    return copy_dataset(source, destination, verify=verify)

@@ -1,0 +1,1 @@
+"""A dataset, copied to another place."""

@@ -1,0 +1,107 @@
+"""What a dataset to be copied holds: its manifest, its history, its plans; nothing is trusted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tokenmill.errors import TokenmillError, VerificationError
+from tokenmill.paths import is_safe_path
+from tokenmill.store.canonical import RESTORE, read_sealed
+from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd
+from tokenmill.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    FileEntry,
+    Manifest,
+    Run,
+    read_manifest,
+)
+from tokenmill.store.manifest_checks import check_manifest
+from tokenmill.store.plan import ARRAYS, PLAN_FORMAT, PLAN_VERSION, PlanManifest
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedPlan:
+    """A plan of the source."""
+
+    name: str
+    data: bytes
+    """Its plan.json."""
+    files: list[FileEntry]
+    """Its arrays, by their names in the dataset."""
+
+
+def damaged(end: CopyEnd, name: str, why: str) -> VerificationError:
+    """The error for a file of a place that is not as it was written."""
+    where = f"{end.location}/{name}"
+    return VerificationError("a file of the dataset is damaged", where=where, why=why, hint=RESTORE)
+
+
+def check_names(end: CopyEnd, files: Sequence[FileEntry]) -> None:
+    """Raise a VerificationError for a name that is not that of a file in a folder of a dataset."""
+    for file in files:
+        folder = file.name.partition("/")[0]
+        if not is_safe_path(file.name) or folder in (file.name, PLANS, "work"):
+            raise VerificationError(
+                f"the file name {file.name!r} points outside the dataset",
+                where=end.location,
+                why="a dataset may only name files in folders of its own",
+                hint="do not use this dataset; get it again from where it came from",
+            )
+
+
+def read_manifest_of(end: CopyEnd) -> tuple[bytes, Manifest]:
+    """The manifest of the source, checked, and its bytes."""
+    data = end.store.read(MANIFEST_NAME)
+    with _as_folder(end, MANIFEST_NAME, data) as folder:
+        manifest = read_manifest(folder)
+        check_manifest(folder, manifest)
+    assert data is not None, "read_manifest refuses a folder without one"
+    return data, manifest
+
+
+def read_run(end: CopyEnd) -> bytes:
+    """The bytes of run.json, checked."""
+    data = end.store.read(RUN_NAME)
+    if data is None:
+        raise damaged(end, RUN_NAME, "it is missing")
+    with _as_folder(end, RUN_NAME, data) as folder:
+        read_sealed(folder / RUN_NAME, Run)
+    return data
+
+
+def read_plan(end: CopyEnd, name: str, dataset_id: str) -> CopiedPlan:
+    """A plan of the source, whose files are those of a plan and nothing else."""
+    place = f"{PLANS}/{name}"
+    data = end.store.read(f"{place}/{PLAN_FILE}") if is_safe_path(name) else None
+    with _as_folder(end, f"{place}/{PLAN_FILE}", data) as folder:
+        path = folder / PLANS / name / PLAN_FILE
+        manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
+    if manifest.dataset_id != dataset_id:
+        raise damaged(end, f"{place}/{PLAN_FILE}", "the plan belongs to another dataset")
+    if [file.name for file in manifest.files] != [f"{array}.npy" for array in ARRAYS]:
+        raise damaged(end, f"{place}/{PLAN_FILE}", "it names other files than those of a plan")
+    files = [msgspec.structs.replace(file, name=f"{place}/{file.name}") for file in manifest.files]
+    assert data is not None, "read_sealed refuses a missing file"
+    return CopiedPlan(name, data, files)
+
+
+@contextmanager
+def _as_folder(end: CopyEnd, name: str, data: bytes | None) -> Iterator[Path]:
+    """A folder with one file of a place; errors that name the folder name the place instead."""
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as temporary:
+        path = Path(temporary, name)
+        if data is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        try:
+            yield Path(temporary)
+        except TokenmillError as error:
+            where = error.where.replace(temporary, end.location, 1)
+            raise type(error)(error.what, where=where, why=error.why, hint=error.hint) from error

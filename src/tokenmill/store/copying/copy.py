@@ -1,0 +1,150 @@
+"""A dataset, copied to another place file by file: verified on the way, resumed after any end.
+
+    copy.json       first, created once: which manifest the place is being filled for
+    tokens/ ...     each file whole or absent, after its digest was compared with the manifest's
+    plans/NAME/     arrays, then plan.json
+    run.json        read against its own digest
+    manifest.json   last, created once: from now on the place holds a dataset; copy.json is removed
+
+A file that is there with the right size was put there by a run before: only whole files get names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.records import Advance
+from tokenmill.store.canonical import canonical_json
+from tokenmill.store.copying.contents import (
+    CopiedPlan,
+    check_names,
+    read_manifest_of,
+    read_plan,
+    read_run,
+)
+from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd, open_end
+from tokenmill.store.copying.transfer import Transfer
+from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+
+COPY_NAME = "copy.json"
+FILES_AT_ONCE = 8
+
+
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a copy did."""
+
+    dataset_id: str
+    files: int
+    """Of the dataset and its plans, without the JSON files that describe them."""
+    bytes: int
+    copied_files: int
+    """Those that were not there before."""
+    copied_bytes: int
+    plans: int
+
+
+def copy_dataset(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    verify: bool = False,
+    files_at_once: int = FILES_AT_ONCE,
+    advance: Advance = lambda stage, done, total: None,
+) -> CopyReport:
+    """Copy a dataset and its plans: folders, and prefixes of buckets, in both directions.
+
+    Every file is compared with its digest while it is read. The same call again copies what is
+    missing. With `verify`, the destination is read back as well, and what is damaged there is
+    copied again.
+
+    Raises:
+        UserError: there is no dataset, or a place cannot be used.
+        OutputConflictError: the destination holds something else.
+        VerificationError: a file of the source is damaged, or one that was copied.
+        StorageError: a place fails; the same call resumes.
+    """
+    origin, target = open_end(source, "a dataset"), open_end(destination, "the destination")
+    if not target.can_list:
+        why = "web servers can only be read"
+        raise UserError("cannot copy to this location", where=target.location, why=why)
+    data, manifest = read_manifest_of(origin)
+    plans = [read_plan(origin, name, manifest.dataset_id) for name in origin.plans()]
+    run = read_run(origin)
+    check_names(origin, manifest.files)
+    _claim(target, data, manifest.dataset_id)
+    for plan in plans:
+        _refuse_other(target, f"{PLANS}/{plan.name}/{PLAN_FILE}", plan.data)
+    transfer = Transfer(origin, target, verify=verify, files_at_once=files_at_once, advance=advance)
+    files = [*manifest.files, *(file for plan in plans for file in plan.files)]
+    transfer.run(files, fresh=_arrays_without_plan(target, plans))
+    for plan in plans:
+        _create(target, f"{PLANS}/{plan.name}/{PLAN_FILE}", plan.data)
+    if target.store.read(RUN_NAME) is None:
+        target.store.create(RUN_NAME, run)
+    _create(target, MANIFEST_NAME, data)
+    target.store.remove([COPY_NAME])
+    return CopyReport(
+        dataset_id=manifest.dataset_id,
+        files=len(files),
+        bytes=sum(file.bytes for file in files),
+        copied_files=transfer.copied_files,
+        copied_bytes=transfer.copied_bytes,
+        plans=len(plans),
+    )
+
+
+def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
+    """Note what the target is being filled with, unless it is this dataset already.
+
+    Raises:
+        OutputConflictError: it holds something else.
+    """
+    held = target.store.read(MANIFEST_NAME)
+    if held is not None:
+        if held != manifest:
+            raise _conflict(target, "there is another dataset")
+        return
+    note = canonical_json(
+        {
+            "format": "tokenmill-copy",
+            "format_version": 1,
+            "dataset_id": dataset_id,
+            "manifest_xxh3_128": xxhash.xxh3_128_hexdigest(manifest),
+        }
+    )
+    if target.store.read(COPY_NAME) is None and not target.is_empty():
+        raise _conflict(target, "it is not empty, and no copy has begun there")
+    if target.store.create(COPY_NAME, note) != note:
+        raise _conflict(target, "a copy of another dataset has begun there")
+
+
+def _conflict(target: CopyEnd, why: str) -> OutputConflictError:
+    hint = "choose another place, or remove what is there"
+    what = "the destination holds something else"
+    return OutputConflictError(what, where=target.location, why=why, hint=hint)
+
+
+def _create(target: CopyEnd, name: str, data: bytes) -> None:
+    if target.store.create(name, data) != data:
+        raise _conflict(target, f"another program has made {name}")
+
+
+def _refuse_other(target: CopyEnd, name: str, data: bytes) -> None:
+    held = target.store.read(name)
+    if held is not None and held != data:
+        raise _conflict(target, f"{name} is another plan's")
+
+
+def _arrays_without_plan(target: CopyEnd, plans: Sequence[CopiedPlan]) -> set[str]:
+    """Arrays whose plan is not complete at the target: they may be left of another plan."""
+    return {
+        file.name
+        for plan in plans
+        if target.store.read(f"{PLANS}/{plan.name}/{PLAN_FILE}") is None
+        for file in plan.files
+    }
