@@ -19,7 +19,8 @@ from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
-from tokenmill.read.places.hub import patience, remote_file
+from tokenmill.read.places import read_ahead
+from tokenmill.read.places.hub import patience
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.remote_file import RemoteFile
 from tokenmill.read.places.place import Access
@@ -173,8 +174,8 @@ def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: 
 def test_what_waits_in_memory_is_bounded_over_all_files(
     hub: FakeHub, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_file, "MAX_AHEAD_BYTES", 5000)
-    room = remote_file._ROOM
+    monkeypatch.setattr(read_ahead, "MAX_AHEAD_BYTES", 5000)
+    room = read_ahead._ROOM
     with RemoteFile(remote(hub, data)) as one, RemoteFile(remote(hub, data)) as other:
         for file in (one, other):
             file.read_ahead([[(0, 100_000)]], 2000)

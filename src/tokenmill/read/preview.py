@@ -44,7 +44,7 @@ def check_before_fetch(
     """Raise a UserError if a text is not in the first file of a folder that is about to be fetched:
     that is seen from a part of the file, before a long download.
     """
-    distant = [source for source in sources if source.is_distant]
+    distant = [source for source in sources if source.is_distant and not source.in_parts]
     if access.mode != "download" or sum(s.num_bytes for s in distant) <= SMALL_FETCH_BYTES:
         return
     by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ class Source:
     """Its file on this machine; None if it is read where it is."""
     mtime_ns: int = 0
     """The time of that file."""
+    in_parts: bool = False
+    """Whether it is cut and grouped as a file on this machine, though it is read where it is."""
 
     @property
     def is_distant(self) -> bool:
@@ -143,15 +146,17 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
         return list(sources)
     if access.mode == "stream":
         _refuse_other_streams(sources)
-    looked_at: dict[tuple[str, str], Source] = {}
+    looked_at: dict[str, Source] = {}
 
     def ready(before: Source, source: Source) -> Source:
         if not before.is_distant or (source.is_distant and _reads_ranges(source)):
             return source
         if not source.is_distant:
             return _detected(source, file_format)
+        if not source.num_bytes:
+            return _detected(source, file_format)
         # As the first one with its suffixes: to look takes a request.
-        suffixes = plain_name(source.name).suffix, Path(source.name).suffix
+        suffixes = _unnumbered(plain_name(source.name).suffix + Path(source.name).suffix)
         if suffixes not in looked_at:
             looked_at[suffixes] = _detected(source, file_format)
         first = looked_at[suffixes]
@@ -252,13 +257,18 @@ def _detected(source: Source, file_format: str) -> Source:
     return replace(source, format=found, compression=compression)
 
 
+def _unnumbered(suffixes: str) -> str:
+    """Suffixes of which parts of one output may be the same: ".00017" is the number of a part."""
+    return re.sub(r"\d+", "0", suffixes)
+
+
 def _reads_ranges(source: Source) -> bool:
     return source.format != AUTO and bool(FORMATS[source.format].range_suffixes)
 
 
 def _refuse_other_streams(sources: Sequence[Source]) -> None:
     for source in sources:
-        if source.is_distant and not _reads_ranges(source):
+        if source.is_distant and not source.in_parts and not _reads_ranges(source):
             raise UserError(
                 "an input cannot be streamed",
                 where=source.where,

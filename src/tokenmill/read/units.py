@@ -4,7 +4,11 @@
     Parquet, Arrow files                      runs of row groups or record batches
     small files                               several whole files together
     large compressed files, Arrow streams,    a stream: read once by one process, and cut at the
-    huge row groups, distant files           record after every `unit_bytes` decompressed bytes
+    huge row groups, files of the Hub with   record after every `unit_bytes` decompressed bytes
+    --streaming
+
+Files in object stores are cut in the same way. Where a file must be asked for its parts, it is a
+stream in the plan, and whoever takes it asks (`find_units`): a plan takes no request for a file.
 
 The number of workers never enters, so neither do they enter what is written.
 """
@@ -17,7 +21,7 @@ from dataclasses import dataclass
 from tokenmill.errors import DamagedInputError
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS, Part
+from tokenmill.read.formats.format import FORMATS, ByteFormat, Part
 from tokenmill.read.sources import Source
 
 MIN_UNIT_BYTES = 32 << 20
@@ -88,7 +92,7 @@ def cut_units(
     group_bytes = 0
     for source in sources:
         size = decompressed_bytes(source)
-        alone = size >= unit_bytes or source.is_distant
+        alone = size >= unit_bytes or (source.is_distant and not source.in_parts)
         if group and (alone or group_bytes + size > unit_bytes):
             yield _group_unit(group)
             group, group_bytes = [], 0
@@ -109,15 +113,43 @@ def _group_unit(group: Sequence[Source]) -> Unit:
 
 def _cut(source: Source, fields: Fields, unit_bytes: int) -> Iterator[Unit | Stream]:
     """The units of one source, or the stream that becomes them."""
-    parts: Sequence[Part] | None = None
-    if not source.is_distant:
-        try:
-            parts = FORMATS[source.format].cut(source, fields, unit_bytes)
-        except DamagedInputError:
-            parts = [Part(0, None, source.num_bytes)]  # the unit that reads it reports the damage
-    if parts is None:
+    found = FORMATS[source.format]
+    by_arithmetic = source.in_parts and isinstance(found, ByteFormat)
+    units = None
+    if by_arithmetic or not source.is_distant:
+        units = units_of_parts(source, fields, unit_bytes)
+    if units is None:
         yield Stream(source.index, unit_bytes)
-        return
-    for number, part in enumerate(parts):
-        extent = Extent(source.index, part.start, part.stop, part.first_row)
-        yield Unit(unit_key(source.index, number), (extent,), part.num_bytes)
+    else:
+        yield from units
+
+
+def find_units(stream: Stream, source: Source, fields: Fields) -> list[Unit] | None:
+    """The units of a file that is read in parts where it is, by what the file says of its parts:
+    those of the same file on this machine. None: it can only be read from its start.
+
+    Raises:
+        StorageError: the file cannot be read.
+        InputChangedError: it is not what it was listed as.
+    """
+    if not source.in_parts or isinstance(FORMATS[source.format], ByteFormat):
+        return None
+    return units_of_parts(source, fields, stream.unit_bytes)
+
+
+def units_of_parts(source: Source, fields: Fields, unit_bytes: int) -> list[Unit] | None:
+    """A unit for each part of a source; None if it can only be read from its start."""
+    try:
+        parts = FORMATS[source.format].cut(source, fields, unit_bytes)
+    except DamagedInputError:
+        parts = [Part(0, None, source.num_bytes)]  # the unit that reads it reports the damage
+    if parts is None:
+        return None
+    return [
+        Unit(
+            unit_key(source.index, number),
+            (Extent(source.index, part.start, part.stop, part.first_row),),
+            part.num_bytes,
+        )
+        for number, part in enumerate(parts)
+    ]

@@ -164,6 +164,11 @@ def _first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder
     raise UserError("no engine can encode this tokenizer")
 
 
+def _is_kept(source: Source) -> bool:
+    """Whether a build fetches a file first."""
+    return source.is_distant and not source.in_parts
+
+
 def _num_shards(prepared: Preparation, sizes: Sequence[float]) -> int:
     sources: Sequence[Source] = prepared.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[prepared.file.kind].is_slow)
@@ -171,7 +176,7 @@ def _num_shards(prepared: Preparation, sizes: Sequence[float]) -> int:
     for item in cut_units(sources, prepared.fields, unit_bytes):
         if isinstance(item, Unit):
             count += 1
-        elif sources[item.source].is_distant and not prepared.policies.read.streaming:
+        elif _is_kept(sources[item.source]) and not prepared.policies.read.streaming:
             kept_bytes += sizes[item.source]  # a build keeps them, and cuts them as local files
         else:
             count += max(round(sizes[item.source] / unit_bytes), 1)

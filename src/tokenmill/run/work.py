@@ -13,7 +13,7 @@ from tokenmill.read.documents import SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Stream, Unit
+from tokenmill.read.units import Stream, Unit, find_units
 from tokenmill.run.commit.receipts import write_stream_end
 from tokenmill.run.commit.workspace import Workspace
 
@@ -136,6 +136,13 @@ class WorkQueue:
 
     def _feed_stream(self, stream: Stream) -> None:
         source = self.inputs.sources[stream.source]
+        units = find_units(stream, source, self.inputs.fields)
+        if units is not None:
+            for unit in units:
+                if self.wanted(unit.key):
+                    self._offer(Work(unit))
+            write_stream_end(self.workspace.receipts, stream.source, len(units))
+            return
         folder: Path = self.workspace.attempts
         num_parts, has_room = 0, False
 
@@ -145,20 +152,20 @@ class WorkQueue:
             return has_room
 
         try:
-            units = feed_stream(stream, source, self.inputs.fields, folder, wanted, self._check)
-            for unit, spool in units:
+            fed = feed_stream(stream, source, self.inputs.fields, folder, wanted, self._check)
+            for unit, spool in fed:
                 num_parts, has_room = num_parts + 1, False
                 if spool:
-                    self._offer(Work(unit, spool), spool)
+                    self._offer(Work(unit, spool))
         finally:
             if has_room:  # for a part that was never finished
                 self._room.release()
         write_stream_end(self.workspace.receipts, stream.source, num_parts)
 
-    def _offer(self, work: Work, spool: SpooledPart) -> None:
+    def _offer(self, work: Work) -> None:
         with self._lock:
             if self._stopping:  # nobody would take it
-                spool.path.unlink(missing_ok=True)
+                self.release(work)
                 raise _Stopped
             self._ready.append(work)
         self.notify()

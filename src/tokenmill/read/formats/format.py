@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from tokenmill.read.blocks import iter_blocks, overlaps_itself
 from tokenmill.read.compression import decompressed
+from tokenmill.read.places.range_file import BLOCK_BYTES, Range, RangeFile
 from tokenmill.read.registry import Registry
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Format(Protocol):
         """Parts of about `unit_bytes` decompressed bytes, in order and with nothing between them.
 
         None: the source can only be read from its start. Called for sources of `unit_bytes` and
-        more, which have a file on this machine.
+        more.
         """
 
     def blocks(
@@ -231,7 +232,9 @@ class ByteFormat:
     ) -> Iterator[Block]:
         if source.compression == "none":  # a small file needs no large buffer
             block_bytes = min(block_bytes, source.num_bytes + 1)
-        with opened(source, raw) as stream:
+        first = max(extent.start - len(self.delimiter(fields)), 0)
+        last = source.num_bytes if extent.stop is None else extent.stop
+        with opened(source, raw, (first, last)) as stream:
             for start, block in self.split(stream, extent.start, extent.stop, fields, block_bytes):
                 yield Block(start, start + len(block), len(block), block)
 
@@ -252,12 +255,19 @@ class ByteFormat:
 
 
 @contextmanager
-def opened(source: Source, raw: BinaryIO | None = None) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a source; of `raw`, if that is given, which stays open."""
+def opened(
+    source: Source, raw: BinaryIO | None = None, ahead: Range | None = None
+) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a source; of `raw`, if that is given, which stays open.
+
+    `ahead` are the bytes of the file that will be read in order.
+    """
     with (
         source.open() if raw is None else nullcontext(raw) as file,
         decompressed(file, source.where, source.compression) as stream,
     ):
+        if ahead and source.in_parts and isinstance(remote := cast(object, file), RangeFile):
+            remote.read_ahead([[ahead]], BLOCK_BYTES)
         if source.compression == "none" and not source.is_distant:
             _expect_sequential(stream)
         yield stream

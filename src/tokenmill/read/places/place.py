@@ -4,7 +4,7 @@ To add a place, write one module with a class that has the members of `Place`, a
 the packaging metadata under the scheme of its names; inputs SCHEME://... are then its own:
 
     [project.entry-points."tokenmill.places"]
-    s3 = "my_package.s3:S3"
+    ftp = "my_package.ftp:Ftp"
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ PLACES: Registry[Place] = Registry(
     {
         LOCAL: "tokenmill.read.places.local:Local",
         "hf": "tokenmill.read.places.hub.place:Hub",
+        "s3": "tokenmill.read.places.objects.place:Buckets",
+        "gs": "tokenmill.read.places.objects.place:Buckets",
+        "az": "tokenmill.read.places.objects.place:Buckets",
+        "http": "tokenmill.read.places.objects.place:WebFiles",
+        "https": "tokenmill.read.places.objects.place:WebFiles",
     },
     Place,
 )

@@ -6,20 +6,22 @@ holds one such folder for each split.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tokenmill.errors import DataError, UserError
+from tokenmill.errors import DataError, TokenmillError, UserError
 from tokenmill.paths import is_safe_path
 
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"
 SPLITS_NAME = "dataset_dict.json"
+DESCRIPTIONS = (STATE_NAME, INFO_NAME, SPLITS_NAME)
 MAX_STATE_BYTES = 1 << 26
 
 T = TypeVar("T", bound=msgspec.Struct)
+P = TypeVar("P", bound=PurePath)
 
 
 class _DataFile(msgspec.Struct):
@@ -36,26 +38,56 @@ class _Splits(msgspec.Struct):
     splits: list[str]
 
 
-def is_saved(folder: Path) -> bool:
+class Files(Protocol):
+    """Where the files of a saved data set are."""
+
+    def is_file(self, path: Any, /) -> bool:
+        """Whether there is a file."""
+
+    def read(self, path: Any, max_bytes: int, /) -> bytes:
+        """The bytes of a small file.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is larger.
+        """
+
+
+class _Disk:
+    """Files of this machine."""
+
+    def is_file(self, path: Path) -> bool:
+        return path.is_file()
+
+    def read(self, path: Path, max_bytes: int) -> bytes:
+        if path.stat().st_size > max_bytes:
+            raise ValueError(f"it has over {max_bytes} bytes")
+        return path.read_bytes()
+
+
+DISK = _Disk()
+
+
+def is_saved(folder: PurePath, files: Files = DISK) -> bool:
     """Whether a folder was written by `save_to_disk`, with one split or with several."""
-    one = (folder / STATE_NAME).is_file() and (folder / INFO_NAME).is_file()
-    return one or (folder / SPLITS_NAME).is_file()
+    one = files.is_file(folder / STATE_NAME) and files.is_file(folder / INFO_NAME)
+    return one or files.is_file(folder / SPLITS_NAME)
 
 
 def is_description(path: Path) -> bool:
     """Whether a file says what a saved data set is made of, and holds no rows."""
-    return path.name in (STATE_NAME, INFO_NAME, SPLITS_NAME) and is_saved(path.parent)
+    return path.name in DESCRIPTIONS and is_saved(path.parent)
 
 
-def saved_files(folder: Path) -> list[Path]:
+def saved_files(folder: P, files: Files = DISK) -> list[P]:
     """The Arrow files of a saved data set, in the order of its rows.
 
     Raises:
         UserError: it has several splits, or is not complete.
         DataError: its state is damaged, or names a file elsewhere.
     """
-    if (folder / SPLITS_NAME).is_file():
-        splits = _read(folder / SPLITS_NAME, _Splits).splits
+    if files.is_file(folder / SPLITS_NAME):
+        splits = _read(folder / SPLITS_NAME, _Splits, files).splits
         if not splits:
             raise UserError("a saved data set has no splits", where=str(folder))
         if len(splits) > 1:
@@ -66,7 +98,7 @@ def saved_files(folder: Path) -> list[Path]:
                 hint=f"name the folder of one of them: {folder / splits[0]}",
             )
         folder = _member(folder, splits[0], SPLITS_NAME)
-    state = _read(folder / STATE_NAME, _State)
+    state = _read(folder / STATE_NAME, _State, files)
     if state.indices or state.old_indices:
         why = "its rows have another order than its files"
         hint = "save it again, after flatten_indices()"
@@ -74,23 +106,23 @@ def saved_files(folder: Path) -> list[Path]:
     paths = [_member(folder, file.filename, STATE_NAME) for file in state.files]
     if not paths:
         raise UserError("a saved data set is empty", where=str(folder))
-    if missing := [path for path in paths if not path.is_file()]:
+    if missing := [path for path in paths if not files.is_file(path)]:
         why = f"{STATE_NAME} names {missing[0].name}"
         raise UserError("a saved data set is not complete", where=str(folder), why=why)
     return paths
 
 
-def _member(folder: Path, name: str, named_in: str) -> Path:
+def _member(folder: P, name: str, named_in: str) -> P:
     if "/" in name or not is_safe_path(name):
         why = f"{named_in} names {name!r}"
         raise DataError("a saved data set points outside its folder", where=str(folder), why=why)
     return folder / name
 
 
-def _read(path: Path, kind: type[T]) -> T:
+def _read(path: PurePath, kind: type[T], files: Files) -> T:
     try:
-        if path.stat().st_size > MAX_STATE_BYTES:
-            raise ValueError(f"it has over {MAX_STATE_BYTES} bytes")
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(files.read(path, MAX_STATE_BYTES), type=kind)
+    except TokenmillError:
+        raise
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise DataError("a saved data set is damaged", where=str(path), why=str(error)) from error

@@ -16,6 +16,7 @@ Result = TypeVar("Result")
 def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
     """Start `work` in a daemon thread of its own."""
     future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()  # nobody can take it back
 
     def run() -> None:
         try:

@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-import bisect
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import pairwise
 
-from tokenmill.read.compression import damaged
 from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.patience import Check
-from tokenmill.read.places.range_file import Range, RangeFile
-
-SMALL_BLOCK_BYTES = 1 << 20
-"""What is fetched for a read of less, as long as nothing is announced."""
-MAX_BLOCKS_AHEAD = 3
-"""Of a column. One request after another would leave the line idle while the server thinks."""
-MAX_AHEAD_BYTES = 64 << 20
-"""What all files of the process together may have in memory ahead of their readers."""
-
-
-class _Room:
-    """Bytes that may be read ahead by all files of the process together."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        self._lock = threading.Lock()
-
-    def take(self, num_bytes: int) -> bool:
-        """Whether there is room for so many bytes more; if so, it is taken."""
-        with self._lock:
-            has_room = self._taken + num_bytes <= MAX_AHEAD_BYTES
-            self._taken += num_bytes if has_room else 0
-            return has_room
-
-    def give_back(self, num_bytes: int) -> None:
-        """So many bytes no longer wait."""
-        with self._lock:
-            self._taken -= num_bytes
-
-
-_ROOM = _Room()
+from tokenmill.read.places.read_ahead import ReadAheadFile
 
 
 class _ClosedError(Exception):
     """Unwinds a thread that reads ahead."""
 
 
-class RemoteFile(RangeFile):
+class RemoteFile(ReadAheadFile):
     """Reads at any place, each a request unless its bytes are there already.
 
     Raises:
@@ -60,58 +26,16 @@ class RemoteFile(RangeFile):
     """
 
     def __init__(self, file: HubFile, check: Check = lambda: None) -> None:
-        super().__init__(file.num_bytes)
+        super().__init__(file.num_bytes, file.origin)
         self._file = file
         self._check = check
         self._closing = threading.Event()
-        self._recent = (0, b"")
-        """Bytes that were fetched and not yet read, and the place of the first."""
-        self._starts: dict[int, int] = {}
-        self._following: dict[int, Range] = {}
-        """By the ends of announced ranges: their starts, and the next of the same column."""
-        self._ends: list[int] = []
-        self._block_bytes = 0
         self._num_ahead = 0
-        self._coming: dict[int, tuple[int, Future[bytes]]] = {}
-        """By their places: the sizes of blocks that are read ahead, and their bytes."""
         self._client = HubClient(self._check_open)
-
-    def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
-        """Announce the ranges that will be read of each column, in order, in blocks.
-
-        From now on, the next blocks of a column are fetched while the caller works on the last
-        one, and nothing that was not announced or asked for.
-
-        Raises:
-            DamagedInputError: a range is not in the file.
-        """
-        for ranges in columns:
-            for (start, stop), following in pairwise([*ranges, (0, 0)]):
-                if not 0 <= start <= stop <= self._num_bytes:
-                    why = f"it names the bytes from {start} to {stop} of {self._num_bytes}"
-                    raise damaged(self._file.origin, why)
-                self._starts[stop], self._following[stop] = start, following
-        self._ends = sorted(self._starts)
-        self._block_bytes = block_bytes
-
-    def read(self, size: int = -1) -> bytes:
-        """`size` bytes, or all that are left."""
-        start = min(self._position, self._num_bytes)
-        stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
-        pieces = []
-        while start < stop:
-            piece = self._piece(start, stop)
-            pieces.append(piece)
-            start += len(piece)
-        self._position = stop
-        self._fetch_next(stop)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
         """Begin no further request, and end those that wait for the server."""
         self._closing.set()
-        while self._coming:
-            _ROOM.give_back(self._coming.popitem()[1][0])
         super().close()
 
     def _check_open(self) -> None:
@@ -119,43 +43,8 @@ class RemoteFile(RangeFile):
             raise _ClosedError
         self._check()
 
-    def _piece(self, start: int, stop: int) -> bytes:
-        """Bytes from `start` on, at most to `stop`."""
-        if start in self._coming:
-            num_bytes, coming = self._coming[start]
-            self._recent = (start, coming.result())
-            del self._coming[start]
-            _ROOM.give_back(num_bytes)
-        first, data = self._recent
-        if not first <= start < first + len(data):
-            end = stop if self._starts else max(stop, start + SMALL_BLOCK_BYTES)
-            first, data = start, self._fetch(start, min(end, self._num_bytes))
-            self._recent = (first, data)
-        if stop >= first + len(data) and (self._starts or len(data) > SMALL_BLOCK_BYTES):
-            self._recent = (0, b"")
-        return data[start - first : stop - first]
-
     def _fetch(self, start: int, stop: int) -> bytes:
         return b"".join(self._client.chunks(self._file, start, stop))
 
-    def _fetch_next(self, position: int) -> None:
-        """Begin to fetch the blocks that follow `position` in its column: one after the first
-        read, one more after each further one.
-        """
-        self._num_ahead = min(self._num_ahead + 1, MAX_BLOCKS_AHEAD)
-        for _ in range(self._num_ahead if self._starts else 0):
-            start, stop = self._range_after(position)
-            if start >= stop:
-                return
-            position = min(stop, start + self._block_bytes)
-            if start not in self._coming and _ROOM.take(position - start):
-                coming = in_background(partial(self._fetch, start, position), "read-ahead")
-                self._coming[start] = (position - start, coming)
-
-    def _range_after(self, position: int) -> Range:
-        """What is left of the range that holds `position`, else the next one of its column."""
-        if position in self._following:
-            return self._following[position]
-        index = bisect.bisect(self._ends, position)
-        stop = self._ends[index] if index < len(self._ends) else 0
-        return (position, stop) if position > self._starts.get(stop, position) else (stop, stop)
+    def _begin(self, start: int, stop: int) -> Future[bytes]:
+        return in_background(partial(self._fetch, start, stop), "read-ahead")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import re
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from tokenmill.errors import UserError
+from tokenmill.read.places.globs import fixed_folder, is_glob, matches
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName
@@ -22,7 +22,6 @@ SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".txt")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 MAX_SHOWN = 20
 
-_MAGIC = re.compile(r"[*?\[]")
 _NUMBERING = re.compile(
     r"(?:^[\d_.-]*\d{4,}|[-_.]?\d{4,}|[-_.]?\d+-of-\d+)(?:-[0-9a-f]{16})?\.parquet$"
 )
@@ -40,8 +39,8 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
     """
     if not name.path:
         return _only_group(name, client.files_in(name, commit, "", recursive=True))
-    if _MAGIC.search(name.path):
-        found = client.files_in(name, commit, _fixed_folder(name.path), recursive=True)
+    if is_glob(name.path):
+        found = client.files_in(name, commit, fixed_folder(name.path), recursive=True)
         return _some(name, taken_by(name.path, found))
     try:
         files = client.files_in(name, commit, name.path, recursive=True)
@@ -75,9 +74,9 @@ def suffix_of(path: str) -> str:
 
 def taken_by(path: str, files: Sequence[HubFile]) -> list[HubFile]:
     """The files of a whole listing that a glob takes, else those of a folder, or the one file."""
-    if _MAGIC.search(path):
+    if is_glob(path):
         pattern = path.split("/")
-        return [file for file in files if _matches(file.path.split("/"), pattern)]
+        return [file for file in files if matches(file.path.split("/"), pattern)]
     below = [file for file in files if file.path.startswith(f"{path}/") and kind_of(file.path)]
     return below or [file for file in files if file.path == path]
 
@@ -160,20 +159,3 @@ def _proposals(paths: Sequence[str]) -> list[list[str]]:
         [f"{below}/*{suffix}" for suffix in suffixes],
         sorted({re.sub(r"\d", "[0-9]", glob.escape(path)) for path in paths}),
     ]
-
-
-def _fixed_folder(pattern: str) -> str:
-    """The folder in which all matches of a glob lie: "a/b" for "a/b/c*/d"."""
-    parts = pattern.split("/")
-    first = next(index for index, part in enumerate(parts) if _MAGIC.search(part))
-    return "/".join(parts[:first])
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """A glob as shells know it: * stays in its folder, ** is any number of folders."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(parts[count:], pattern[1:]) for count in range(len(parts) + 1))
-    found = bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0])
-    return found and _matches(parts[1:], pattern[1:])

@@ -1,0 +1,1 @@
+"""Objects in buckets and on web servers, read where they are."""

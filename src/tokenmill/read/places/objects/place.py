@@ -1,0 +1,128 @@
+"""Object stores and web servers as places: nothing is kept, what is listed is read in ranges."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tokenmill.cloud.client import Client, ObjectInfo, open_client
+from tokenmill.cloud.names import ObjectName
+from tokenmill.errors import DataError, UserError
+from tokenmill.paths import is_safe_path
+from tokenmill.read.places.globs import is_glob
+from tokenmill.read.places.objects.expansion import expand
+from tokenmill.read.places.objects.file import ObjectFile
+from tokenmill.read.places.place import Access
+from tokenmill.read.sources import Source
+
+MAX_NAMES_AT_ONCE = 32
+
+
+class Buckets:
+    """Objects in buckets, known by their ETags."""
+
+    def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
+        """The objects of each name; they are called by their paths below a common folder."""
+        with ThreadPoolExecutor(min(len(names), MAX_NAMES_AT_ONCE), "list") as threads:
+            found = dict(zip(names, threads.map(self._expand, names), strict=True))
+        paths = [_path(where, info) for where, infos in found.values() for info in infos]
+        common = os.path.commonpath([path.rpartition("/")[0] for path in paths])
+
+        def source(where: ObjectName, info: ObjectInfo) -> Source:
+            return _source(where, info, _path(where, info)[len(common) + 1 :])
+
+        return {
+            name: [source(where, info) for info in infos] for name, (where, infos) in found.items()
+        }
+
+    def _expand(self, name: str) -> tuple[ObjectName, Sequence[ObjectInfo]]:
+        parsed = ObjectName.parse(name)
+        client = _client(parsed.store)
+        return parsed, expand(client, parsed, is_folder=name.endswith("/"))
+
+    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
+        """The same: they are read where they are."""
+        return sources
+
+    def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
+        """The object, of which ranges are fetched as they are read, and the next ones ahead."""
+        name = ObjectName.parse(source.location)
+        return cast(BinaryIO, ObjectFile(_client(name.store), name.key, source, check))
+
+    def find_again(self, source: Source, path: Path) -> Source:
+        """The object, which must still have its version when it is read."""
+        try:
+            name = ObjectName.parse(source.location)
+        except UserError as error:
+            raise _impossible(source, error.why) from error
+        if not (name.key and is_safe_path(name.key) and source.num_bytes >= 0):
+            raise _impossible(source, "no object can have this name, or so many bytes")
+        if not (isinstance(source.version, str) and source.version):
+            raise _impossible(source, "its version is not recorded")
+        return replace(source, location=str(name), in_parts=True)
+
+    def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
+        """None: a name stands for whatever is there."""
+        return {}
+
+    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
+        return ""
+
+
+class WebFiles(Buckets):
+    """Files on web servers, one to a name: servers do not list folders."""
+
+    def _expand(self, name: str) -> tuple[ObjectName, Sequence[ObjectInfo]]:
+        parsed = ObjectName.parse(name)
+        if not parsed.key or name.endswith("/"):
+            why = "web servers list no folders"
+            hint = "name each file"
+            raise UserError("an address names no file", where=name, why=why, hint=hint)
+        found = _client(parsed.store).head(parsed.key)
+        if found is None:
+            hint = "check the spelling"
+            if is_glob(parsed.key):
+                hint = "name each file: web servers list no folders, so there are no globs"
+            raise UserError("an input does not exist", where=str(parsed), hint=hint)
+        return parsed, [found]
+
+
+def _source(where: ObjectName, info: ObjectInfo, name: str) -> Source:
+    full = ObjectName(where.scheme, where.bucket, info.key)
+    if not is_safe_path(info.key):
+        why = "its name holds a backslash or a control character"
+        raise UserError("an input cannot be named", where=str(full), why=why)
+    if not info.etag:
+        raise UserError(
+            "an input has no version",
+            where=str(full),
+            why="the server gives neither an ETag nor a time of its last change, so a change "
+            "during the build could go unseen",
+            hint="download the file",
+        )
+    return Source(
+        name=name,
+        place=where.scheme,
+        location=str(full),
+        version=info.etag,
+        num_bytes=info.num_bytes,
+        in_parts=True,
+    )
+
+
+def _path(where: ObjectName, info: ObjectInfo) -> str:
+    return f"{where.bucket}/{info.key}"
+
+
+@functools.lru_cache(maxsize=64)
+def _client(store: str) -> Client:
+    return open_client(store)
+
+
+def _impossible(source: Source, why: str) -> DataError:
+    return DataError("a source cannot be an object", where=source.location, why=why)
