@@ -6,14 +6,15 @@ import http.client
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from store_races import assert_each_is_won_once, race, race_of_processes
 
 from cloud_kit.chaos import STORM, Chaos, chaos
-from cloud_kit.s3 import BUCKET
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.errors import StorageError, UserError
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.bucket import BucketStore
@@ -24,6 +25,27 @@ from tokenmill.store.objects.probe import Abilities, probe
 OpenStore = Callable[[int], BucketStore]
 SIXTEEN = [f"racer-{number}" for number in range(16)]
 NAMES = [f"work/claims/{number:05d}.0" for number in range(300)]
+PREFIXES = count()
+
+
+@pytest.fixture(scope="module")
+def moto_port() -> Iterator[int]:
+    with moto() as port:
+        yield port
+
+
+@pytest.fixture
+def s3_store(monkeypatch: pytest.MonkeyPatch) -> OpenStore:
+    """Open the store of a fresh prefix through a port."""
+
+    def opened(port: int) -> BucketStore:
+        for name, value in s3_environment(port).items():
+            monkeypatch.setenv(name, value)
+        store = open_store(f"s3://{BUCKET}/prefix-{next(PREFIXES)}")
+        assert isinstance(store, BucketStore)
+        return store
+
+    return opened
 
 
 def finished(folder: Path, name: str, data: bytes) -> Path:

@@ -95,7 +95,8 @@ class FolderStore:
                 with contextlib.suppress(FileNotFoundError):  # removed since
                     if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                         num_bytes = entry.stat(follow_symlinks=False).st_size
-                        yield ObjectEntry(f"{folder}/{entry.name}", num_bytes)
+                        name = f"{folder}/{entry.name}" if folder else entry.name
+                        yield ObjectEntry(name, num_bytes)
 
     def size(self, name: str) -> int | None:
         path = self._path(name)

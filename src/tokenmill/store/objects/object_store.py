@@ -55,7 +55,10 @@ class ObjectStore(Protocol):
         """Yield names and bytes as `read`, many at once, in any order."""
 
     def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        """Yield the objects directly in a folder, in any order; those just made may be missing."""
+        """Yield the objects directly in a folder, in any order; those just made may be missing.
+
+        The folder "" is the whole place.
+        """
 
     def size(self, name: str) -> int | None:
         """Bytes of an object; None if there is none."""
