@@ -13,7 +13,8 @@ EXAMPLES = """\
 examples:
   tokenmill verify corpus/                     every byte
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
-  tokenmill verify corpus/ --against-sources   encode the sources again and compare"""
+  tokenmill verify corpus/ --against-sources   encode the sources again and compare
+  tokenmill verify corpus/ --shard 0/8         an eighth; seven more machines take the rest"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -33,6 +34,12 @@ def add_arguments(parser: Parser) -> None:
         default=[],
         metavar="DIR",
         help="also check a plan outside the dataset",
+    )
+    parser.add_argument(
+        "--shard",
+        default="",
+        metavar="I/N",
+        help="check part I of N, counted from 0; auto: as Slurm or Kubernetes numbers this task",
     )
     add_tokenizer_argument(parser)
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
@@ -58,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
             against_sources=options.against_sources,
             plans=options.plan,
             tokenizer=options.tokenizer,
+            shard=options.shard,
             advance=advance,
         )
     if options.json:
@@ -66,17 +74,20 @@ def run(options: argparse.Namespace) -> int:
         names = ("files", "bytes", "documents", "tokens", "plans")
         counts = (*names, "compared_documents", "decoded_documents")
         values = {name: getattr(result, name) for name in counts}
-        print(msgspec.json.encode({"verified": True, "sample": share, **values}).decode())
+        part = {"shard": result.shard} if result.shard else {}
+        print(msgspec.json.encode({"verified": True, "sample": share, **part, **values}).decode())
         return 0
     compared = f", {result.compared_documents:,} compared with their sources"
     print(
-        f"verified: {counted(result.files, 'file')}, {counted(result.documents, 'document')}, "
-        f"{counted(result.tokens, 'token')}"
+        "verified"
+        + (f" shard {result.shard}" if result.shard else "")
+        + f": {counted(result.files, 'file')}, {counted(result.documents, 'document')}, "
+        + counted(result.tokens, "token")
         + (f", {counted(result.plans, 'plan')}" if result.plans else "")
         + (compared if options.against_sources else "")
         + (
             ""
-            if result.decoded_documents
+            if result.decoded_documents or result.shard
             else ", not decoded (give --tokenizer with a decode method)"
         )
         + (f" ({share:.3g} of the blocks)" if share < 1 else ""),

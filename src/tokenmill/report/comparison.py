@@ -17,6 +17,7 @@ from tokenmill.read.sources import Source, find_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
+from tokenmill.report.parts import Part
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.run.units.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
@@ -25,30 +26,32 @@ from tokenmill.store.manifest import MANIFEST_NAME, Run
 BATCH_BYTES = 1 << 20
 
 
-def compare_with_sources(
-    dataset: Dataset, reference: Reference, sample: float, advance: Advance
-) -> int:
+def compare_with_sources(part: Part, reference: Reference, sample: float, advance: Advance) -> int:
     """Every document of the sources must be in the dataset, in order, with the reference's ids.
 
-    `sample` is the share of documents that is encoded again; places are compared for all.
-    Returns how many were encoded.
+    `sample` is the share of documents that is encoded again; places are compared for all those of
+    the sources of `part`. Returns how many were encoded.
 
     Raises:
         VerificationError: a document differs, is missing, or should not be there.
         UserError: a source is no longer where it was, or has another size.
     """
+    dataset = part.dataset
     read = read_options(dataset)
+    documents = part.documents_of_sources
     limited = read.max_documents is not None or read.max_tokens is not None
-    comparison = _Comparison(dataset, reference, sample, limited)
-    sources = find_again(dataset, advance)
+    limited = limited and documents.stop == dataset.num_documents
+    comparison = _Comparison(dataset, documents, reference, sample, limited)
+    sources = find_again(dataset, advance, part.sources)
     reader = Reader(sources, read.fields, BATCH_BYTES)
     total = sum(source.num_bytes for source in sources)
     done, ended = 0, False
-    for source, entry in zip(sources, dataset.manifest.sources, strict=True):
+    entries = dataset.manifest.sources[part.sources]
+    for number, (source, entry) in enumerate(zip(sources, entries, strict=True)):
         if ended:
             break
         if not entry.quarantined:
-            for batch in reader.read(Extent(source.index)):
+            for batch in reader.read(Extent(number)):
                 ended = not comparison.compare(source, batch)
                 if ended:
                     break
@@ -68,8 +71,9 @@ def read_options(dataset: Dataset) -> ReadOptions:
         raise VerificationError("policies.read is wrong", where=where, why=str(error)) from error
 
 
-def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
-    """The sources of a dataset, where the build read them; those elsewhere at their versions.
+def find_again(dataset: Dataset, advance: Advance, part: slice = slice(None)) -> list[Source]:
+    """The sources of a dataset, or part of them, where the build read them; those elsewhere at
+    their versions.
 
     Raises:
         VerificationError: manifest and run.json name other inputs.
@@ -78,7 +82,7 @@ def find_again(dataset: Dataset, advance: Advance) -> list[Source]:
     run = stored_run(dataset)
     versions = _versions(dataset, run)
     sources = []
-    for index, entry in enumerate(dataset.manifest.sources):
+    for index, entry in list(enumerate(dataset.manifest.sources))[part]:
         origin, path = entry.origin or "", Path(run.inputs[index])
         source = find_source(index, entry.name, origin, entry.bytes, versions[index], path)
         sources.append(replace(source, format=entry.format, compression=entry.compression))
@@ -124,9 +128,14 @@ class _Comparison:
     """Walks through the dataset beside its sources."""
 
     def __init__(
-        self, dataset: Dataset, reference: Reference, sample: float, limited: bool
+        self,
+        dataset: Dataset,
+        documents: range,
+        reference: Reference,
+        sample: float,
+        limited: bool,
     ) -> None:
-        self._documents = iter_documents(dataset)
+        self._documents = iter_documents(dataset, documents)
         self._next = next(self._documents, None)
         self._limited = limited
         self._prefix = dataset.manifest.tokenizer.prefix_ids

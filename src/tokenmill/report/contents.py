@@ -12,14 +12,21 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, Run
 
 
-def iter_documents(dataset: Dataset) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yield (source, position, ids) of every document, in order."""
+def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Yield (source, position, ids) of the documents of consecutive numbers."""
+    first = 0
     for shard in dataset.shards:
-        table = shard.documents()
+        count = shard.entry.documents
+        start, stop = max(numbers.start - first, 0), min(numbers.stop - first, count)
+        first += count
+        if start >= stop:
+            continue
+        table = shard.documents(["source", "position"]).slice(start, stop - start)
         sources = table.column("source").combine_chunks().dictionary_decode().to_pylist()
         positions = table.column("position").to_pylist()
-        for index, (source, position) in enumerate(zip(sources, positions, strict=True)):
+        for index, (source, position) in enumerate(zip(sources, positions, strict=True), start):
             yield source, position, shard.document(index)
+        shard.release()
 
 
 def stored_run(dataset: Dataset) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.records import Advance
+from tokenmill.report.parts import Part
+from tokenmill.run.agents.shard import parse_shard
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
@@ -34,6 +37,8 @@ class Verification:
     """What was checked."""
 
     dataset: Dataset
+    shard: str = ""
+    """The part that was checked, as "2/8"; "" for all."""
     files: int = 0
     bytes: int = 0
     documents: int = 0
@@ -53,33 +58,41 @@ def verify(
     against_sources: bool = False,
     plans: Sequence[str | Path] = (),
     tokenizer: object = None,
+    shard: str = "",
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
     """Check a dataset and its plans, with those in the folders `plans` as well.
 
     `sample` is the share of token blocks and of documents that is looked at. `tokenizer` is the
-    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset.
+    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset. With
+    `shard`, as "2/8", only a part is checked: those from 0/8 to 7/8, on eight machines, are all.
+    Each of them opens the dataset, which looks at the sizes of all files.
 
     Raises:
         VerificationError: something differs; the message lists what.
         UserError: there is no dataset, or its Python tokenizer is needed, or is another one.
     """
     dataset = Dataset(folder)
-    result = Verification(dataset)
-    for check in (_check_identity, _check_strangers, _check_run):
-        _collect(result, check, dataset)
-    _check_files(result, sample, advance)
+    part = Part(dataset, parse_shard(shard or "0/1", os.environ))
+    result = Verification(dataset, shard=str(part.shard) if shard else "")
+    _collect(result, _check_identity, dataset)
+    if part.is_first:
+        _collect(result, _check_strangers, dataset)
+        _collect(result, _check_run, dataset)
+    _check_files(result, part.files, sample, advance)
     if result.problems:
         raise _all_problems(result)  # what is damaged is not looked into
-    for index, shard in enumerate(dataset.shards):
-        _collect(result, _check_shard, result, shard)
-        advance("shards", index + 1, len(dataset.shards))
+    shards = dataset.shards[part.shards]
+    for index, each in enumerate(shards):
+        _collect(result, _check_shard, result, each)
+        advance("shards", index + 1, len(shards))
     missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
     if not result.problems and (against_sources or not missing):
-        _collect(result, _check_with_reference, result, tokenizer, against_sources, sample, advance)
+        reading = sample if against_sources else 0.0
+        _collect(result, _check_with_reference, result, part, tokenizer, reading, advance)
     if result.problems:
         raise _all_problems(result)
-    if names := [*dataset.plans, *plans]:
+    if names := part.plans([*dataset.plans, *map(str, plans)]):
         from tokenmill.report.plans import check_plans  # loads a compiler
 
         check_plans(dataset, names, advance)
@@ -143,8 +156,9 @@ def _check_run(dataset: Dataset) -> None:
     read_sealed(path, Run)
 
 
-def _check_files(result: Verification, sample: float, advance: Advance) -> None:
-    files = result.dataset.manifest.files
+def _check_files(
+    result: Verification, files: Sequence[FileEntry], sample: float, advance: Advance
+) -> None:
     total = sum(file.bytes for file in files)
     for file in files:
         blocked = sample < 1 and file.name.endswith((".bin", ".idx"))
@@ -226,18 +240,23 @@ def _check_table(table: pa.Table, shard: Shard, manifest: Manifest) -> None:
 
 
 def _check_with_reference(
-    result: Verification, tokenizer: object, against_sources: bool, sample: float, advance: Advance
+    result: Verification, part: Part, tokenizer: object, sample: float, advance: Advance
 ) -> None:
-    """Decode some documents; encode those of the sources again where that is asked for."""
+    """Decode some documents; encode a sample of those of the sources again, if there is one."""
     dataset = result.dataset
+    step = max(dataset.num_documents // NUM_DECODED, 1)
+    decoded = [
+        number for number in range(0, dataset.num_documents, step) if number in part.documents
+    ]
+    if not decoded and not sample:
+        return
     reference = open_reference(dataset, tokenizer)
     if reference.can_decode:
-        step = max(dataset.num_documents // NUM_DECODED, 1)
-        for number in range(0, dataset.num_documents, step):
+        for number in decoded:
             shard, index = dataset.locate(number)
             decode_stored(reference, shard.document(index).tolist())
-            result.decoded_documents += 1
-    if against_sources:
+        result.decoded_documents += len(decoded)
+    if sample:
         from tokenmill.report.comparison import compare_with_sources
 
-        result.compared_documents = compare_with_sources(dataset, reference, sample, advance)
+        result.compared_documents = compare_with_sources(part, reference, sample, advance)
