@@ -90,10 +90,11 @@ def chaos(server_port: int, faults: Chaos | None = None) -> Iterator[Chaos]:
 
     async def stop() -> None:
         server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # connections that were just accepted become tasks
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     server = asyncio.run_coroutine_threadsafe(start(), loop).result()
     faults.port = server.sockets[0].getsockname()[1]

@@ -18,7 +18,7 @@ from tokenmill.errors import StorageError
 from tokenmill.store.objects import folder
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectEntry
-from tokenmill.store.objects.probe import Abilities, probe
+from tokenmill.store.objects.probe import Abilities, probe, refuse_unsafe
 
 SIXTEEN = [f"racer-{number}" for number in range(16)]
 NAMES = [f"work/claims/{number:05d}.0" for number in range(300)]
@@ -318,6 +318,16 @@ class TestProbe:
             why_not="this file system has no hard links (link: Operation not permitted)",
         )
         assert files_below(tmp_path) == []
+
+    def test_without_links_several_are_refused(self, tmp_path: Path, without_links: None) -> None:
+        with pytest.raises(StorageError) as raised:
+            refuse_unsafe(FolderStore(tmp_path))
+        assert str(raised.value) == (
+            "several agents cannot work in this place\n"
+            f"  where: {tmp_path}\n"
+            "  why: this file system has no hard links (link: Operation not permitted)\n"
+            "  next: build without --shard: one agent alone can, or choose another file system"
+        )
 
     def test_lost_answers_do_not_look_like_lies(
         self, tmp_path: Path, mount: Callable[..., None]

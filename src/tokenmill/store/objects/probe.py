@@ -46,6 +46,22 @@ def probe(store: ObjectStore) -> Abilities:
     return Abilities(several_agents=True)
 
 
+def refuse_unsafe(store: ObjectStore) -> None:
+    """Probe a place that several agents may write to.
+
+    Raises:
+        StorageError: it lies, or it has no way to let only one agent win.
+    """
+    abilities = probe(store)
+    if not abilities.several_agents:
+        raise StorageError(
+            "several agents cannot work in this place",
+            where=store.location,
+            why=abilities.why_not,
+            hint="build without --shard: one agent alone can, or choose another file system",
+        )
+
+
 @contextmanager
 def _probe_name(store: ObjectStore) -> Iterator[str]:
     """A name of our own; what has it is removed, if it can be."""
