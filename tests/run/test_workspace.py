@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError
+from tokenmill.run.commit.lock import locked
 from tokenmill.run.commit.workspace import (
     DATASET_OUTPUT,
     Workspace,
     check_output,
-    locked,
 )
 
 
@@ -37,18 +37,18 @@ def tree(folder: Path) -> set[str]:
 
 def test_a_workspace_has_its_folders_below_work(workspace: Workspace) -> None:
     workspace.create()
-    below = {path.relative_to(workspace.out).as_posix() for path in workspace.out.rglob("*")}
-    assert below == {"work", "work/attempts", "work/shards", "work/receipts"}
+    below = {path.relative_to(workspace.folder).as_posix() for path in workspace.folder.rglob("*")}
+    assert below == {"work", "work/attempts", f"work/attempts/{workspace.life}"}
 
 
 def test_creating_a_workspace_again_clears_half_done_attempts_and_nothing_else(
     workspace: Workspace,
 ) -> None:
     workspace.create()
-    kept = {"work/shards/0.bin", "work/receipts/0.json", "work/build.json", "tokens/0.bin"}
-    fill(workspace.out, *kept, "work/attempts/1.bin")
+    kept = {"work/shards/0.bin", "work/receipts/0.json", "work/job.json", "tokens/0.bin"}
+    fill(workspace.folder, *kept, "work/attempts/1.bin")
     workspace.create()
-    assert tree(workspace.out) == kept
+    assert tree(workspace.folder) == kept
 
 
 def test_a_workspace_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ DATASET = {
     "plans/packed/plan.json",
 }
 BUILD = {
-    "work/build.json",
+    "work/job.json",
     "work/attempts/0.bin",
     "work/shards/0.bin",
     "work/receipts/0.json",
@@ -77,23 +77,23 @@ OTHERS = {"README.md", "tokens.txt", "mine/manifest.json", "work/lock", "work/no
 
 
 def test_removing_a_dataset_removes_its_files_and_nothing_else(workspace: Workspace) -> None:
-    fill(workspace.out, *DATASET, *BUILD, *OTHERS)
+    fill(workspace.folder, *DATASET, *BUILD, *OTHERS)
     workspace.remove_output()
-    assert tree(workspace.out) == OTHERS
+    assert tree(workspace.folder) == OTHERS
 
 
 def test_removing_what_is_not_there_is_no_error(workspace: Workspace) -> None:
     workspace.create()
     workspace.remove_output()
-    assert tree(workspace.out) == set()
+    assert tree(workspace.folder) == set()
 
 
 def test_removing_a_dataset_never_follows_a_link_out_of_it(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     fill(tmp_path, "elsewhere/00000.bin")
-    fill(workspace.out, "manifest.json")
-    (workspace.out / "tokens").symlink_to(tmp_path / "elsewhere")
+    fill(workspace.folder, "manifest.json")
+    (workspace.folder / "tokens").symlink_to(tmp_path / "elsewhere")
     workspace.remove_output()
     assert (tmp_path / "elsewhere" / "00000.bin").is_file()
 
@@ -167,7 +167,8 @@ def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from tokenmill.run.commit.workspace import Workspace, locked
+from tokenmill.run.commit.lock import locked
+from tokenmill.run.commit.workspace import Workspace
 with locked(Workspace(Path(sys.argv[1]))):
     print("held", flush=True)
     sys.stdin.read()
@@ -177,7 +178,7 @@ with locked(Workspace(Path(sys.argv[1]))):
 def test_a_lock_is_refused_while_another_process_holds_it_and_free_when_that_dies(
     workspace: Workspace,
 ) -> None:
-    command = [sys.executable, "-c", HOLD, str(workspace.out)]
+    command = [sys.executable, "-c", HOLD, str(workspace.folder)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -233,7 +234,7 @@ def test_a_work_folder_that_cannot_be_removed_is_named_and_the_dataset_stays_com
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     with locked(workspace):
-        fill(workspace.out, "manifest.json", "work/left.json")
+        fill(workspace.folder, "manifest.json", "work/left.json")
     assert "the dataset is complete, but" in caplog.text
     assert str(workspace.work) in caplog.text
 
@@ -244,7 +245,7 @@ def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    fill(workspace.out, *DATASET)
+    fill(workspace.folder, *DATASET)
     monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(StorageError, match="cannot remove the old dataset"):
         workspace.remove_output()

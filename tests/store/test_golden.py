@@ -44,5 +44,6 @@ def test_todays_build_writes_the_tokens_of_version_1(tmp_path: Path) -> None:
         tmp_path / "corpus.jsonl", V1 / "dataset" / "tokenizer", tmp_path / "out",
         workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
     )  # fmt: skip
-    for name in ("tokens/00000.bin", "tokens/00000.idx", "rejected/00000.jsonl"):
-        assert (tmp_path / "out" / name).read_bytes() == (V1 / "dataset" / name).read_bytes()
+    for name in ("tokens/{}.bin", "tokens/{}.idx", "rejected/{}.jsonl"):
+        today = (tmp_path / "out" / name.format("00000000-000000")).read_bytes()
+        assert today == (V1 / "dataset" / name.format("00000")).read_bytes()

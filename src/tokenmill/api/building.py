@@ -24,7 +24,8 @@ Inputs = str | Path | Sequence[str | Path]
 class BuildReport(_build.BuildReport):
     """What a build did."""
 
-    dataset: Dataset
+    dataset: Dataset | None = None
+    """None where it is in a bucket: `open` it with a cache."""
 
 
 def build(
@@ -49,7 +50,8 @@ def build(
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }
-    return BuildReport(**{**values, "dataset": Dataset(report.dataset.folder)})
+    dataset = Dataset(report.dataset.folder) if report.dataset else None
+    return BuildReport(**{**values, "dataset": dataset})
 
 
 def estimate(

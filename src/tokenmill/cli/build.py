@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 
@@ -38,6 +39,12 @@ def add_arguments(parser: Parser) -> None:
 def _add_cluster_options(parser: Parser) -> None:
     group = parser.add_argument_group("cluster", "where to run the build, and on how many machines")
     group.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="be agent I of N, counted from 0, that build one dataset together; auto: as the "
+        "variables of Slurm arrays or Kubernetes say",
+    )
+    group.add_argument(
         "--on", metavar="WHERE", help="start the agents on a cluster: slurm, ray or ray://address"
     )
     group.add_argument(
@@ -59,13 +66,24 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"{' and '.join(unused)} can only be given with --on")
     from tokenmill.cli.display import display_for, events_for
     from tokenmill.cli.summary import BUILD
-    from tokenmill.run.build import build
+    from tokenmill.run.agents.shard import parse_shard
+    from tokenmill.run.build import BuildReport, build
     from tokenmill.run.commit.receipts import num_finished_units
+
+    shard = None if options.shard is None else parse_shard(options.shard, os.environ)
+    if shard and options.overwrite:
+        why = "several agents would remove each other's work"
+        hint = "remove the old dataset first"
+        raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
 
     try:
         with display_for(BUILD, json=options.json) as display:
-            report = build(recipe, overwrite=options.overwrite, events=events_for(display))
-            display.finish(report)
+            events = events_for(display)
+            report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)
+            if isinstance(report, BuildReport):
+                display.finish(report)
+            else:
+                display.leave(report.out)
     except Interrupted as error:
         if kept := num_finished_units(recipe.out):
             error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")

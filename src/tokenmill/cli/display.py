@@ -80,6 +80,9 @@ class JsonDisplay(Generic[P, R]):
     def finish(self, report: R) -> None:
         self._emit("finished", self._shown.values(report))
 
+    def leave(self, out: str) -> None:
+        self._emit("left", {"out": out})
+
     def _emit(self, event: str, values: dict[str, object]) -> None:
         print(msgspec.json.encode({"event": event, **values}).decode(), flush=True)
 
@@ -127,6 +130,10 @@ class PlainDisplay(Generic[P, R]):
         """The summary, on standard output."""
         print("\n".join(self._shown.lines(report, self._startup)), flush=True)
 
+    def leave(self, out: str) -> None:
+        """What an agent says that has nothing left to do."""
+        self.say(f"{'left':>12}  other agents are at what is not done: tokenmill status {out}")
+
 
 class LiveDisplay(PlainDisplay[P, R]):
     """A progress bar that is drawn in place."""
@@ -170,6 +177,11 @@ class LiveDisplay(PlainDisplay[P, R]):
         """The summary takes the bar's place."""
         self._close()
         super().finish(report)
+
+    def leave(self, out: str) -> None:
+        """The bar is taken away."""
+        self._close()
+        super().leave(out)
 
     def _close(self) -> None:
         if self._bar is not None:

@@ -29,17 +29,18 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
 
     `startup` is the time in seconds before the first unit: libraries, workers, preparation.
     """
-    totals, run = report.dataset.manifest.totals, report.run
+    manifest, run = report.manifest, report.run
+    totals = manifest.totals
     lines = [""]
     if report.snapshot is None:
         lines.append("nothing to do: the dataset is complete")
         lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
     facts = [
-        ("dataset", f"{report.dataset.folder} (id {report.dataset.manifest.dataset_id})"),
+        ("dataset", f"{report.out} (id {manifest.dataset_id})"),
         ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
-        ("tokens", f"{totals.tokens:,} in {counted(len(report.dataset.shards), 'shard')}"),
+        ("tokens", f"{totals.tokens:,} in {counted(len(manifest.shards), 'shard')}"),
         *subset_facts(subsets_of(report)),
-        ("rejected", reasons_text(totals, report.dataset.folder)),
+        ("rejected", reasons_text(totals, report.out)),
         ("empty", f"{totals.empty:,}"),
         ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
         ("encoded by", f"{run.engine}, {_audited(report)}"),
@@ -50,7 +51,7 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         facts.append(("memory", f"{size_text(report.snapshot.peak_bytes)} at most"))
     lines += [f"{name:>12}  {value}" for name, value in facts]
     lines += _plan_lines(report)
-    out = report.dataset.folder
+    out = report.out
     lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
     return lines
 
@@ -59,7 +60,7 @@ def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     """Documents and tokens of each subset; none without a validation subset."""
     from tokenmill.report.contents import count_subsets
 
-    return count_subsets(report.dataset)
+    return count_subsets(report.dataset) if report.dataset else {}
 
 
 def _plan_lines(report: BuildReport) -> list[str]:
@@ -94,12 +95,12 @@ def _audited(report: BuildReport) -> str:
     return f"checked by the reference on {audited}: all equal"
 
 
-def reasons_text(totals: Counts, out: Path) -> str:
+def reasons_text(totals: Counts, out: str | Path) -> str:
     """Rejected records by reason, and where they are."""
     if not totals.rejected:
         return "0"
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
-    return f"{totals.num_rejected:,} ({reasons}), in {out / 'rejected'}"
+    return f"{totals.num_rejected:,} ({reasons}), in {out}/rejected"
 
 
 def time_facts(
@@ -119,13 +120,13 @@ def time_facts(
 
 def _values(report: BuildReport) -> dict[str, object]:
     """What was done, for machines."""
-    run, manifest = report.run, report.dataset.manifest
+    run, manifest = report.run, report.manifest
     return {
         "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
         "complete_before": report.snapshot is None,
         "reused": asdict(report.reused) if report.reused else None,
         "remarks": report.remarks,
-        "out": str(report.dataset.folder),
+        "out": report.out,
         "dataset_id": manifest.dataset_id,
         "totals": msgspec.to_builtins(manifest.totals),
         "subsets": subsets_of(report),

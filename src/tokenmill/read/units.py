@@ -53,6 +53,10 @@ class Unit:
     num_bytes: int
     """Bytes on disk that the unit stands for; for progress only."""
 
+    def holds(self, key: str) -> bool:
+        """Whether a unit of this name is this one."""
+        return key == self.key
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -60,6 +64,15 @@ class Stream:
 
     source: int
     unit_bytes: int
+
+    @property
+    def key(self) -> str:
+        """Its name; its units have names of their own."""
+        return f"stream-{self.source:08d}"
+
+    def holds(self, key: str) -> bool:
+        """Whether a unit of this name comes from this stream."""
+        return key.startswith(f"{self.source:08d}-")
 
 
 def unit_key(source: int, part: int) -> str:

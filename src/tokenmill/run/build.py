@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 
@@ -14,17 +15,22 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
-from tokenmill.run.commit.identity import BuildState
+from tokenmill.run.agents.claims import Claims
+from tokenmill.run.agents.presence import Presence, present
+from tokenmill.run.agents.shard import Shard
+from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.ledger import Ledger, Reused
+from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.publish import (
     Description,
+    describe,
     describe_sources,
-    number_and_describe,
-    recall_shards,
+    publish,
     store_tokenizer,
+    stored_manifest,
     sweep,
 )
-from tokenmill.run.commit.workspace import Workspace, locked, open_workspace
+from tokenmill.run.commit.workspace import Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
 from tokenmill.run.job import Job, Work, attempt_with, board_for
@@ -43,16 +49,10 @@ from tokenmill.run.start.preparation import (
 )
 from tokenmill.run.units.assignment import Limit
 from tokenmill.run.units.tasks import EncodeTask
-from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
-from tokenmill.store.manifest import (
-    RUN_NAME,
-    Manifest,
-    Run,
-    TokenizerEntry,
-    write_manifest,
-)
+from tokenmill.store.manifest import Manifest, Run, TokenizerEntry
+from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
@@ -66,16 +66,54 @@ BuildEvents = RunEvents[Preparation]
 class BuildReport:
     """What a build did."""
 
-    dataset: Dataset
+    out: str
+    """The folder or the bucket's prefix."""
+    manifest: Manifest
     run: Run
     snapshot: Snapshot | None
     """None where the dataset was already complete."""
+    dataset: Dataset | None = None
+    """None where it is in a bucket."""
     reused: Reused | None = None
     """What earlier attempts at a build had done."""
     remarks: tuple[str, ...] = ()
     """Libraries that a complete dataset was built with, if other versions are installed now."""
     plans: tuple[PlanReport, ...] = ()
     """Plans that the recipe asks for, one a subset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An agent has left: what is not done, others are at."""
+
+    out: str
+    snapshot: Snapshot
+    reused: Reused | None
+    dataset: None = None
+
+
+@overload
+def build(
+    recipe: Recipe,
+    *,
+    tokenizer: object = ...,
+    overwrite: bool = ...,
+    events: BuildEvents | None = ...,
+    executor: Executor | None = ...,
+    shard: None = ...,
+) -> BuildReport: ...
+
+
+@overload
+def build(
+    recipe: Recipe,
+    *,
+    tokenizer: object = ...,
+    overwrite: bool = ...,
+    events: BuildEvents | None = ...,
+    executor: Executor | None = ...,
+    shard: Shard | None,
+) -> BuildReport | Departure: ...
 
 
 def build(
@@ -85,11 +123,13 @@ def build(
     overwrite: bool = False,
     events: BuildEvents | None = None,
     executor: Executor | None = None,
-) -> BuildReport:
+    shard: Shard | None = None,
+) -> BuildReport | Departure:
     """Build a dataset, or resume one: units that have a receipt are not run again.
 
     `tokenizer` is an object to encode with, which the recipe can only name. Units run on
-    `executor`, else in processes of this machine.
+    `executor`, else in processes of this machine. With a `shard`, this is one of several agents,
+    and it leaves when nothing is left that others are not at.
 
     Raises:
         TokenmillError: see `tokenmill.errors`; running the same call again resumes.
@@ -98,8 +138,9 @@ def build(
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(LocalProcesses(choose_resources(recipe.resources)))
-        report = _build_dataset(recipe, tokenizer, overwrite, events, executor)
-    if recipe.pack.sequence_length is not None:
+        workspace = stack.enter_context(open_workspace(recipe.out))
+        report = _build_dataset(workspace, recipe, tokenizer, overwrite, events, executor, shard)
+    if report.dataset and recipe.pack.sequence_length is not None:
         from tokenmill.planning.packing import (
             pack_subsets,  # loads a compiler, which encoding does without
         )
@@ -109,41 +150,49 @@ def build(
 
 
 def _build_dataset(
-    recipe: Recipe, tokenizer: object, overwrite: bool, events: BuildEvents, executor: Executor
-) -> BuildReport:
+    workspace: Workspace,
+    recipe: Recipe,
+    tokenizer: object,
+    overwrite: bool,
+    events: BuildEvents,
+    executor: Executor,
+    shard: Shard | None,
+) -> BuildReport | Departure:
     """The recipe becomes the parts that each stage needs; below this, nobody sees it."""
-    workspace = open_workspace(recipe.out)
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve(recipe, tokenizer, access)
 
-    def start() -> Start[BuildState]:
+    def start() -> Start:
         return start_of(resolution, events.on_compare)
 
-    def complete(start: Start[BuildState]) -> BuildReport:
+    def complete(start: Start) -> BuildReport:
         return _already_complete(workspace, start)
 
-    if not overwrite and (finished := found_before(workspace, start, complete)):
+    how: How = "alone" if overwrite else "together" if shard else "either"
+    if not overwrite and (finished := found_before(workspace, start, complete, how)):
         return finished
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare(resolution, access, resources, in_process=in_process)
-    with locked(workspace):
-        workspace.make_room(overwrite=overwrite)
-        if workspace.is_complete:  # by another process, in the meantime
+    with locked(workspace, how) as alone:
+        if alone:
+            workspace.make_room(overwrite=overwrite)
+        if workspace.is_complete():  # by another process, in the meantime
             return complete(start())
         events.on_prepared(prepared)
         total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
-        build = _Build(workspace, prepared, recipe.limits, total, events, executor)
+        build = _Build(workspace, prepared, recipe.limits, total, events, executor, shard, alone)
         return build.run(recipe)
 
 
-def _already_complete(workspace: Workspace, start: Start[BuildState]) -> BuildReport:
-    dataset = Dataset(workspace.out)
-    read = dataset.policies.read
+def _already_complete(workspace: Workspace, start: Start) -> BuildReport:
+    dataset = Dataset(workspace.folder) if workspace.bucket is None else None
+    manifest = dataset.manifest if dataset else stored_manifest(workspace.store)
+    read = msgspec.convert(manifest.policies, Policies).read
     limited = read.max_documents is not None or read.max_tokens is not None
-    run, remarks = agree_on_finished(workspace, start, dataset.manifest.sources, limited=limited)
-    sweep(workspace)
-    return BuildReport(dataset, run, None, remarks=tuple(remarks))
+    run, remarks = agree_on_finished(workspace, start, manifest.sources, limited=limited)
+    sweep(workspace, (file.name for file in manifest.files))
+    return BuildReport(workspace.location, manifest, run, None, dataset, remarks=tuple(remarks))
 
 
 @dataclass(slots=True)
@@ -156,39 +205,71 @@ class _Build:
     total: Limit
     events: BuildEvents
     executor: Executor
+    shard: Shard | None
+    alone: bool
+    """Whether no other agent may be at work."""
     started: float = field(default_factory=time.monotonic)
     ledger: Ledger = field(init=False)
     board: ProgressBoard = field(init=False)
 
-    def run(self, recipe: Recipe) -> BuildReport:
+    def run(self, recipe: Recipe) -> BuildReport | Departure:
         """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
         prepared, resources = self.prepared, self.prepared.resources
-        self.workspace.create()
-        recall_shards(self.workspace)
-        state = agree_on_start(self.workspace, start_of(prepared, self.events.on_compare))
-        self.ledger = Ledger(self.workspace, state, prepared.items, self.total)
-        reused = self.ledger.begin(attempt_with(resources, self.limits))
-        store_tokenizer(self.workspace.out / "tokenizer", prepared.file)
-        token_bytes = token_dtype(prepared.reference.largest_id).itemsize
-        self.board = board_for(
-            self.ledger, prepared.num_bytes, token_bytes, self.events.on_progress, self.executor
-        )
+        self.workspace.create(alone=self.alone)
+        store, start = self.workspace.store, start_of(prepared, self.events.on_compare)
+        agree_on_start(self.workspace, start)
+        if self.workspace.is_complete():  # by other agents, in the meantime
+            return _already_complete(self.workspace, start)
+        self.ledger = Ledger(store, prepared.items, self.total, start.versions_for)
+        if self.alone:
+            self.ledger.read_all()
+        reused = self.ledger.reused(resources.num_workers)
+        store_tokenizer(self.workspace, prepared.file)
+        self.board = self._board()
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
-            job = self._job(exam)
-            engine = job.run(prepared.candidates.names, self.events.on_engine)
-        manifest = self._number_shards(fingerprint.result().value)
+            with self._presence() as presence:
+                job = self._job(exam, presence.claims)
+                engine = job.run(prepared.candidates.names, self.events.on_engine)
+        if self.workspace.is_complete():
+            return _already_complete(self.workspace, start)
+        if not self.ledger.is_complete():
+            return Departure(store.location, self.board.snapshot(), reused)
+        manifest = self._describe(fingerprint.result().value)
         identity, wall = identity_of(prepared), time.monotonic() - self.started
         run = job.record(recipe, identity, engine, len(exam.result().texts), wall)
         run = msgspec.structs.replace(run, tokenizer_commit=prepared.file.commit or msgspec.UNSET)
-        write_sealed(self.workspace.out / RUN_NAME, run)
-        write_manifest(self.workspace.out, manifest)
-        sweep(self.workspace)
+        run = publish(store, run, manifest)
+        sweep(self.workspace, (file.name for file in manifest.files))
         self.board.refresh(force=True)
-        return BuildReport(Dataset(self.workspace.out), run, self.board.snapshot(), reused)
+        dataset = Dataset(self.workspace.folder) if self.workspace.bucket is None else None
+        return BuildReport(
+            store.location, manifest, run, self.board.snapshot(), dataset, reused=reused
+        )
 
-    def _job(self, exam: Future[Exam]) -> Job:
+    def _board(self) -> ProgressBoard:
+        """The progress, for people and for other agents."""
+        prepared = self.prepared
+        token_bytes = token_dtype(prepared.reference.largest_id).itemsize
+        return board_for(
+            self.ledger, prepared.num_bytes, token_bytes, self.events.on_progress, self.executor
+        )
+
+    @contextlib.contextmanager
+    def _presence(self) -> Iterator[Presence]:
+        """Be one of the agents."""
+        attempt = attempt_with(self.prepared.resources, self.limits)
+        items = [item.key for item in self.prepared.items]
+        with present(
+            self.workspace.store, items, attempt, versions(), shard=self.shard, alone=self.alone
+        ) as presence:
+            done = {item.key for item in self.prepared.items if self.ledger.is_finished(item)}
+            presence.claims.refresh(done)
+            self.board.listeners.append(lambda shot: presence.tell(shot, self.board.num_recycled))
+            yield presence
+
+    def _job(self, exam: Future[Exam], claims: Claims) -> Job:
         """Encode everything that has no receipt."""
         prepared, reference = self.prepared, self.prepared.reference
         encoder = Encoder(reference, reference.largest_id)
@@ -203,6 +284,7 @@ class _Build:
             ledger=self.ledger,
             board=self.board,
             work=Work(self._task(), prepared.file, exam, encoder, twin),
+            claims=claims,
         )
 
     def _task(self) -> EncodeTask:
@@ -210,7 +292,7 @@ class _Build:
         return EncodeTask(
             policies=prepared.policies.encode,
             validation=prepared.policies.read.validation,
-            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+            tokenizer_dir=str((self.workspace.folder / "tokenizer").resolve()),
             tokenizer_kind=prepared.file.kind,
             tokenizer_source=prepared.tokenizer_source,
             encoding=prepared.file.encoding,
@@ -221,13 +303,13 @@ class _Build:
             special_tokens=list(reference.special_tokens),
         )
 
-    def _number_shards(self, fingerprint: str) -> Manifest:
+    def _describe(self, fingerprint: str) -> Manifest:
         prepared, reference, boundary = (
             self.prepared,
             self.prepared.reference,
             self.prepared.boundary,
         )
-        receipts, quarantined = self.ledger.final_receipts(), self.ledger.state.quarantined
+        receipts, quarantined = self.ledger.final_receipts(), self.ledger.quarantined
         description = Description(
             sources=describe_sources(prepared.sources, receipts, quarantined),
             tokenizer=TokenizerEntry(
@@ -240,8 +322,8 @@ class _Build:
                 prefix_ids=list(boundary.prefix),
                 eos_id=boundary.eos_id,
                 pad_id=boundary.pad_id,
-                files=store_tokenizer(self.workspace.out / "tokenizer", prepared.file),
+                files=store_tokenizer(self.workspace, prepared.file),
             ),
             policies=prepared.policies,
         )
-        return number_and_describe(self.workspace, description, receipts, self.limits.max_bad)
+        return describe(self.workspace.store, description, receipts, self.limits.max_bad)

@@ -23,11 +23,12 @@ from tokenmill.run.commit.counts import (
     merge_runs,
 )
 from tokenmill.run.commit.ledger import Ledger, Reused
-from tokenmill.run.commit.publish import recall_shards, sweep
-from tokenmill.run.commit.workspace import Workspace, locked, open_workspace
+from tokenmill.run.commit.lock import locked
+from tokenmill.run.commit.publish import rejected_files, sweep
+from tokenmill.run.commit.workspace import Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
-from tokenmill.run.job import Job, Work, attempt_with, board_for
+from tokenmill.run.job import Job, Work, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import ProgressBoard, Snapshot
@@ -35,7 +36,6 @@ from tokenmill.run.recipe.options import CountRecipe
 from tokenmill.run.start.agreement import Start, agree_on_finished, agree_on_start, found_before
 from tokenmill.run.start.counting import (
     CountPreparation,
-    CountState,
     count_identity,
     prepare_count,
     resolve_count,
@@ -88,34 +88,35 @@ def count(
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(LocalProcesses(choose_resources(recipe.resources)))
-        return _count(recipe, sources, overwrite, events, executor)
+        workspace = stack.enter_context(open_workspace(recipe.out, COUNTS_OUTPUT))
+        return _count(workspace, recipe, sources, overwrite, events, executor)
 
 
 def _count(
+    workspace: Workspace,
     recipe: CountRecipe,
     sources: Sequence[Source] | None,
     overwrite: bool,
     events: CountEvents,
     executor: Executor,
 ) -> CountReport:
-    workspace = open_workspace(recipe.out, COUNTS_OUTPUT)
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve_count(recipe, sources, access)
 
-    def start() -> Start[CountState]:
+    def start() -> Start:
         return start_of_count(resolution, events.on_compare)
 
-    def complete(start: Start[CountState]) -> CountReport:
+    def complete(start: Start) -> CountReport:
         return _already_complete(workspace, start)
 
-    if not overwrite and (finished := found_before(workspace, start, complete)):
+    if not overwrite and (finished := found_before(workspace, start, complete, "alone")):
         return finished
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare_count(resolution, access, resources, in_process=in_process)
     with locked(workspace):
         workspace.make_room(overwrite=overwrite)
-        if workspace.is_complete:  # by another process, in the meantime
+        if workspace.is_complete():  # by another process, in the meantime
             return complete(start())
         events.on_prepared(prepared)
         return _Count(workspace, prepared, events, executor).run()
@@ -136,8 +137,7 @@ def merge(
         OutputConflictError: the output folder holds something already.
         TokenmillError: see `tokenmill.errors`.
     """
-    workspace = open_workspace(out, COUNTS_OUTPUT)
-    if any(Path(name).resolve() == workspace.out.resolve() for name in inputs):
+    if any(Path(name).resolve() == Path(out).resolve() for name in inputs):
         raise UserError("an input is the output folder", where=out, why="counts are added to none")
     paths = [Path(name).resolve() for name in inputs]
     if repeated := [
@@ -154,18 +154,18 @@ def merge(
             why=f"it is {found.name or 'one of its own'}, not {split.name or 'the one named'}",
             hint="leave out --split, or count again",
         )
-    with locked(workspace):
-        if not overwrite and (workspace.is_complete or workspace.state.is_file()):
-            what = "word counts" if workspace.is_complete else "an unfinished count"
+    with open_workspace(out, COUNTS_OUTPUT) as workspace, locked(workspace):
+        if not overwrite and (workspace.is_complete() or workspace.is_begun()):
+            what = "word counts" if workspace.is_complete() else "an unfinished count"
             hint = "choose another folder, or replace them with --overwrite"
             raise OutputConflictError(f"the output folder holds {what}", where=out, hint=hint)
         workspace.remove_output()
-        merge_counts(folders, workspace.out, min_count)
-    return CountReport(open_counts(workspace.out))
+        merge_counts(folders, workspace.folder, min_count)
+        return CountReport(open_counts(workspace.folder))
 
 
-def _already_complete(workspace: Workspace, start: Start[CountState]) -> CountReport:
-    counts = open_counts(workspace.out)
+def _already_complete(workspace: Workspace, start: Start) -> CountReport:
+    counts = open_counts(workspace.folder)
     limited = counts.manifest.policies.get("max_documents") is not None
     run, remarks = agree_on_finished(workspace, start, counts.manifest.sources, limited=limited)
     sweep(workspace)
@@ -188,11 +188,12 @@ class _Count:
         """Every stage by its name, and nothing else."""
         prepared, recipe = self.prepared, self.prepared.recipe
         self.workspace.create()
-        recall_shards(self.workspace)
-        state = agree_on_start(self.workspace, start_of_count(prepared, self.events.on_compare))
+        start = start_of_count(prepared, self.events.on_compare)
+        agree_on_start(self.workspace, start)
         limit = Limit(documents=recipe.read.max_documents)
-        self.ledger = Ledger(self.workspace, state, prepared.items, limit)
-        reused = self.ledger.begin(attempt_with(prepared.resources, recipe.limits))
+        self.ledger = Ledger(self.workspace.store, prepared.items, limit, start.versions_for)
+        self.ledger.read_all()
+        reused = self.ledger.reused(prepared.resources.num_workers)
         self.board = board_for(
             self.ledger, prepared.num_bytes, 0, self.events.on_progress, self.executor
         )
@@ -202,9 +203,9 @@ class _Count:
             job = self._job(exam, library)
             engine = job.run(prepared.splitters, self.events.on_engine)
         run = self._publish(job, engine, len(exam.result().texts))
-        sweep(self.workspace)
         self.board.refresh(force=True)
-        counts = open_counts(self.workspace.out)
+        counts = open_counts(self.workspace.folder)
+        sweep(self.workspace, (file.name for file in rejected_files(self.ledger.final_receipts())))
         return CountReport(counts, run, self.board.snapshot(), reused)
 
     def _job(self, exam: Future[Exam], library: Splitter) -> Job:
@@ -239,12 +240,12 @@ class _Count:
             prepared.policies,
             prepared.sources,
             receipts,
-            self.ledger.state.quarantined,
+            self.ledger.quarantined,
         )
         judge_counts(self.workspace, description, receipts, recipe.limits.max_bad)
         wall = time.monotonic() - self.started
         run = job.record(recipe, count_identity(prepared), engine, num_calibrated, wall)
-        write_sealed(self.workspace.out / RUN_NAME, run)
+        write_sealed(self.workspace.folder / RUN_NAME, run)
         merge_runs(self.workspace, description, receipts)
         return run
 

@@ -19,7 +19,9 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Unit
+from tokenmill.read.units import Stream, Unit
+from tokenmill.run.agents.claims import Claims
+from tokenmill.run.agents.presence import attempts_of
 from tokenmill.run.commit.identity import AnyIdentity, versions
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import describe_rows
@@ -61,6 +63,8 @@ class Job:
     ledger: Ledger
     board: ProgressBoard
     work: Work
+    claims: Claims | None = None
+    """What this agent does; None: everything."""
 
     def run(self, engines: Sequence[str], on_engine: Callable[[str, str], None]) -> str:
         """Run all units; where calibration vetoes an engine, the next one takes over.
@@ -70,7 +74,7 @@ class Job:
         Raises:
             TokenmillError: a unit failed, or files are damaged and must not be left out.
         """
-        if chosen := self.ledger.state.calibrated_engine:
+        if chosen := self.ledger.engine:
             engines = (chosen,)
 
         def run_all(name: str) -> str:
@@ -81,14 +85,12 @@ class Job:
         def tell(name: str, veto: CalibrationVetoError) -> None:
             on_engine(name, f"vetoed: {veto.why}")
 
-        engine = with_first_exact(engines, run_all, tell)
-        self._apply_limit(engine)
-        return engine
+        return with_first_exact(engines, run_all, tell)
 
     def record(
         self, recipe: object, identity: AnyIdentity, engine: str, num_calibrated: int, wall: float
     ) -> Run:
-        """What the run was like, after `wall` seconds."""
+        """What the run was like, after `wall` seconds of this agent."""
         seconds = {**self.board.seconds, "wall": wall}
         receipts = self.ledger.final_receipts()
         return Run(
@@ -100,7 +102,7 @@ class Job:
             engine=engine,
             audited_documents=sum(receipt.audited for receipt in receipts),
             calibrated_texts=num_calibrated,
-            attempts=self.ledger.state.attempts,
+            attempts=attempts_of(self.workspace.store),
             seconds={name: round(spent, 3) for name, spent in seconds.items()},
             peak_bytes=self.board.peak_bytes,
             row_digests=describe_rows(receipts),
@@ -119,42 +121,63 @@ class Job:
             batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
             cache_bytes=resources.cache_bytes,
             growth_bytes=resources.growth_bytes,
-            attempts_dir=str(workspace.attempts.resolve()),
-            shards_dir=str(workspace.shards.resolve()),
+            scratch=str(workspace.scratch.resolve()),
+            out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
         )
         return Phase(setup, work.exam, work.reference, work.twin)
 
     def _run_all(self, phase: Phase) -> None:
-        """Run all units that have no receipt; damaged files are quarantined, or fail at the end."""
-        while self.ledger.crossing() is None:  # else all up to the limit have their receipts
-            session = self._session(phase, lambda key: key not in self.ledger.receipts)
-            session.run()
-            if not session.damaged or self.ledger.crossing() is not None:
-                return  # damage behind the limit is not part of the result
-            if self.limits.on_bad_file == "fail":
-                raise _damaged_files(list(session.damaged.values()))
-            self.ledger.quarantine(session.damaged)
+        """Run all units that have no receipt, the one in which a limit falls up to it.
 
-    def _apply_limit(self, engine: str) -> None:
-        """Run the unit in which the limit is reached again, up to the limit."""
-        crossed = self.ledger.crossing()
-        if crossed is None or self.ledger.receipts[crossed[0]].limited:
-            return
-        key, limit = crossed
-        phase = replace(self._phase(engine), max_units=1)
-        self._session(phase, lambda wanted: wanted == key, limit).run()
+        Damaged files are quarantined, or fail at the end. Units whose files are lost run again.
+        What other agents are at is left to them, unless this agent is one of those that wait.
+        """
+        ledger = self.ledger
+        while not ledger.is_complete():
+            crossed = ledger.crossing
+            session = self._limited(phase, *crossed) if crossed else self._unlimited(phase)
+            session.run()
+            if session.damaged and (crossed or ledger.crossing is None):
+                if crossed or self.limits.on_bad_file == "fail":
+                    raise _damaged_files(list(session.damaged.values()))
+                ledger.quarantine(session.damaged)
+            elif not ledger.is_complete() and ledger.crossing is None:
+                if self.claims and self.claims.parked:
+                    raise next(iter(self.claims.parked.values()))
+                return  # others are at what is left
+        ledger.read_all()
+        if not ledger.is_complete() and not self.workspace.is_complete():
+            replace(self, claims=None)._run_all(phase)  # files were lost
+
+    def _unlimited(self, phase: Phase) -> Session:
+        """All units that have no receipt."""
+        ledger = self.ledger
+        return self._session(
+            phase, ledger.sound_items(), lambda key: key not in ledger.finished, claims=self.claims
+        )
+
+    def _limited(self, phase: Phase, key: str, limit: Limit) -> Session:
+        """The unit in which a limit is reached, up to the limit."""
+        items = [item for item in self.ledger.items if item.holds(key)]
+        one = replace(phase, max_units=1)
+        return self._session(one, items, lambda wanted: wanted == key, limit)
 
     def _session(
-        self, phase: Phase, wanted: Callable[[str], bool], limit: Limit = NO_LIMIT
+        self,
+        phase: Phase,
+        items: list[Unit | Stream],
+        wanted: Callable[[str], bool],
+        limit: Limit = NO_LIMIT,
+        claims: Claims | None = None,
     ) -> Session:
-        inputs = Inputs(self.sources, self.fields, self.ledger.sound_items())
         queue = WorkQueue(
-            inputs=inputs,
-            workspace=self.workspace,
+            inputs=Inputs(self.sources, self.fields, items),
+            scratch=self.workspace.scratch,
+            ledger=self.ledger,
             wanted=wanted,
-            skip_streams=self.ledger.finished_streams(wanted),
             num_feeders=(self.resources.num_workers + 1) // 2,
             prefetch=self.resources.prefetch,
+            claims=claims,
         )
         return Session(self.executor, phase, queue, self.ledger, self.board, limit)
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from tokenmill.encode.encoder import Encoder
@@ -24,35 +23,22 @@ from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.sources import Source
 from tokenmill.read.units import choose_unit_bytes, cut_units, decompressed_bytes
 from tokenmill.records import Advance
-from tokenmill.run.commit.identity import InputIdentity
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.job import Job, Work, attempt_with, board_for
+from tokenmill.run.job import Job, Work, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import Resources, choose_resources
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.recipe.options import LimitOptions, ResourceOptions
 from tokenmill.run.start.inputs import sample_texts
 from tokenmill.run.start.preparation import source_for_workers
-from tokenmill.run.units.assignment import NO_LIMIT
 from tokenmill.run.units.measure import TALLY_PART
 from tokenmill.run.units.tasks import MeasureTask
-from tokenmill.store.manifest import Attempt
+from tokenmill.store.layout import part_name
 
 SMALL_BYTES = 32 << 20
 """So much text is measured in this process before workers are ready."""
-
-
-class MeasureState(msgspec.Struct, kw_only=True):
-    """What the books of a run hold; there is nothing that a later one could agree with."""
-
-    commits: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    inputs: list[InputIdentity] = msgspec.field(default_factory=list)
-    versions: dict[str, str] = msgspec.field(default_factory=dict)
-    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
-    calibrated_engine: str = ""
-    attempts: list[Attempt] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +103,11 @@ class _Run:
         """Run all units, and add their tallies up."""
         file, reference = self.tokenizer.file, self.tokenizer.reference
         self.workspace.create()
-        store_tokenizer(self.workspace.out / "tokenizer", file)
+        store_tokenizer(self.workspace, file)
         unit_bytes = choose_unit_bytes(self.sources, slow=KINDS[file.kind].is_slow)
         items = list(cut_units(self.sources, self.fields, unit_bytes))
         limits = LimitOptions()
-        ledger = Ledger(self.workspace, MeasureState(), items, NO_LIMIT)
-        ledger.begin(attempt_with(self.resources, limits))
+        ledger = Ledger(self.workspace.store, items)
 
         def tell(snapshot: Snapshot) -> None:
             advance("documents", snapshot.done_bytes, snapshot.total_bytes)
@@ -155,7 +140,7 @@ class _Run:
         decompressed = sum(map(decompressed_bytes, self.sources))
         in_process = self.resources.num_workers == 1
         return MeasureTask(
-            tokenizer_dir=str((self.workspace.out / "tokenizer").resolve()),
+            tokenizer_dir=str((self.workspace.folder / "tokenizer").resolve()),
             tokenizer_kind=file.kind,
             tokenizer_source="" if in_process else source_for_workers(file),
             encoding=file.encoding,
@@ -173,6 +158,6 @@ class _Run:
     def _total(self, ledger: Ledger) -> Tally:
         total = Tally.empty(self.tokenizer.reference.largest_id, self.how.sequence_lengths)
         for receipt in ledger.final_receipts():
-            with np.load(self.workspace.shards / f"{receipt.key}.{TALLY_PART}") as arrays:
+            with np.load(self.workspace.folder / part_name(receipt.key, TALLY_PART)) as arrays:
                 total.add(Tally.of_arrays(arrays))
         return total

@@ -62,6 +62,10 @@ class ProgressBoard:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of all workers by stage; `start` is the slowest load of an engine, `flush_wait` the
     time in which there was nothing left to do but to wait for the disk."""
+    listeners: list[Listener] = field(default_factory=list)
+    """Others that want to hear."""
+    num_recycled: int = 0
+    """Workers replaced because their memory had grown."""
     _started: float = field(default_factory=time.monotonic)
     _running: dict[str, tuple[Unit, Tally]] = field(default_factory=dict)
     _done_bytes: int = 0
@@ -122,7 +126,9 @@ class ProgressBoard:
         if force or now - self._shown >= REFRESH_SECONDS:
             self._shown = now
             self._measure(now)
-            self.listener(self.snapshot())
+            shot = self.snapshot()
+            for listener in (self.listener, *self.listeners):
+                listener(shot)
 
     def snapshot(self) -> Snapshot:
         """Everything as it is now."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError, audit
 from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
 from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.limits import LIMITED
 from tokenmill.run.executor import (
     Advanced,
     Calibrated,
@@ -79,6 +80,8 @@ class Session:
 
     def _start_units(self) -> None:
         while self.executor.room() > 0 and (work := self.queue.take()):
+            if self.limit != NO_LIMIT and not work.crashes:
+                work.unit = replace(work.unit, key=work.unit.key + LIMITED)
             key = work.unit.key
             self._started[key] = work
             self._encoding.add(key)
@@ -87,7 +90,7 @@ class Session:
             assignment = Assignment(
                 unit=work.unit,
                 spool=work.spool,
-                excluded=sorted(self.ledger.state.quarantined),
+                excluded=sorted(self.ledger.quarantined),
                 limit=self.limit,
                 careful=work.crashes > 0,
             )
@@ -119,7 +122,7 @@ class Session:
             case Encoded(key):
                 self._encoded(key)
             case Replaced():
-                self.ledger.count_recycled()
+                self.board.num_recycled += 1
 
     def _finished(self, event: Finished) -> None:
         """A result counts only from an engine that has passed the exam; until then it is held."""
@@ -140,10 +143,10 @@ class Session:
         if outcome.audit_texts:
             name = reference.name if setup.engine == REFERENCE else setup.engine
             audit(name, outcome.audit_texts, outcome.audit_ids, reference)
-        self.ledger.record(outcome.receipt, setup.engine)
-        self.board.finish(work.unit, outcome.receipt, outcome.seconds)
-        self.queue.release(work)
-        if self.ledger.crossing() is not None:
+        receipt = self.ledger.record(outcome.receipt, setup.engine)
+        self.board.finish(work.unit, receipt, outcome.seconds)
+        self.queue.finish(work)
+        if self.ledger.crossing is not None:
             self.queue.stop()
 
     def _failed(self, event: Failed) -> None:
@@ -152,7 +155,10 @@ class Session:
         if not event.key and isinstance(error, EngineError):
             raise error if event.worker in self._calibrated else CalibrationVetoError.of(error)
         if not isinstance(error, DamagedInputError) or event.source is None:
-            raise error
+            if not isinstance(error, EngineError):
+                raise error
+            self._give_up(event.key, error)
+            return
         self.damaged[event.source] = error
         self.board.drop(event.key)
         with contextlib.suppress(FileNotFoundError):
@@ -165,13 +171,24 @@ class Session:
         tally = self.board.drop(event.key)
         if work.crashes > MAX_CRASHES:
             name = self.phase.setup.sources[tally.source].name
-            raise EngineError(
+            error = EngineError(
                 f"{event.what} twice on unit {event.key}",
                 where=event.where or f"{name}, after position {tally.position}",
                 why=f"the last one {event.why}",
                 hint=event.hint,
             )
+            if not self.queue.give_up(work.unit, error):
+                raise error
+            return
         self.queue.put_back(work)
+
+    def _give_up(self, key: str, error: TokenmillError) -> None:
+        """A unit failed here: another agent may try it; where there is none, the phase ends."""
+        self.board.drop(key)
+        work = self._take_back(key)
+        if not self.queue.give_up(work.unit, error):
+            raise error
+        self.queue.release(work)
 
     def _gone(self, event: Gone) -> None:
         """What a worker leaves behind runs again; two deaths over the exam veto the engine."""

@@ -1,21 +1,25 @@
-"""Work in the order of the inputs: units as planned, and units of streams as they are fed."""
+"""Work for this agent: items as it claims them, and units of streams as they are fed."""
 
 from __future__ import annotations
 
-import itertools
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.errors import TokenmillError
 from tokenmill.read.documents import SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Stream, Unit, find_units
-from tokenmill.run.commit.receipts import write_stream_end
-from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.agents.claims import Claims
+from tokenmill.run.commit.ledger import Ledger
+
+REFRESH_SECONDS = 5.0
+"""How often an agent with nothing to do asks what others have done."""
 
 
 @dataclass(slots=True)
@@ -45,35 +49,32 @@ class WorkQueue:
     """Hands out work; feeder threads keep at most `prefetch` spool files beyond those in use."""
 
     inputs: Inputs
-    workspace: Workspace
+    scratch: Path
+    """For spool files."""
+    ledger: Ledger
     wanted: Callable[[str], bool]
-    skip_streams: frozenset[int]
     num_feeders: int
     prefetch: int
+    claims: Claims | None = None
+    """None: all items are for this agent."""
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
+    _items: dict[str, Unit | Stream] = field(default_factory=dict)
+    _ours: deque[str] = field(default_factory=deque)
+    """Items that need no claim."""
     _ready: deque[Work] = field(default_factory=deque)
     _again: deque[Work] = field(default_factory=deque)
-    _streams: deque[Stream] = field(default_factory=deque)
-    _feeding: int = 0
+    _feeders: list[threading.Thread] = field(default_factory=list)
     _room: threading.Semaphore = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopping: bool = False
-    _threads: list[threading.Thread] = field(default_factory=list)
+    _next_refresh: float = 0.0
 
     def __post_init__(self) -> None:
         self._room = threading.Semaphore(self.prefetch + self.num_feeders)
-        for item in self.inputs.items:
-            if isinstance(item, Stream):
-                if item.source not in self.skip_streams:
-                    self._streams.append(item)
-            elif self.wanted(item.key):
-                self._ready.append(Work(item))
-        self._feeding = min(self.num_feeders, len(self._streams))
-        for _ in range(self._feeding):
-            self._threads.append(threading.Thread(target=self._feed, daemon=True))
-        for thread in self._threads:
-            thread.start()
+        self._items = {item.key: item for item in self.inputs.items}
+        ours: Collection[str] = self._items if self.claims is None else self.claims.mine
+        self._ours.extend(key for key in self._items if key in ours)
 
     def take(self) -> Work | None:
         """The next unit, if one is ready."""
@@ -81,7 +82,9 @@ class WorkQueue:
             if self._again:
                 return self._again.popleft()
             work = self._ready.popleft() if self._ready and not self._stopping else None
-        if work and work.spool:
+        if work is None:
+            return self._claim()
+        if work.spool:
             self._room.release()
         return work
 
@@ -95,6 +98,21 @@ class WorkQueue:
         if work.spool:
             work.spool.path.unlink(missing_ok=True)
 
+    def finish(self, work: Work) -> None:
+        """A unit has its receipt; so has its item, perhaps."""
+        self.release(work)
+        if self.claims is not None:
+            item = self._item_of(work.unit)
+            if self.ledger.is_finished(item):
+                self.claims.finished(item.key)
+
+    def give_up(self, unit: Unit, error: TokenmillError) -> bool:
+        """Leave an item to other agents, as its unit failed here; False if there are none."""
+        if self.claims is None or self.claims.alone:
+            return False
+        self.claims.failed(self._item_of(unit).key, error)
+        return True
+
     def stop(self) -> None:
         """Hand out nothing new."""
         with self._lock:
@@ -105,34 +123,78 @@ class WorkQueue:
     def exhausted(self) -> bool:
         """Whether no further unit will come."""
         with self._lock:
-            return not (self._ready or self._again or self._feeding)
+            if self._ready or self._again or self._num_feeding:
+                return False
+            if self._stopping:
+                return True
+        return not self._ours and (self.claims is None or self.claims.exhausted)
 
     def upcoming(self) -> list[Unit]:
-        """The next `prefetch` units that are not fed, for reading ahead."""
-        with self._lock:
-            ready = itertools.islice(self._ready, self.prefetch)
-            return [work.unit for work in ready if not work.spool]
+        """The next `prefetch` units that will probably be taken and are not fed, to read ahead."""
+        names = self._ours if self.claims is None else self.claims.upcoming(self.prefetch)
+        items = (self._items.get(name) for name in list(names)[: self.prefetch])
+        return [item for item in items if isinstance(item, Unit)]
 
     def close(self) -> None:
         """Stop, and wait for the feeders."""
         self.stop()
-        for thread in self._threads:
+        for thread in self._feeders:
             thread.join()
 
-    def _feed(self) -> None:
-        while True:
-            with self._lock:
-                if not self._streams or self._stopping:
-                    self._feeding -= 1
-                    break
-                stream = self._streams.popleft()
+    @property
+    def _num_feeding(self) -> int:
+        return sum(thread.is_alive() for thread in self._feeders)
+
+    def _item_of(self, unit: Unit) -> Unit | Stream:
+        found = self._items.get(unit.key)
+        return found or next(item for item in self.inputs.items if item.holds(unit.key))
+
+    def _claim(self) -> Work | None:
+        """A unit of an item that nobody else has; feeders are started for streams on the way."""
+        while not self._stopping and (name := self._next_item()):
+            item = self._items.get(name)
+            if isinstance(item, Stream):
+                self._start_feeder(item)
+            elif item is not None and self.wanted(item.key):
+                return Work(item)
+            elif self.claims is not None:
+                self.claims.finished(name)  # before its claim was seen
+        return None
+
+    def _next_item(self) -> str | None:
+        feeds = self._num_feeding < self.num_feeders
+        for name in self._ours:
+            if feeds or isinstance(self._items[name], Unit):
+                self._ours.remove(name)
+                return name
+        if self.claims is None:
+            return None
+        taken = self.claims.take(
+            lambda name: feeds or not isinstance(self._items.get(name), Stream)
+        )
+        if taken is None and time.monotonic() >= self._next_refresh:
+            self._refresh(self.claims)
+        return taken
+
+    def _refresh(self, claims: Claims) -> None:
+        """Learn what others have done, and what there is to take over."""
+        self.ledger.refresh()
+        waiting = (self._items[name] for name in claims.waiting_for if name in self._items)
+        claims.refresh({item.key for item in waiting if self.ledger.is_finished(item)})
+        self._next_refresh = time.monotonic() + REFRESH_SECONDS
+
+    def _start_feeder(self, stream: Stream) -> None:
+        def feed() -> None:
             try:
                 self._feed_stream(stream)
             except _Stopped:
-                continue
+                pass
             except Exception as error:
                 self.failures.append((stream.source, error))
-        self.notify()
+            self.notify()
+
+        self._feeders.append(threading.Thread(target=feed, daemon=True))
+        self._feeders[-1].start()
 
     def _feed_stream(self, stream: Stream) -> None:
         source = self.inputs.sources[stream.source]
@@ -141,9 +203,8 @@ class WorkQueue:
             for unit in units:
                 if self.wanted(unit.key):
                     self._offer(Work(unit))
-            write_stream_end(self.workspace.receipts, stream.source, len(units))
+            self.ledger.end_stream(stream.source, len(units))
             return
-        folder: Path = self.workspace.attempts
         num_parts, has_room = 0, False
 
         def wanted(key: str) -> bool:
@@ -152,7 +213,8 @@ class WorkQueue:
             return has_room
 
         try:
-            fed = feed_stream(stream, source, self.inputs.fields, folder, wanted, self._check)
+            fields = self.inputs.fields
+            fed = feed_stream(stream, source, fields, self.scratch, wanted, self._check)
             for unit, spool in fed:
                 num_parts, has_room = num_parts + 1, False
                 if spool:
@@ -160,7 +222,7 @@ class WorkQueue:
         finally:
             if has_room:  # for a part that was never finished
                 self._room.release()
-        write_stream_end(self.workspace.receipts, stream.source, num_parts)
+        self.ledger.end_stream(stream.source, num_parts)
 
     def _offer(self, work: Work) -> None:
         with self._lock:

@@ -84,16 +84,29 @@ def read_sealed(path: Path, kind: type[T], newest: tuple[str, int] | None = None
     """
     data = read_limited(path)
     try:
-        value = _unsealed(data, kind)
-    except (ValueError, RecursionError) as error:
+        value = unseal(data, kind, str(path))
+    except VerificationError:
         if newest is not None:
             _refuse_newer(data, path, newest)
-        raise VerificationError(
-            "the file is damaged", where=str(path), why=str(error), hint=RESTORE
-        ) from error
+        raise
     if newest is not None and getattr(value, "format_version", 0) > newest[1]:
         _refuse_newer(data, path, newest)
     return value
+
+
+def unseal(data: bytes, kind: type[T], where: str) -> T:
+    """The content of a sealed file.
+
+    Raises:
+        VerificationError: any byte differs from what was written; `where` names the file.
+    """
+    try:
+        return _unsealed(data, kind)
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+        raise VerificationError(
+            "the file is damaged", where=where, why=why, hint=RESTORE
+        ) from error
 
 
 def _unsealed(data: bytes, kind: type[T]) -> T:

@@ -103,3 +103,18 @@ def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.i
         else:
             return dtypes[code], num_sequences
     raise VerificationError("not a token index", where=where, why=problem, hint=RESTORE)
+
+
+PART_FOLDERS = {
+    "bin": "tokens",
+    "idx": "tokens",
+    "xxh3": "tokens",
+    "parquet": "documents",
+    "jsonl": "rejected",
+}
+"""Where a part of a unit belongs; every other part is for the run that makes something of it."""
+
+
+def part_name(key: str, part: str) -> str:
+    """The name of a unit's file below the output: "tokens/00000003-000001.bin"."""
+    return f"{PART_FOLDERS.get(part, 'work/shards')}/{key}.{part}"

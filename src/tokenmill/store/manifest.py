@@ -12,7 +12,7 @@ from msgspec import Meta
 from tokenmill.errors import InternalError, UserError, VerificationError
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 RUN_NAME = "run.json"
 
@@ -85,7 +85,7 @@ class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One pair `tokens/NNNNN.bin` and `.idx`, with what belongs to it."""
+    """One pair `tokens/UNIT.bin` and `.idx`, with what belongs to it."""
 
     documents: Count
     tokens: Count

@@ -39,7 +39,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, stem: str, layout: ShardLayout) -> None:
         self._layout = layout
-        self.files = PartFiles(folder, stem, "a shard")
+        self.files = PartFiles(folder, stem)
         self._paths = {part: self.files.path(part) for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)

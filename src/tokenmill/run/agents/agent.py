@@ -52,7 +52,9 @@ class Tallies(msgspec.Struct, frozen=True, kw_only=True):
     documents: _Count = 0
     tokens: _Count = 0
     bytes_done: _Count = 0
-    bytes_in_progress: _Count = 0
+    """Input bytes on disk, of finished units and of parts of those that are running."""
+    bytes_total: _Count = 0
+    """Of the whole build."""
     units: _Count = 0
     items: Annotated[list[_Text], Meta(max_length=10_000)] = []
     """The items that it holds."""

@@ -8,6 +8,7 @@ that nobody has claimed, in an order of its own, and at last those whose agent h
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -88,6 +89,11 @@ class Claims:
         self._may_leave = False
 
     @property
+    def alone(self) -> bool:
+        """Whether no other agent is known to be at work."""
+        return not self._watch.others
+
+    @property
     def mine(self) -> frozenset[str]:
         """The items that this agent holds."""
         return frozenset(self._mine)
@@ -120,8 +126,10 @@ class Claims:
         """Whether every item is done or parked."""
         return self.exhausted and not self.waiting_for and not self._mine
 
-    def take(self) -> str | None:
+    def take(self, accept: Callable[[str], bool] = lambda item: True) -> str | None:
         """Claim an item: it is ours from now on; None if there is none to take at the moment.
+
+        Only one that is wanted at the moment: `accept` says so.
 
         Raises:
             StorageError: the store fails.
@@ -129,7 +137,9 @@ class Claims:
         self._watch.look()
         while True:
             if self._next:
-                item = self._next.popleft()
+                item = _popped(self._next, accept)
+                if item is None:
+                    return None
                 if self._is_free(item):
                     if self._claim(item):
                         return item
@@ -137,11 +147,17 @@ class Claims:
             elif self._must_list:
                 self._list_unclaimed()
             elif self._gone_items:
-                item = self._gone_items.popleft()
+                item = _popped(self._gone_items, accept)
+                if item is None:
+                    return None
                 if item in self._held and self._claim(item):
                     return item
             else:
                 return None
+
+    def upcoming(self, num_items: int) -> list[str]:
+        """What this agent tries next, unless others were faster: to read ahead."""
+        return [*itertools.islice(self._next, num_items)]
 
     def finished(self, item: str) -> None:
         """An item of ours is done, and the store knows."""
@@ -271,6 +287,15 @@ class Claims:
         self._random.shuffle(gone)
         gone.sort(key=lambda item: self._held[item].generation)
         self._gone_items = deque(dict.fromkeys([*self._gone_items, *gone]))
+
+
+def _popped(items: deque[str], accept: Callable[[str], bool]) -> str | None:
+    """The first item that is wanted, removed; None if there is none."""
+    for index, item in enumerate(items):
+        if accept(item):
+            del items[index]
+            return item
+    return None
 
 
 def claim_name(item: str, generation: int) -> str:

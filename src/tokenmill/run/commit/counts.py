@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from tokenmill.errors import DataError, InternalError
 from tokenmill.read.sources import Source
-from tokenmill.run.commit.publish import describe_sources, move_files
+from tokenmill.run.commit.publish import describe_sources, rejected_files
 from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import OutputKind, Workspace
 from tokenmill.run.units.assignment import Receipt
 from tokenmill.run.units.tasks import MAX_GROUPS, RUN_PREFIX, too_many_groups
 from tokenmill.store.counts.folder import COUNTS_FORMAT, COUNTS_NAME, Description, write_counts
 from tokenmill.store.counts.runs import open_run
+from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import Split
@@ -58,24 +57,11 @@ def describe_counts(
 def judge_counts(
     workspace: Workspace, description: Description, receipts: Sequence[Receipt], max_bad: float
 ) -> None:
-    """Raise a DataError if too many records were rejected, or there is no document; then give the
-    files of rejected records their final names.
-    """
-    rejected = [
-        (number, receipt, file)
-        for number, receipt in enumerate(receipts)
-        for file in receipt.files
-        if file.name == "jsonl"
-    ]
-    paths = [workspace.shards / f"{receipt.key}.jsonl" for _, receipt, _ in rejected]
-    judge_rejected(description.totals, max_bad, paths)
+    """Raise a DataError if too many records were rejected, or there is no document."""
+    names = [file.name for file in rejected_files(receipts)]
+    judge_rejected(description.totals, max_bad, workspace.store, names)
     if not description.totals.documents:
         raise DataError("nothing to count", why="no input holds a document with text")
-    moves = [
-        (f"{receipt.key}.jsonl", msgspec.structs.replace(file, name=f"rejected/{number:05d}.jsonl"))
-        for number, receipt, file in rejected
-    ]
-    move_files(workspace, moves)
 
 
 def merge_runs(workspace: Workspace, description: Description, receipts: Sequence[Receipt]) -> None:
@@ -87,7 +73,7 @@ def merge_runs(workspace: Workspace, description: Description, receipts: Sequenc
     groups: dict[str, list[WordCounts]] = {} if description.by else {"": []}
     occurrences = 0
     for receipt, file in _runs(receipts):
-        for name, words in open_run(workspace.shards / f"{receipt.key}.{file.name}").items():
+        for name, words in open_run(workspace.folder / part_name(receipt.key, file.name)).items():
             groups.setdefault(name, []).append(words)
             occurrences += words.num_occurrences
     if len(groups) > MAX_GROUPS:
@@ -97,7 +83,7 @@ def merge_runs(workspace: Workspace, description: Description, receipts: Sequenc
         raise InternalError("the books of words do not balance", why=why)
     for counts in (description.totals, *(source.counts for source in description.sources)):
         counts.tokens = 0  # the groups say how many words there are
-    write_counts(workspace.out, description, groups)
+    write_counts(workspace.folder, description, groups)
 
 
 def _runs(receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, FileEntry]]:

@@ -20,9 +20,6 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
-from tokenmill.run.commit.workspace import Workspace
-from tokenmill.store.files import write_atomically
-from tokenmill.store.manifest import Attempt
 from tokenmill.store.policies import Policies
 
 MAX_SHOWN = 12
@@ -47,14 +44,6 @@ class AnyIdentity(Protocol):
     versions: dict[str, str]
 
 
-class AnyState(AnyIdentity, Protocol):
-    """What the next attempt at any run must know beside the receipts."""
-
-    quarantined: dict[int, str]
-    calibrated_engine: str
-    attempts: list[Attempt]
-
-
 class Identity(msgspec.Struct, kw_only=True):
     """What a build starts with."""
 
@@ -71,14 +60,13 @@ class Identity(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
 
 
-class BuildState(Identity, kw_only=True):
-    """What the next attempt must know beside the receipts."""
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was started with; it never changes."""
 
-    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
-    """Why damaged sources were left out, by index."""
-    calibrated_engine: str = ""
-    """The engine of all receipts; "" before the first."""
-    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    job: str
+    """Tells this run from all others."""
+    identity: msgspec.Raw
+    digest: str = ""
 
 
 class StoredIdentity(msgspec.Struct, kw_only=True):
@@ -86,11 +74,6 @@ class StoredIdentity(msgspec.Struct, kw_only=True):
 
     inputs: list[InputIdentity] = []
     versions: dict[str, str] = {}
-
-
-def store_state(workspace: Workspace, state: AnyState) -> None:
-    """Store what a run agrees on from now on."""
-    write_atomically(workspace.state, msgspec.json.encode(state))
 
 
 def versions() -> dict[str, str]:

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenmill.errors import TokenmillError
-from tokenmill.read.units import Stream, Unit, unit_key
-from tokenmill.run.commit.identity import AnyState, store_state
-from tokenmill.run.commit.limits import crossing, receipts_in_order
-from tokenmill.run.commit.receipts import read_receipts, read_stream_ends, write_receipt
-from tokenmill.run.commit.workspace import Workspace
+import msgspec
+
+from tokenmill.errors import InputChangedError, TokenmillError
+from tokenmill.read.units import Stream, Unit
+from tokenmill.run.commit.identity import shown, version_differences
+from tokenmill.run.commit.limits import LIMITED, Prefix, unit_keys
+from tokenmill.run.commit.receipts import (
+    finished_keys,
+    read_receipts,
+    read_stream_ends,
+    without_lost_files,
+    write_receipt,
+    write_stream_end,
+)
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
-from tokenmill.store.manifest import Attempt
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.objects.object_store import ObjectStore
+
+ENGINE_NAME = "work/engine.json"
+DAMAGED = "work/damaged"
+_DAMAGED = re.compile(DAMAGED + r"/\d{8}\.json")
+
+
+class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine of all receipts, and the versions of what has a say in them."""
+
+    engine: str
+    versions: dict[str, str]
+    digest: str = ""
+
+
+class _Damage(msgspec.Struct, frozen=True, kw_only=True):
+    why: str
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,80 +55,153 @@ class Reused:
 
 @dataclass(slots=True)
 class Ledger:
-    """The receipts of a run, in the order of its inputs."""
+    """What all agents of a run have done, in the order of its inputs."""
 
-    workspace: Workspace
-    state: AnyState
+    store: ObjectStore
     items: Sequence[Unit | Stream]
-    limit: Limit
+    limit: Limit = NO_LIMIT
     """Of the whole run."""
-    receipts: dict[str, Receipt] = field(init=False)
+    versions_for: Callable[[str], dict[str, str]] = lambda engine: {}
+    """Versions of the libraries that decide what an engine's units hold."""
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    """Those that have been read, or written, here."""
+    finished: set[str] = field(default_factory=set)
+    """Units that are known to have a receipt."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Parts of the streams that were read to their end, by source."""
+    quarantined: dict[int, str] = field(default_factory=dict)
+    """Why damaged sources were left out, by index."""
+    engine: str = ""
+    """The engine of all receipts; "" before the first."""
+    _prefix: Prefix = field(init=False)
 
     def __post_init__(self) -> None:
-        self.receipts = read_receipts(self.workspace.receipts, self.workspace.shards)
+        if data := self.store.read(ENGINE_NAME):
+            self.engine = unseal(data, EngineRecord, self._where(ENGINE_NAME)).engine
+        self._prefix = Prefix(self.items, self.limit)
+        self.refresh()
 
-    def begin(self, attempt: Attempt) -> Reused | None:
-        """Remember an attempt; returns what earlier ones spare it, None if nothing."""
-        self.state.attempts.append(attempt)
-        store_state(self.workspace, self.state)
+    def refresh(self) -> None:
+        """Learn what other agents have done."""
+        self._learn_damage()
+        self.ends |= read_stream_ends(self.store, self.ends)
+        if self.limit != NO_LIMIT:
+            self.receipts |= read_receipts(self.store, self.receipts)
+            self.finished |= self.receipts.keys()
+        else:
+            self.finished |= finished_keys(self.store)
+
+    def read_all(self) -> None:
+        """Read the receipts of all units; those whose files are lost run again."""
+        self._learn_damage()
+        self.ends |= read_stream_ends(self.store, self.ends)
+        known = {**self.receipts, **read_receipts(self.store, self.receipts)}
+        self.receipts = without_lost_files(self.store, known)
+        if len(self.receipts) < len(known):
+            self._prefix = Prefix(self.sound_items(), self.limit)
+        self.finished = set(self.receipts)
+
+    def reused(self, num_workers: int) -> Reused | None:
+        """What earlier attempts spare one with so many workers; None if nothing."""
         receipts = self.receipts.values()
         if not receipts:
             return None
         return Reused(
             units=len(receipts),
             bytes=sum(c.record_bytes for receipt in receipts for c in receipt.counts.values()),
-            seconds=sum(receipt.seconds or 0.0 for receipt in receipts) / attempt.workers,
+            seconds=sum(receipt.seconds or 0.0 for receipt in receipts) / num_workers,
         )
 
-    def record(self, receipt: Receipt, engine: str) -> None:
-        """Store the receipt of a unit; before the first one, the engine of them all."""
-        if self.state.calibrated_engine != engine:
-            self.state.calibrated_engine = engine
-            store_state(self.workspace, self.state)
-        write_receipt(self.workspace.receipts, receipt)
-        self.receipts[receipt.key] = receipt
+    def record(self, receipt: Receipt, engine: str) -> Receipt:
+        """Store the receipt of a unit; before the first one, the engine of them all.
+
+        Returns the receipt that counts: that of the agent which was first.
+
+        Raises:
+            InputChangedError: other agents encode with something else.
+        """
+        if self.engine != engine:
+            self._agree_on_engine(engine)
+        self.receipts[receipt.key] = receipt = write_receipt(self.store, receipt)
+        self.finished.add(receipt.key)
+        return receipt
+
+    def end_stream(self, source: int, num_parts: int) -> None:
+        """Remember that a stream was read to its end."""
+        write_stream_end(self.store, source, num_parts)
+        self.ends[source] = num_parts
 
     def quarantine(self, damaged: Mapping[int, TokenmillError]) -> None:
         """Leave damaged sources out."""
         for source, error in damaged.items():
-            self.state.quarantined[source] = f"{error.what}: {error.why}"
-        store_state(self.workspace, self.state)
-
-    def count_recycled(self) -> None:
-        """Count a worker that was replaced because its memory had grown."""
-        attempt = self.state.attempts[-1]
-        attempt.recycled_workers = (attempt.recycled_workers or 0) + 1
-        store_state(self.workspace, self.state)
+            name = f"{DAMAGED}/{source:08d}.json"
+            record = sealed(_Damage(why=f"{error.what}: {error.why}"))
+            found = self.store.create(name, canonical_json(record))
+            self.quarantined[source] = unseal(found, _Damage, self._where(name)).why
+        self._prefix = Prefix(self.sound_items(), self.limit)
 
     def sound_items(self) -> list[Unit | Stream]:
         """Units and streams that are not quarantined as a whole."""
         return [item for item in self.items if not self._is_quarantined(item)]
 
-    def _is_quarantined(self, item: Unit | Stream) -> bool:
-        sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
-        return all(source in self.state.quarantined for source in sources)
+    def is_finished(self, item: Unit | Stream) -> bool:
+        """Whether all units of an item have receipts."""
+        if isinstance(item, Stream) and item.source not in self.ends:
+            return False
+        return all(key in self.finished for key in unit_keys(item, self.ends))
 
-    def finished_streams(self, wanted: Callable[[str], bool]) -> frozenset[int]:
-        """Streams that have been read to their end, and of which no unit is `wanted`."""
-        return frozenset(
-            source
-            for source, parts in read_stream_ends(self.workspace.receipts).items()
-            if not any(wanted(unit_key(source, part)) for part in range(parts))
-        )
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do but to publish."""
+        self._advance()
+        if self._prefix.crossing:
+            return self._prefix.crossing[0] + LIMITED in self.finished
+        return self._prefix.is_complete
 
+    @property
     def crossing(self) -> tuple[str, Limit] | None:
         """The unit in which a limit is reached, and what it may still write."""
-        return None if self.limit == NO_LIMIT else crossing(self.limit, self._in_order())
+        self._advance()
+        return self._prefix.crossing
 
     def final_receipts(self) -> list[Receipt]:
         """What the dataset is made of: all receipts in order, up to a limit."""
-        receipts = self._in_order()
-        if crossed := self.crossing():
-            keys = [receipt.key for receipt in receipts]
-            receipts = receipts[: keys.index(crossed[0]) + 1]
-        return receipts
+        self._advance()
+        keys = list(self._prefix.keys)
+        if self._prefix.crossing:
+            keys[-1] += LIMITED
+        return [self.receipts[key] for key in keys]
 
-    def _in_order(self) -> list[Receipt]:
-        """Receipts up to the first unit that has none."""
-        ends = read_stream_ends(self.workspace.receipts)
-        return receipts_in_order(self.sound_items(), self.receipts, ends)
+    def _advance(self) -> None:
+        self._prefix.advance(self.finished, self.receipts, self.ends)
+
+    def _agree_on_engine(self, engine: str) -> None:
+        mine = EngineRecord(engine=engine, versions=self.versions_for(engine))
+        found = self.store.create(ENGINE_NAME, canonical_json(sealed(mine)))
+        first = unseal(found, EngineRecord, self._where(ENGINE_NAME))
+        lines = [] if first.engine == engine else [f"engine: theirs {first.engine}, here {engine}"]
+        changed = version_differences(first.versions, mine.versions, mine.versions)
+        lines += [f"{name}: theirs is version {old}, here {new}" for name, old, new in changed]
+        if lines:
+            raise InputChangedError(
+                "another agent of this build encodes with something else",
+                where=self.store.location,
+                why=shown(lines),
+                hint="install the same versions on all machines",
+            )
+        self.engine = engine
+
+    def _is_quarantined(self, item: Unit | Stream) -> bool:
+        sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
+        return all(source in self.quarantined for source in sources)
+
+    def _learn_damage(self) -> None:
+        names = (entry.name for entry in self.store.entries(DAMAGED))
+        found = {int(name[-13:-5]): name for name in names if _DAMAGED.fullmatch(name)}
+        new = {name: source for source, name in found.items() if source not in self.quarantined}
+        for name, data in self.store.read_all(new):
+            self.quarantined[new[name]] = unseal(data or b"", _Damage, self._where(name)).why
+        if new:
+            self._prefix = Prefix(self.sound_items(), self.limit)
+
+    def _where(self, name: str) -> str:
+        return f"{self.store.location}/{name}"

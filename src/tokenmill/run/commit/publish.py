@@ -1,15 +1,15 @@
-"""Receipts to a dataset: shards get their numbers, then the manifest makes them a dataset.
+"""Receipts to a dataset: the books of all units, and the manifest that makes them a dataset.
 
-The list of moves is stored before the first, so that a crash between two moves can be undone.
+Any agent may do it: of equal receipts all make equal manifests, and the first one counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import xxhash
@@ -17,50 +17,51 @@ import xxhash
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
-from tokenmill.errors import DataError, InternalError
+from tokenmill.errors import DataError, InternalError, TokenmillError
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.receipts import judge_rejected
-from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace
 from tokenmill.run.units.assignment import Receipt
-from tokenmill.store.canonical import canonical_json
-from tokenmill.store.files import fsync_path, storage_errors, write_atomically
-from tokenmill.store.layout import token_dtype
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.files import storage_errors
+from tokenmill.store.layout import PART_FOLDERS, part_name, token_dtype
 from tokenmill.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
     Counts,
     FileEntry,
     Manifest,
+    Run,
     ShardEntry,
     SourceEntry,
     TokenizerEntry,
     dataset_id,
 )
+from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.policies import Policies
 
-PUBLISH_NAME = "publish.json"
-PART_FOLDERS = {
-    "bin": "tokens",
-    "idx": "tokens",
-    "xxh3": "tokens",
-    "parquet": "documents",
-    "jsonl": "rejected",
-}
+REJECTED = "jsonl"
+_STEM = re.compile(r"\d{8}-\d{6}(-limit)?")
 
 
-def store_tokenizer(folder: Path, file: TokenizerFile) -> list[FileEntry]:
-    """Write the tokenizer's exact bytes, and the configuration that was beside it."""
-    contents = {FILE_NAMES[file.kind]: file.data}
+def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry]:
+    """Write the tokenizer's exact bytes, and the configuration that was beside it.
+
+    Where the output is a bucket, workers find them in the agent's own folder.
+    """
+    contents = {f"tokenizer/{FILE_NAMES[file.kind]}": file.data}
     if file.config_data:
-        contents[CONFIG_NAME] = file.config_data
-    with storage_errors("store the tokenizer", folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        contents[f"tokenizer/{CONFIG_NAME}"] = file.config_data
+    folder = workspace.folder / "tokenizer"
     for name, data in contents.items():
-        path = folder / name
-        if not path.is_file() or path.read_bytes() != data:
-            write_atomically(path, data)
+        if workspace.bucket is not None:
+            with storage_errors("store the tokenizer", folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                (workspace.folder / name).write_bytes(data)
+        if workspace.store.create(name, data) != data:
+            workspace.store.replace(name, data)  # of an earlier build with other bytes
     return [
-        FileEntry(
-            name=f"tokenizer/{name}", bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data)
-        )
+        FileEntry(name=name, bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data))
         for name, data in contents.items()
     ]
 
@@ -74,10 +75,10 @@ class Description:
     policies: Policies
 
 
-def number_and_describe(
-    workspace: Workspace, description: Description, receipts: Sequence[Receipt], max_bad: float
+def describe(
+    store: ObjectStore, description: Description, receipts: Sequence[Receipt], max_bad: float
 ) -> Manifest:
-    """Judge what the units did, give their files their final names, and describe the dataset.
+    """Judge what the units did, and describe the dataset.
 
     Raises:
         DataError: too many records were rejected, or there is no document.
@@ -86,15 +87,20 @@ def number_and_describe(
     totals = Counts()
     for source in description.sources:
         totals.add(source.counts)
-    rejected_files = [
-        workspace.shards / f"{receipt.key}.jsonl"
-        for receipt in receipts
-        if any(file.name == "jsonl" for file in receipt.files)
-    ]
-    judge_rejected(totals, max_bad, rejected_files)
+    rejected = rejected_files(receipts)
+    judge_rejected(totals, max_bad, store, [file.name for file in rejected])
     if not totals.documents:
         raise DataError("nothing to write", why="no input holds a document with text")
-    shards, rejected = _number_shards(workspace, receipts)
+    shards = [
+        ShardEntry(
+            documents=receipt.documents,
+            tokens=receipt.tokens,
+            extents=receipt.extents,
+            files=[_named(receipt, file) for file in receipt.files if file.name != REJECTED],
+        )
+        for receipt in receipts
+        if receipt.documents
+    ]
     policies = msgspec.to_builtins(description.policies)
     return Manifest(
         dataset_id=dataset_id(shards, tokenizer, policies),
@@ -108,67 +114,36 @@ def number_and_describe(
     )
 
 
-def _number_shards(
-    workspace: Workspace, receipts: Sequence[Receipt]
-) -> tuple[list[ShardEntry], list[FileEntry]]:
-    """Move the units' files to their final names; units without documents get no number.
+def rejected_files(receipts: Sequence[Receipt]) -> list[FileEntry]:
+    """The files of rejected records, in the order of the inputs."""
+    return [
+        _named(receipt, file)
+        for receipt in receipts
+        for file in receipt.files
+        if file.name == REJECTED
+    ]
 
-    Returns the shards, and the files of rejected records.
+
+def _named(receipt: Receipt, file: FileEntry) -> FileEntry:
+    """The entry of a unit's file, with the name that it has below the output."""
+    return msgspec.structs.replace(file, name=part_name(receipt.key, file.name))
+
+
+def publish(store: ObjectStore, run: Run, manifest: Manifest) -> Run:
+    """Write `run.json` and `manifest.json`: from now on the dataset exists.
+
+    Returns how it was made, by the agent that was first.
+
+    Raises:
+        InternalError: another agent has made another manifest of the same receipts.
     """
-    moves: list[tuple[str, FileEntry]] = []
-    shards: list[ShardEntry] = []
-    rejected: list[FileEntry] = []
-    for index, receipt in enumerate(receipts):
-        files: list[FileEntry] = []
-        for file in receipt.files:
-            number = index if file.name == "jsonl" else len(shards)
-            name = f"{PART_FOLDERS[file.name]}/{number:05d}.{file.name}"
-            entry = msgspec.structs.replace(file, name=name)
-            moves.append((f"{receipt.key}.{file.name}", entry))
-            (rejected if file.name == "jsonl" else files).append(entry)
-        if receipt.documents:
-            shards.append(
-                ShardEntry(
-                    documents=receipt.documents,
-                    tokens=receipt.tokens,
-                    extents=receipt.extents,
-                    files=files,
-                )
-            )
-    move_files(workspace, moves)
-    return shards, rejected
-
-
-def move_files(workspace: Workspace, moves: Sequence[tuple[str, FileEntry]]) -> None:
-    """Give files of units, by the name that each has among them, the names of their entries."""
-    write_atomically(workspace.work / PUBLISH_NAME, canonical_json(moves))
-    folders = sorted({entry.name.partition("/")[0] for _, entry in moves})
-    for name in folders:
-        with storage_errors("create a folder", workspace.out / name):
-            (workspace.out / name).mkdir(exist_ok=True)
-    for unit_name, entry in moves:
-        _move(workspace.shards / unit_name, workspace.out / entry.name, entry)
-    for name in folders:
-        with storage_errors("flush a folder", workspace.out / name):
-            fsync_path(workspace.out / name)
-
-
-def recall_shards(workspace: Workspace) -> None:
-    """Give shards that an interrupted attempt has numbered their units' names again."""
-    path = workspace.work / PUBLISH_NAME
-    if path.is_file():
-        moves = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, FileEntry]])
-        for unit_name, entry in moves:
-            if (workspace.out / entry.name).is_file():
-                (workspace.out / entry.name).replace(workspace.shards / unit_name)
-        path.unlink()
-
-
-def _move(old: Path, new: Path, entry: FileEntry) -> None:
-    with storage_errors("publish a shard", new):
-        if not old.is_file() or old.stat().st_size != entry.bytes:
-            raise InternalError("a finished shard has vanished", where=str(old))
-        old.replace(new)
+    where = f"{store.location}/{RUN_NAME}"
+    first = unseal(store.create(RUN_NAME, canonical_json(sealed(run))), Run, where)
+    data = canonical_json(sealed(manifest))
+    if store.create(MANIFEST_NAME, data) != data:
+        why = "they were made of the same receipts"
+        raise InternalError("two manifests differ", where=store.location, why=why)
+    return first
 
 
 def describe_sources(
@@ -216,13 +191,34 @@ def describe_rows(receipts: Sequence[Receipt]) -> dict[str, str] | msgspec.Unset
     return found or msgspec.UNSET
 
 
-def sweep(workspace: Workspace) -> None:
-    """Remove the work folder of a complete dataset, all but the lock that is still held.
+def stored_manifest(store: ObjectStore) -> Manifest:
+    """The manifest of a complete output."""
+    return unseal(store.read(MANIFEST_NAME) or b"", Manifest, f"{store.location}/{MANIFEST_NAME}")
 
-    What cannot be removed stays: the dataset is complete without it.
+
+def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
+    """Remove what a complete output does not need: the work of all agents, but for a lock that is
+    still held, and files of units that are not `named`, as those behind a limit; None: all are.
+
+    What cannot be removed stays: the output is complete without it.
     """
-    for folder in (workspace.attempts, workspace.shards, workspace.receipts):
-        shutil.rmtree(folder, ignore_errors=True)
-    for path in workspace.work.glob("*.json"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    store, keep = workspace.store, None if named is None else set(named)
+    with contextlib.suppress(TokenmillError, OSError):
+        for folder in sorted(set(PART_FOLDERS.values())) if keep is not None else ():
+            found = (entry.name for entry in store.entries(folder))
+            store.remove([name for name in found if name not in (keep or ()) and _is_part(name)])
+        if workspace.bucket is not None:
+            for folder in ("work", *WORK_FOLDERS):
+                store.remove([entry.name for entry in store.entries(folder)])
+            return
+        for name in WORK_FOLDERS:
+            shutil.rmtree(workspace.folder / name, ignore_errors=True)
+        shutil.rmtree(workspace.shards, ignore_errors=True)
+        for path in workspace.work.glob("*.json"):
+            path.unlink(missing_ok=True)
+
+
+def _is_part(name: str) -> bool:
+    """Whether a name is that of a unit's file."""
+    stem, _, part = name.rpartition("/")[2].partition(".")
+    return _STEM.fullmatch(stem) is not None and part_name(stem, part) == name

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import DataError
-from tokenmill.run.units.assignment import Receipt
-from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.errors import DataError, InternalError
+from tokenmill.run.units.assignment import RECEIPTS, Receipt, receipt_name
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts
+from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.opening import open_store
+
+STREAMS = "work/streams"
+_KEY = re.compile(RECEIPTS + r"/\d{8}-\d{6}(-limit)?\.json")
+_STREAM = re.compile(STREAMS + r"/\d{8}\.json")
 
 
 class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,57 +28,110 @@ class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def write_receipt(folder: Path, receipt: Receipt) -> None:
-    """Store a receipt: from now on the unit is done."""
-    write_sealed(folder / f"{receipt.key}.json", receipt)
+def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
+    """Store a receipt: from now on the unit is done. Returns the one that counts.
 
-
-def read_receipts(folder: Path, shards: Path) -> dict[str, Receipt]:
-    """All receipts by key, without those whose shard files are not there in full."""
-    receipts = {}
-    for path in sorted(folder.glob("????????-??????.json")):
-        receipt = read_sealed(path, Receipt)
-        sizes = {file.name: shards / f"{receipt.key}.{file.name}" for file in receipt.files}
-        whole = all(
-            sizes[file.name].is_file() and sizes[file.name].stat().st_size == file.bytes
-            for file in receipt.files
+    Raises:
+        InternalError: another agent has done the unit, with another result.
+    """
+    name = receipt_name(receipt.key)
+    data = canonical_json(sealed(receipt))
+    found = store.create(name, data)
+    if found == data:
+        return receipt
+    first = unseal(found, Receipt, f"{store.location}/{name}")
+    if not first.is_like(receipt):
+        raise InternalError(
+            "a unit that was run twice gave two results",
+            where=f"unit {receipt.key}",
+            why=f"its receipt is {store.location}/{name}; the second run differs from it",
+            hint="tokenizer, libraries or memory of one machine are at fault: compare the machines",
         )
-        if whole:
-            receipts[receipt.key] = receipt
-        else:
-            path.unlink()
-    return receipts
+    return first
+
+
+def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, Receipt]:
+    """The receipts of all units by key, but for those that are `known`."""
+    names = (
+        entry.name
+        for entry in store.entries(RECEIPTS)
+        if _KEY.fullmatch(entry.name) and _key_of(entry.name) not in known
+    )
+    return {
+        _key_of(name): unseal(data, Receipt, f"{store.location}/{name}")
+        for name, data in store.read_all(names)
+        if data is not None
+    }
+
+
+def finished_keys(store: ObjectStore) -> set[str]:
+    """The units that have a receipt."""
+    return {_key_of(entry.name) for entry in store.entries(RECEIPTS) if _KEY.fullmatch(entry.name)}
+
+
+def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> dict[str, Receipt]:
+    """The receipts whose files are there in full; the others are removed: their units run again."""
+    wanted = {
+        part_name(key, file.name): file.bytes
+        for key, receipt in receipts.items()
+        for file in receipt.files
+    }
+    folders = {name.rpartition("/")[0] for name in wanted}
+    sizes = {entry.name: entry.num_bytes for folder in folders for entry in store.entries(folder)}
+    lost = {
+        key
+        for key, receipt in receipts.items()
+        if any(sizes.get(part_name(key, f.name)) != f.bytes for f in receipt.files)
+    }
+    store.remove(map(receipt_name, sorted(lost)))
+    return {key: receipt for key, receipt in receipts.items() if key not in lost}
 
 
 def num_finished_units(out: str | Path) -> int:
     """Units that a later attempt at an unfinished build will not run again."""
-    return len(list(Path(out, "work", "receipts").glob("????????-??????.json")))
+    return len(finished_keys(open_store(str(out))))
 
 
-def write_stream_end(folder: Path, source: int, num_parts: int) -> None:
+def write_stream_end(store: ObjectStore, source: int, num_parts: int) -> None:
     """Remember that a stream was read to its end."""
-    write_sealed(folder / f"stream-{source:08d}.json", StreamEnd(num_parts=num_parts))
+    store.create(_stream_name(source), canonical_json(sealed(StreamEnd(num_parts=num_parts))))
 
 
-def read_stream_ends(folder: Path) -> dict[int, int]:
-    """Number of parts of every stream that was read to its end, by source."""
+def read_stream_ends(store: ObjectStore, known: Collection[int] = ()) -> dict[int, int]:
+    """Number of parts of every stream that was read to its end, by source; not the `known` ones."""
+    names = [
+        entry.name
+        for entry in store.entries(STREAMS)
+        if _STREAM.fullmatch(entry.name) and int(_key_of(entry.name)) not in known
+    ]
     return {
-        int(path.stem.removeprefix("stream-")): read_sealed(path, StreamEnd).num_parts
-        for path in sorted(folder.glob("stream-*.json"))
+        int(_key_of(name)): unseal(data, StreamEnd, f"{store.location}/{name}").num_parts
+        for name, data in store.read_all(names)
+        if data is not None
     }
 
 
-def judge_rejected(totals: Counts, max_bad: float, files: Sequence[Path]) -> None:
+def _stream_name(source: int) -> str:
+    return f"{STREAMS}/{source:08d}.json"
+
+
+def _key_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json")
+
+
+def judge_rejected(
+    totals: Counts, max_bad: float, store: ObjectStore, files: Sequence[str]
+) -> None:
     """Raise a DataError if more records were set aside than the recipe allows.
 
-    `files` hold the records, in the order of the inputs.
+    `files` are the names of those that hold the records, in the order of the inputs.
     """
     if totals.num_rejected <= max_bad * max(totals.records, 1):
         return
     share = totals.num_rejected / max(totals.records, 1)
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in totals.rejected.items())
-    with open(files[0], "rb") as lines:
-        first = msgspec.json.decode(lines.readline())
+    data = store.read(files[0]) or b""
+    first = msgspec.json.decode(data[: data.index(b"\n")])
     allowed = share * 1.01
     again = f", then run the same command with --max-bad {allowed:.4%}: nothing is encoded again"
     raise DataError(
@@ -78,5 +139,5 @@ def judge_rejected(totals: Counts, max_bad: float, files: Sequence[Path]) -> Non
         where=f"the first is {first['source']}, position {first['position']:,}: "
         + ", ".join(filter(None, (first["reason"], first["detail"]))),
         why=f"{reasons}; the limit is {max_bad:.4%}",
-        hint=f"look at {files[0].parent}/*.jsonl" + (again if allowed < 1 else ""),
+        hint=f"look at {store.location}/rejected/*.jsonl" + (again if allowed < 1 else ""),
     )

@@ -1,32 +1,29 @@
-"""The folders of a run, and its lock."""
+"""The place that a run writes to."""
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import logging
 import os
 import re
+import secrets
 import shutil
-import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import FileIO
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError
 from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.store.files import (
-    lock_if_free,
-    remove_folder,
-    storage_errors,
-)
+from tokenmill.store.files import remove_folder, storage_errors
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+from tokenmill.store.objects.folder import FolderStore
+from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.opening import open_store
 
-LOGGER = logging.getLogger(__name__)
-
-HALF_WRITTEN = re.compile(r"(manifest|counts|run)\.json\.\d+\.tmp")
+HALF_WRITTEN = re.compile(r"(manifest|counts|run)\.json\.\d+\.tmp|\.(manifest|run)\.json\.\w+\.tmp")
 """What a kill may leave beside the files that it was meant to become."""
 
 
@@ -58,17 +55,38 @@ DATASET_OUTPUT = OutputKind(
 )
 
 
+JOB_NAME = "work/job.json"
+"""What the run was started with: from then on it is begun."""
+OLD_STATE_NAME = "work/build.json"
+"""Of a run that was begun by an older version."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """Where a run keeps what is not yet a dataset, or whatever it makes."""
 
-    out: Path
+    folder: Path
+    """The output; where that is a bucket, a folder of this agent for what it needs at hand."""
     kind: OutputKind = DATASET_OUTPUT
+    bucket: ObjectStore | None = None
+    """The output, if it is not a folder."""
+    life: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Tells this agent's files from those of all others."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The output."""
+        return self.bucket or FolderStore(self.folder)
+
+    @property
+    def location(self) -> str:
+        """The output, for people."""
+        return self.store.location
 
     @property
     def work(self) -> Path:
         """Everything that goes away when the dataset is complete."""
-        return self.out / "work"
+        return self.folder / "work"
 
     @property
     def lock(self) -> Path:
@@ -77,156 +95,159 @@ class Workspace:
 
     @property
     def attempts(self) -> Path:
-        """Shards while they are written, and spool files."""
+        """The scratch folders of all agents."""
         return self.work / "attempts"
 
     @property
+    def scratch(self) -> Path:
+        """Shards while they are written, and spool files: of this agent alone."""
+        return self.attempts / self.life
+
+    @property
     def shards(self) -> Path:
-        """Finished shards, under the names of their units."""
+        """Finished files that are no part of the output, under the names of their units."""
         return self.work / "shards"
 
-    @property
-    def receipts(self) -> Path:
-        """One receipt per finished unit."""
-        return self.work / "receipts"
-
-    @property
-    def state(self) -> Path:
-        """What the build was started with."""
-        return self.work / "build.json"
-
-    @property
     def is_complete(self) -> bool:
         """Whether what the run makes exists."""
-        return (self.out / self.kind.manifest).is_file()
+        return self.store.size(self.kind.manifest) is not None
 
-    def create(self) -> None:
-        """Make the folders, and clear what an earlier attempt left half done."""
-        with storage_errors("create the output folder", self.out):
-            shutil.rmtree(self.attempts, ignore_errors=True)
-            for folder in (self.attempts, self.shards, self.receipts):
-                folder.mkdir(parents=True, exist_ok=True)
-            for path in self.out.iterdir():
-                if HALF_WRITTEN.fullmatch(path.name):
-                    path.unlink()
-            for folder in (self.out / "tokenizer", self.work):
-                for path in folder.glob("*.tmp"):
-                    path.unlink()
+    def is_begun(self) -> bool:
+        """Whether there is a run to be continued."""
+        return self.store.size(JOB_NAME) is not None
+
+    def create(self, *, alone: bool = True) -> None:
+        """Make the folders, and clear what an earlier attempt left half done.
+
+        If an agent is not `alone`, what it finds may be another's.
+        """
+        with storage_errors("create the output folder", self.folder):
+            if alone:
+                shutil.rmtree(self.attempts, ignore_errors=True)
+                sweep_unfinished(self.folder)
+            self.scratch.mkdir(parents=True, exist_ok=True)
 
     def make_room(self, *, overwrite: bool) -> None:
         """Remove what may not be there when a run begins."""
-        if overwrite or not (self.is_complete or self.state.is_file()):
+        if overwrite or not (self.is_complete() or self.is_begun()):
             self.remove_output()  # or what an interrupted --overwrite has left
 
     def remove_output(self) -> None:
-        """Remove a dataset or a build, or whatever the run makes; the manifest goes first."""
-        with storage_errors(f"remove the old {self.kind.noun}", self.out):
+        """Remove a dataset or a build, or whatever the run makes.
+
+        The manifest goes first, and what the run was started with last.
+        """
+        with storage_errors(f"remove the old {self.kind.noun}", self.folder):
             for name in (self.kind.manifest, RUN_NAME):
-                (self.out / name).unlink(missing_ok=True)
-            for path in self.out.glob(self.kind.files) if self.kind.files else ():
+                (self.folder / name).unlink(missing_ok=True)
+            for path in self.folder.glob(self.kind.files) if self.kind.files else ():
                 path.unlink()
             for name in self.kind.folders:
                 if name != "work":
-                    remove_folder(self.out / name)
-            for path in (self.attempts, self.shards, self.receipts):
+                    remove_folder(self.folder / name)
+            for path in (self.folder / name for name in WORK_FOLDERS):
                 remove_folder(path)
-            for path in self.work.glob("*.json"):
+            for path in sorted(self.work.glob("*.json"), key=lambda path: path.name == "job.json"):
                 path.unlink()
 
 
+WORK_FOLDERS = tuple(
+    f"work/{name}"
+    for name in (
+        *("attempts", "shards", "receipts", "streams", "claims"),
+        *("agents", "damaged", "failed", "agreed"),
+    )
+)
+"""What a run keeps below `work/` until it is finished, beside single files."""
+
+
+def sweep_unfinished(folder: Path) -> None:
+    """Remove what a kill has left of files that were to appear whole."""
+    for name in ("", "work", "tokenizer", *WORK_FOLDERS):
+        for path in (folder / name).glob(".*.tmp"):
+            if path.is_file():
+                path.unlink()
+    for path in folder.glob("*.tmp"):
+        if HALF_WRITTEN.fullmatch(path.name):
+            path.unlink()
+    for path in (folder / "tokenizer").glob("*.tmp"):
+        path.unlink()
+
+
 def check_output(workspace: Workspace) -> None:
-    """Raise an OutputConflictError where the folder holds anything but a dataset or a build."""
-    out, noun = workspace.out, workspace.kind.noun
-    if out.is_symlink() and not out.exists():
-        raise OutputConflictError("the output is a broken link", where=str(out))
-    if out.exists() and not out.is_dir():
-        raise OutputConflictError("the output is a file", where=str(out))
-    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if names and not (is_finished(workspace) or _is_begun(workspace, names)):
+    """Raise an OutputConflictError where the output holds anything but a dataset or a build."""
+    out, noun = workspace.folder, workspace.kind.noun
+    if workspace.bucket is not None:
+        names = {entry.name for entry in workspace.bucket.entries("")}
+    else:
+        if out.is_symlink() and not out.exists():
+            raise OutputConflictError("the output is a broken link", where=str(out))
+        if out.exists() and not out.is_dir():
+            raise OutputConflictError("the output is a file", where=str(out))
+        names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if names and not (is_finished(workspace) or _may_be_begun(workspace, names)):
         plural = noun if noun.endswith("s") else f"{noun}s"
         raise OutputConflictError(
             f"the output folder is not empty and holds no {noun}",
-            where=str(out),
+            where=workspace.location,
             why=f"it holds {sorted(names)[0]!r}",
             hint=f"choose another folder; --overwrite replaces {plural} only",
         )
+    if workspace.store.size(OLD_STATE_NAME) is not None:
+        raise OutputConflictError(
+            f"the output folder holds a {noun} that an older version has begun",
+            where=workspace.location,
+            why="shards have other names since format version 2",
+            hint="finish it with the version that began it, or start again with --overwrite",
+        )
 
 
-def open_workspace(out: str | Path, kind: OutputKind = DATASET_OUTPUT) -> Workspace:
-    """The folder for what a run makes.
+@contextmanager
+def open_workspace(
+    out: str | Path, kind: OutputKind = DATASET_OUTPUT, *, scratch: str | None = None
+) -> Iterator[Workspace]:
+    """The place for what a run makes. `scratch` is a folder for the files of an agent while it
+    writes to a bucket; None: the system's temporary folder.
 
     Raises:
         UserError: its name cannot be used.
         OutputConflictError: it holds something else.
     """
-    path = local_path(out, "the output folder")
-    refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
-    workspace = Workspace(path, kind)
-    check_output(workspace)
-    return workspace
+    with contextlib.ExitStack() as stack:
+        if is_remote(str(out)):
+            bucket = open_store(str(out))
+            with storage_errors("make a scratch folder", Path(scratch or tempfile.gettempdir())):
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="tokenmill-", dir=scratch)
+                )
+            workspace = Workspace(Path(folder), kind, bucket)
+        else:
+            path = local_path(out, "the output folder")
+            refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
+            workspace = Workspace(path, kind)
+        check_output(workspace)
+        yield workspace
 
 
 def is_finished(workspace: Workspace) -> bool:
-    """Whether a folder holds what its kind says, by the first bytes of the file that says it."""
-    path, start = workspace.out / workspace.kind.manifest, workspace.kind.start
+    """Whether an output holds what its kind says, by the first bytes of the file that says it."""
+    name, start = workspace.kind.manifest, workspace.kind.start
+    if workspace.bucket is not None:
+        return workspace.bucket.size(name) is not None
+    path = workspace.folder / name
     with open(path if path.is_file() else os.devnull, "rb") as file:
         return file.read(len(start)) == start
 
 
-def _is_begun(workspace: Workspace, names: set[str]) -> bool:
+def _may_be_begun(workspace: Workspace, names: set[str]) -> bool:
     """A run that has not finished holds nothing but what its kind of output may hold.
 
-    Its first step makes the empty folder `work`, the second the lock in it.
+    In a folder its first step makes the empty folder `work`, the second the lock in it.
     """
     work, kind = workspace.work, workspace.kind
-    if names == {"work"} and work.is_dir() and not any(work.iterdir()):
+    if workspace.bucket is None and names == {"work"} and work.is_dir() and not any(work.iterdir()):
         return True
     strangers = names - {*kind.folders, RUN_NAME}
-    return workspace.lock.is_file() and all(
+    return (workspace.bucket is not None or workspace.lock.is_file()) and all(
         HALF_WRITTEN.fullmatch(name) or fnmatch.fnmatchcase(name, kind.files) for name in strangers
     )
-
-
-@contextmanager
-def locked(workspace: Workspace) -> Iterator[None]:
-    """Hold the build's lock; it ends with the process, however that ends.
-
-    Raises:
-        OutputConflictError: another build holds it.
-        StorageError: the folder cannot be made, or cannot be locked.
-    """
-    with storage_errors("create the output folder", workspace.out):
-        workspace.work.mkdir(parents=True, exist_ok=True)
-        file = open(workspace.lock, "a+b", buffering=0)  # noqa: SIM115 - held until the end
-    try:
-        with storage_errors("lock the output folder", workspace.lock):
-            _take_lock(file, workspace)
-        yield
-        if workspace.is_complete:
-            try:
-                workspace.lock.unlink()
-                workspace.work.rmdir()
-            except OSError as error:
-                text = "%s is complete, but %s could not be removed: %s"
-                LOGGER.warning(text, workspace.kind.the, workspace.work, error.strerror)
-    finally:
-        with contextlib.suppress(OSError):  # it is closed even so
-            file.close()
-
-
-def _take_lock(file: FileIO, workspace: Workspace) -> None:
-    try:
-        free = lock_if_free(file.fileno())
-        current = free and os.path.samestat(os.fstat(file.fileno()), workspace.lock.stat())
-    except FileNotFoundError:
-        current = False  # just removed by a build that has finished
-    if not current:
-        file.seek(0)
-        raise OutputConflictError(
-            "another build is writing this folder",
-            where=str(workspace.out),
-            why=(file.read(200) or b"").decode(errors="replace") or "its lock is held",
-            hint="wait for it, stop it, or choose another folder",
-        )
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())

@@ -2,116 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
 from tokenmill.errors import InputChangedError, OutputConflictError, VerificationError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
     AnyIdentity,
-    AnyState,
+    JobRecord,
     identity_differences,
     shown,
-    store_state,
     version_differences,
 )
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.receipts import read_receipts
-from tokenmill.run.commit.workspace import Workspace, locked
+from tokenmill.run.commit.workspace import JOB_NAME, Workspace
 from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
-from tokenmill.store.canonical import read_sealed
+from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
 
-S = TypeVar("S", bound=AnyState)
 R = TypeVar("R")
+
+AGREED = "work/agreed"
+"""Inputs that are what the run was started with, although their times are not."""
+JOB_VARIABLE = "TOKENMILL_JOB"
+"""The environment variable by which whoever starts agents tells them which run is meant."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start(Generic[S]):
+class Start:
     """What a run starts with, and what it takes to compare it."""
 
     noun: str
     """What errors call the run: "build"."""
     identity: AnyIdentity
-    state: type[S]
-    """The identity with what attempts find out."""
     inputs: Sequence[str]
     """As the user named them."""
     deciding: Callable[[str], frozenset[str]]
     """The libraries that decide the bytes, by the name of the engine."""
     contents: Contents
 
+    def versions_for(self, engine: str) -> dict[str, str]:
+        """Installed versions of the libraries that decide what an engine's units hold."""
+        names = self.deciding(engine)
+        return {name: known for name, known in self.identity.versions.items() if name in names}
+
 
 def found_before(
-    workspace: Workspace, start: Callable[[], Start[S]], complete: Callable[[Start[S]], R]
+    workspace: Workspace, start: Callable[[], Start], complete: Callable[[Start], R], how: How
 ) -> R | None:
     """What `complete` says of a finished output; None if there is something left to do.
 
     Raises:
         InputChangedError: something else was begun there.
     """
-    if not (workspace.is_complete or workspace.state.is_file()):
+    if not (workspace.is_complete() or workspace.is_begun()):
         return None
-    with locked(workspace):
-        if workspace.is_complete:
+    with locked(workspace, how):
+        if workspace.is_complete():
             return complete(start())
         agree_on_start(workspace, start())
     return None
 
 
-def agree_on_start(workspace: Workspace, start: Start[S]) -> S:
-    """Store what a run starts with, or compare it with what it was started with.
+def agree_on_start(workspace: Workspace, start: Start) -> str:
+    """Store what a run starts with, or compare it with what it was started with; returns its name.
 
     Raises:
         InputChangedError: they differ; the message holds the differences.
+        OutputConflictError: this is not the run that the agent was started for.
         VerificationError: what was stored is damaged.
     """
-    identity = start.identity
-    if not workspace.state.is_file():
-        state = msgspec.convert(msgspec.to_builtins(identity), start.state)
-        store_state(workspace, state)
-        return state
-    data = workspace.state.read_bytes()
-    try:
-        state = msgspec.json.decode(data, type=start.state)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise VerificationError(
-            "the file is damaged",
-            where=str(workspace.state),
-            why=str(error),
-            hint="start again with --overwrite, or choose another --out",
-        ) from error
-    receipts = read_receipts(workspace.receipts, workspace.shards)
-    lines = identity_differences(
-        msgspec.json.decode(data),
-        identity,
-        lambda index: (
-            LEFT_OUT
-            if index in state.quarantined
-            else start.contents.change_since_receipts(index, receipts)
-        ),
-    )
-    if engine := state.calibrated_engine:  # before the first receipt, no library has decided
-        changed = version_differences(state.versions, identity.versions, start.deciding(engine))
-        lines += [f"{name}: was version {old}, is {new}" for name, old, new in changed]
+    store, wanted = workspace.store, os.environ.get(JOB_VARIABLE, "")
+    data = store.read(JOB_NAME)
+    if data is None and not wanted:
+        identity = msgspec.Raw(msgspec.json.encode(start.identity))
+        record = sealed(JobRecord(job=secrets.token_hex(8), identity=identity))
+        data = store.create(JOB_NAME, canonical_json(record))
+    stored = _read_job(data, f"{store.location}/{JOB_NAME}") if data else None
+    if wanted and (stored is None or stored.job != wanted):
+        raise OutputConflictError(
+            "the output is not the one that this agent was started for",
+            where=store.location,
+            why=f"{JOB_VARIABLE} names the job {wanted}; here is "
+            + (f"the job {stored.job}" if stored else "no job"),
+            hint="the output must be a bucket, or a folder that all machines share",
+        )
+    assert stored is not None
+    lines = _differences(workspace, start, msgspec.json.decode(stored.identity))
     if lines:
+        old = msgspec.json.decode(stored.identity, type=_Commits).commits
         raise InputChangedError(
             f"the {start.noun} cannot be resumed: it was started with something else",
-            where=str(workspace.out),
+            where=store.location,
             why=shown(lines),
-            hint=_moved_hint(state, identity, start.inputs)
+            hint=_moved_hint(old, start.identity, start.inputs)
             + "undo the change, choose another --out, or start again with --overwrite",
         )
-    if state.inputs != identity.inputs:  # only their times
-        state.inputs = identity.inputs
-        store_state(workspace, state)
-    return state
+    return stored.job
+
+
+class _Commits(msgspec.Struct):
+    commits: dict[str, str] = {}
+
+
+def _read_job(data: bytes, where: str) -> JobRecord:
+    try:
+        return unseal(data, JobRecord, where)
+    except VerificationError as error:
+        error.hint = "start again with --overwrite, or choose another --out"
+        raise
+
+
+def _differences(workspace: Workspace, start: Start, stored: dict[str, Any]) -> list[str]:
+    """How a run that has begun differs from this one; of libraries, those that matter by now."""
+    store, identity = workspace.store, start.identity
+    known = f"{AGREED}/{xxhash.xxh3_128_hexdigest(msgspec.json.encode(identity.inputs))}.json"
+    state = Ledger(store, ())
+    compared: list[int] = []
+
+    def change_of(index: int) -> str:
+        if index in state.quarantined:
+            return LEFT_OUT
+        if store.size(known) is not None:
+            return ""
+        compared.append(index)
+        state.receipts = state.receipts or read_receipts(store)
+        return start.contents.change_since_receipts(index, state.receipts)
+
+    lines = identity_differences(stored, identity, change_of)
+    if state.engine:  # before the first receipt, no library has decided
+        old, names = stored["versions"], start.deciding(state.engine)
+        changed = version_differences(old, identity.versions, names)
+        lines += [f"{name}: was version {then}, is {now}" for name, then, now in changed]
+    if compared and not lines:  # only their times differ: this takes as long as reading them
+        store.create(known, b"{}\n")
+    return lines
 
 
 def agree_on_finished(
-    workspace: Workspace, start: Start[S], sources: Sequence[SourceEntry], *, limited: bool
+    workspace: Workspace, start: Start, sources: Sequence[SourceEntry], *, limited: bool
 ) -> tuple[Run, list[str]]:
     """Compare something finished with what a run starts with; `sources` are those in its manifest.
 
@@ -121,7 +158,8 @@ def agree_on_finished(
     Raises:
         OutputConflictError: it was made of something else; the message holds the differences.
     """
-    run = read_sealed(workspace.out / RUN_NAME, Run)
+    where = f"{workspace.location}/{RUN_NAME}"
+    run = unseal(workspace.store.read(RUN_NAME) or b"", Run, where)
 
     def change_of(index: int) -> str:
         entry = sources[index]
@@ -136,7 +174,7 @@ def agree_on_finished(
         kind = workspace.kind
         raise OutputConflictError(
             f"the output folder holds {kind.other}",
-            where=str(workspace.out),
+            where=workspace.location,
             why=shown(lines),
             hint=f"choose another folder, or replace {kind.the} with --overwrite",
         )
@@ -144,7 +182,7 @@ def agree_on_finished(
     return run, [f"built with {name} {old}; {new} is installed" for name, old, new in changed]
 
 
-def _moved_hint(stored: AnyIdentity, identity: AnyIdentity, inputs: Sequence[str]) -> str:
+def _moved_hint(stored: Mapping[str, str], identity: AnyIdentity, inputs: Sequence[str]) -> str:
     """How to resume with what the inputs stood for when the build was started."""
-    pinned = pinned_names(inputs, stored.commits or {}, identity.commits or {})
+    pinned = pinned_names(inputs, stored, identity.commits or {})
     return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""

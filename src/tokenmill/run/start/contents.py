@@ -47,11 +47,11 @@ class Contents:
         for receipt in receipts.values():
             for extent in receipt.extents:
                 if extent.source == index:
+                    if receipt.limited:
+                        continue
                     read = receipt.read_digests.get(str(index), "")
                     rows = (receipt.row_digests or {}).get(str(index), "")
                     stored[extent.start, extent.stop] = read, rows
-                    if receipt.limited:
-                        return LIMITED
                     if self._is_undecided(index, read, rows):
                         return UNDIGESTED
         if not stored:

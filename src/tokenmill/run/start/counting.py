@@ -34,7 +34,6 @@ from tokenmill.run.start.inputs import (
     refuse_output_inside,
     sample_texts,
 )
-from tokenmill.store.manifest import Attempt
 from tokenmill.words.digits import with_digits
 from tokenmill.words.splits import Split
 
@@ -51,14 +50,6 @@ class CountIdentity(msgspec.Struct, kw_only=True):
     min_count: int
     policies: dict[str, Any]
     versions: dict[str, str]
-
-
-class CountState(CountIdentity, kw_only=True):
-    """What the next attempt must know beside the receipts."""
-
-    quarantined: dict[int, str] = msgspec.field(default_factory=dict)
-    calibrated_engine: str = ""
-    attempts: list[Attempt] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +176,7 @@ def count_identity(resolution: CountResolution) -> CountIdentity:
     )
 
 
-def start_of_count(
-    resolution: CountResolution, on_compare: Callable[[Source], None]
-) -> Start[CountState]:
+def start_of_count(resolution: CountResolution, on_compare: Callable[[Source], None]) -> Start:
     """What counting starts with, to be held against what is in the output folder."""
     sources = resolution.sources
 
@@ -198,7 +187,6 @@ def start_of_count(
     return Start(
         noun="count",
         identity=count_identity(resolution),
-        state=CountState,
         inputs=resolution.recipe.inputs,
         deciding=deciding,
         contents=Contents(sources, resolution.fields, choose_unit_bytes(sources), on_compare),

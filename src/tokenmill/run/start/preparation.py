@@ -21,7 +21,7 @@ from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, commits_of, list_sources
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
-from tokenmill.run.commit.identity import BuildState, Identity, deciding_libraries, versions
+from tokenmill.run.commit.identity import Identity, deciding_libraries, versions
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
@@ -174,14 +174,13 @@ def identity_of(resolution: Resolution) -> Identity:
     )
 
 
-def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start[BuildState]:
+def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start:
     """What a build starts with, to be held against what is in the output folder."""
     kind, sources = resolution.file.kind, resolution.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[kind].is_slow)
     return Start(
         noun="build",
         identity=identity_of(resolution),
-        state=BuildState,
         inputs=resolution.inputs,
         deciding=lambda engine: deciding_libraries(kind, engine, sources),
         contents=Contents(sources, resolution.fields, unit_bytes, on_compare),

@@ -11,6 +11,7 @@ from tokenmill.read.units import Unit
 from tokenmill.run.units.tasks import Task
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
+RECEIPTS = "work/receipts"
 LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""
 
@@ -29,9 +30,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int
     growth_bytes: int
     """By how much a worker may grow before a fresh one takes its place."""
-    attempts_dir: str
-    shards_dir: str
-    """For the files of finished units."""
+    scratch: str
+    """The folder for files until their units are finished."""
+    out: str
+    """The store that finished units go to."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,22 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | msgspec.UnsetType = msgspec.UNSET
     """What the unit took its worker; older receipts do not say."""
     digest: str = ""
+
+    def is_like(self, other: Receipt) -> bool:
+        """Whether both are of the same work: the same records became the same bytes."""
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in self.__struct_fields__
+            if name not in _CIRCUMSTANCES
+        )
+
+
+_CIRCUMSTANCES = ("seconds", "audited", "digest")
+
+
+def receipt_name(key: str) -> str:
+    """Where the receipt of a unit is, below the output."""
+    return f"{RECEIPTS}/{key}.json"
 
 
 class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):

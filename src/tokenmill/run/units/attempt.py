@@ -51,7 +51,7 @@ class UnitAttempt:
     @property
     def folder(self) -> Path:
         """Where files are written until the unit is finished."""
-        return Path(self.setup.attempts_dir)
+        return Path(self.setup.scratch)
 
     @property
     def stem(self) -> str:

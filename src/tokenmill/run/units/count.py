@@ -64,7 +64,7 @@ class CountedUnit:
 
     def __init__(self, runner: CountRunner, attempt: UnitAttempt) -> None:
         self._runner, self._task, self._attempt = runner, runner.task, attempt
-        self.files = PartFiles(attempt.folder, attempt.stem, "word counts")
+        self.files = PartFiles(attempt.folder, attempt.stem)
         self._tables: dict[str, WordTable] = {}
         self._runs: list[FileEntry] = []
         self._rejected_path = self.files.path("jsonl")

@@ -75,7 +75,7 @@ class MeasuredUnit:
     def __init__(self, runner: MeasureRunner, attempt: UnitAttempt) -> None:
         task = runner.task
         self._runner, self._task, self._attempt = runner, task, attempt
-        self.files = PartFiles(attempt.folder, attempt.stem, "a tally")
+        self.files = PartFiles(attempt.folder, attempt.stem)
         self._measurer = Measurer(
             runner.measured, task.words, task.sequence_lengths, task.offsets_share
         )

@@ -5,18 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam, check_engine
 from tokenmill.errors import EngineError
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.records import DocumentBatch
-from tokenmill.run.units.assignment import NO_LIMIT, Assignment, Outcome, Setup, Tally
+from tokenmill.run.units.assignment import (
+    NO_LIMIT,
+    Assignment,
+    Outcome,
+    Setup,
+    Tally,
+    receipt_name,
+)
 from tokenmill.run.units.attempt import TaskRunner, UnitAttempt
 from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.encode import EncodeRunner
 from tokenmill.run.units.tasks import CountTask, EncodeTask, MeasureTask
+from tokenmill.store.layout import part_name
+from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.opening import open_store
 from tokenmill.store.part_files import PartFiles
 
 
@@ -37,18 +46,24 @@ def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
 
 @dataclass(slots=True)
 class FinishedUnit:
-    """Files that are written but not yet on the disk for good."""
+    """Files that are written but have not yet their names."""
 
     outcome: Outcome
     _files: PartFiles
-    _shards_dir: Path
+    _store: ObjectStore
 
     def commit(self) -> Outcome:
-        """Flush the files and give them their names; the receipt may follow."""
+        """Give the files their names, for good; the receipt may follow.
+
+        Where the unit has a receipt, another agent has done it: the caller compares the two.
+        """
         started = time.perf_counter()
         receipt = self.outcome.receipt
-        self._files.flush(receipt.files)
-        self._files.rename(receipt.files, self._shards_dir, receipt.key)
+        if self._store.size(receipt_name(receipt.key)) is None:
+            parts = [file.name for file in receipt.files]
+            files = {part_name(receipt.key, part): self._files.path(part) for part in parts}
+            self._store.add_files(files)
+        self._files.discard([file.name for file in receipt.files])
         self.outcome.seconds["fsync"] = time.perf_counter() - started
         return self.outcome
 
@@ -60,6 +75,7 @@ class UnitRunner:
         """`engine` is given where this process has it already: a Python tokenizer of its own."""
         started = time.perf_counter()
         self.setup = setup
+        self._store = open_store(setup.out)
         self._task = load_task(setup, engine)
         self._careful = CarefulCalls(setup.sources, self._task.steps)
         self._reader = Reader(setup.sources, setup.fields, setup.batch_bytes)
@@ -98,7 +114,7 @@ class UnitRunner:
                     break
             with attempt.timing("write"):
                 files = unit.close()
-            return FinishedUnit(attempt.outcome(files), unit.files, Path(self.setup.shards_dir))
+            return FinishedUnit(attempt.outcome(files), unit.files, self._store)
         except MemoryError as error:
             unit.discard()
             raise self._out_of_memory() from error

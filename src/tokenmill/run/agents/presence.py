@@ -1,0 +1,80 @@
+"""An agent while it works: its name, its claims and its heart-beat."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tokenmill.errors import TokenmillError
+from tokenmill.run.agents.agent import (
+    AgentState,
+    Tallies,
+    listed_agents,
+    new_agent,
+    parse_state,
+    state_name,
+)
+from tokenmill.run.agents.claims import Claims
+from tokenmill.run.agents.heart_beat import HeartBeat
+from tokenmill.run.agents.shard import Shard
+from tokenmill.run.progress import Snapshot
+from tokenmill.store.manifest import Attempt
+from tokenmill.store.objects.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What this process is among the agents of a build."""
+
+    claims: Claims
+    beat: HeartBeat
+
+    def tell(self, snapshot: Snapshot, num_recycled: int) -> None:
+        """Let the next beat say how far the agent is."""
+        self.beat.attempt.recycled_workers = num_recycled
+        self.beat.tallies = Tallies(
+            documents=snapshot.documents,
+            tokens=snapshot.tokens,
+            bytes_done=snapshot.done_bytes,
+            items=sorted(self.claims.mine)[:1000],
+        )
+
+
+@contextmanager
+def present(
+    store: ObjectStore,
+    items: Sequence[str],
+    attempt: Attempt,
+    versions: dict[str, str],
+    *,
+    shard: Shard | None,
+    alone: bool,
+) -> Iterator[Presence]:
+    """Be an agent until the block ends; `alone` if the lock of the output is held alone."""
+    agent = new_agent(shard)
+    beat = HeartBeat(store, agent, attempt=attempt, versions=versions)
+    alone = alone and all(state.host == socket.gethostname() for state in states(store))
+    claims = Claims(store, agent, items, time.monotonic, shard=shard, alone=alone)
+    beat.begin()
+    try:
+        yield Presence(claims, beat)
+    except BaseException as error:
+        beat.end(error.what if isinstance(error, TokenmillError) else type(error).__name__)
+        raise
+    beat.end("done")
+
+
+def states(store: ObjectStore) -> list[AgentState]:
+    """What all agents have said of themselves, by name; those that cannot be read are left out."""
+    names = (state_name(agent) for agent in listed_agents(store))
+    found = (parse_state(data) for _, data in store.read_all(names))
+    return sorted((state for state in found if state), key=lambda state: state.agent)
+
+
+def attempts_of(store: ObjectStore) -> list[Attempt]:
+    """All attempts at a run, in the order in which they began."""
+    found = [state.attempt for state in states(store) if state.attempt]
+    return sorted(found, key=lambda attempt: attempt.started)
