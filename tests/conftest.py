@@ -12,6 +12,9 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+pytest_plugins = ["cloud_kit.s3_fixtures", "slurm_fixtures"]
+"""Not in files of their own folders, also called conftest.py: tests import from this one."""
+
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "Ein Text mit Umlauten: äöü, und einem Zeilenende.\n",
