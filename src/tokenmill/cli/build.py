@@ -20,8 +20,10 @@ examples:
   tokenmill build --config recipe.yaml --set resources.workers=8
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
       --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
-CLUSTER_OPTIONS = ("on", "agents", "slurm")
+CLUSTER_OPTIONS = ("on", "agents", "slurm", "cpus_per_agent")
 """What only the launcher of a cluster is told; each takes a value."""
+LAUNCHER_OF = {"slurm": "slurm", "cpus_per_agent": "ray"}
+"""The launcher that takes an option, where only one does."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -51,6 +53,12 @@ def _add_cluster_options(parser: Parser) -> None:
         "--agents", type=whole_number, metavar="N", help="how many agents, one a machine"
     )
     group.add_argument(
+        "--cpus-per-agent",
+        type=whole_number,
+        metavar="N",
+        help="Ray: agents of N CPUs each, as many as a node has room for",
+    )
+    group.add_argument(
         "--slurm",
         metavar="OPTIONS",
         help="further options for sbatch: --slurm='--partition=cpu --time=8:00:00'",
@@ -62,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = recipe_from(options)
     if options.on is not None:
         return _launch(recipe, options)
-    if unused := [f"--{name}" for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
+    if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
         raise UserError(f"{' and '.join(unused)} can only be given with --on")
     from tokenmill.cli.display import display_for, events_for
     from tokenmill.cli.summary import BUILD
@@ -101,8 +109,12 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
             why="each agent would remove what the others have done",
             hint="build into a new folder",
         )
-    if options.agents is not None and options.agents < 1:
-        raise UserError(f"--agents must be at least 1, got {options.agents}")
+    for name in ("agents", "cpus_per_agent"):
+        if (given := getattr(options, name)) is not None and given < 1:
+            raise UserError(f"{_flag(name)} must be at least 1, got {given}")
+    for name, launcher in LAUNCHER_OF.items():
+        if getattr(options, name) is not None and options.on.partition("://")[0] != launcher:
+            raise UserError(f"{_flag(name)} can only be given with --on {launcher}")
     request = LaunchRequest(
         recipe=recipe,
         command=tuple(_without(CLUSTER_OPTIONS, options.command_line)),
@@ -116,7 +128,7 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _without(names: Collection[str], words: Sequence[str]) -> Iterator[str]:
     """A command line without some options that take a value."""
-    flags = {f"--{name}" for name in names}
+    flags = {_flag(name) for name in names}
     remaining = iter(words)
     for word in remaining:
         if word in flags:
@@ -125,3 +137,7 @@ def _without(names: Collection[str], words: Sequence[str]) -> Iterator[str]:
             yield word
         if word == "--":
             yield from remaining
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

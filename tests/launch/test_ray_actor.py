@@ -1,0 +1,128 @@
+"""An agent in an actor builds, and answers in JSON; without Ray."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tokenmill
+from conftest import TEXTS, write_jsonl
+from tokenmill.cli import main
+from tokenmill.errors import OutputConflictError, TokenmillError, UserError
+from tokenmill.launch import ray_actor
+from tokenmill.launch.ray_actor import AgentActor, Condition, Greeting, Leaving, Order
+from tokenmill.run.commit.identity import versions
+from tokenmill.run.recipe.options import Recipe, ResourceOptions
+
+
+@pytest.fixture(autouse=True)
+def _without_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ray_actor, "_measure", lambda out, index: lambda first, now: None)
+    monkeypatch.chdir(tmp_path)  # an agent changes it
+    monkeypatch.setenv("TOKENMILL_JOB", "")
+
+
+def order(folder: Path, tokenizer: Path, job: str = "") -> bytes:
+    recipe = Recipe(
+        inputs=["a.jsonl"],
+        tokenizer=str(tokenizer),
+        out="corpus",
+        resources=ResourceOptions(workers=1),
+    )
+    return msgspec.json.encode(
+        Order(recipe=recipe, index=1, num_agents=3, folder=str(folder), job=job)
+    )
+
+
+def error_of(actor: AgentActor, asked: bytes) -> TokenmillError:
+    leaving = msgspec.json.decode(actor.run(asked), type=Leaving)
+    assert leaving.error is not None
+    assert leaving.dataset_id == ""
+    return leaving.error.rebuild()
+
+
+def test_an_agent_builds_in_the_folder_of_the_command(tmp_path: Path, tokenizer_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    write_jsonl(folder / "a.jsonl", TEXTS)
+    actor = AgentActor()
+    leaving = msgspec.json.decode(actor.run(order(folder, tokenizer_path)), type=Leaving)
+    manifest = tokenmill.open(folder / "corpus").manifest
+    assert leaving == Leaving(
+        dataset_id=manifest.dataset_id,
+        documents=len(TEXTS),
+        tokens=manifest.totals.tokens,
+        shards=1,
+    )
+    condition = msgspec.json.decode(actor.condition(), type=Condition)
+    assert condition.total_bytes == (folder / "a.jsonl").stat().st_size
+
+
+def test_an_agent_says_what_is_installed() -> None:
+    greeting = msgspec.json.decode(AgentActor().greet(), type=Greeting)
+    assert greeting == Greeting(host=os.uname().nodename, versions=versions())
+
+
+def test_an_error_keeps_its_class_and_its_parts(tmp_path: Path, tokenizer_path: Path) -> None:
+    error = error_of(AgentActor(), order(tmp_path, tokenizer_path))  # a.jsonl is missing
+    assert isinstance(error, UserError)
+    assert "a.jsonl" in str(error)
+
+
+def test_a_node_without_the_folder_is_refused(tmp_path: Path, tokenizer_path: Path) -> None:
+    error = error_of(AgentActor(), order(tmp_path / "elsewhere", tokenizer_path))
+    assert isinstance(error, UserError)
+    assert error.what == "a node does not have the folder in which the build was started"
+    assert error.where.startswith(f"{tmp_path / 'elsewhere'} on ")
+
+
+def test_a_node_whose_output_is_another_folder_is_refused(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    error = error_of(AgentActor(), order(tmp_path, tokenizer_path, job="of-the-first-agent"))
+    assert isinstance(error, OutputConflictError)
+    assert "a folder that all machines share" in error.hint
+    assert not (tmp_path / "corpus" / "manifest.json").exists()
+
+
+def test_a_machine_without_ray_says_how_to_install_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenmill.launch.ray.version", _no_version)
+    assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", "--on", "ray"]) == 2
+    assert "pip install 'tokenmill[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("found", ["2.51.1", "1.13.0"])
+def test_versions_of_ray_that_any_web_page_could_use_are_refused(
+    found: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenmill.launch.ray.version", lambda name: found)
+    assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", "--on", "ray"]) == 2
+    assert f"ray {found} is too old" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent must be at least 1, got 0"),
+        (["--on", "slurm", "--cpus-per-agent", "2"], "can only be given with --on ray"),
+        (["--on", "ray", "--slurm=-p x"], "--slurm can only be given with --on slurm"),
+        (["--cpus-per-agent", "2"], "--cpus-per-agent can only be given with --on"),
+    ],
+)
+def test_options_of_a_launcher_are_refused_elsewhere(
+    options: list[str], refusal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", *options]) == 2
+    assert refusal in capsys.readouterr().err
+
+
+def _no_version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+
+    raise PackageNotFoundError(name)

@@ -1,0 +1,215 @@
+"""What a build on Ray does about room, packages, and nodes that come and go; without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from tokenmill.errors import DataError, StorageError, UserError
+from tokenmill.launch import ray_run
+from tokenmill.launch.launcher import LaunchRequest
+from tokenmill.launch.ray_actor import Condition, Greeting, Leaving, Order
+from tokenmill.launch.ray_run import Run
+from tokenmill.run.commit.identity import versions
+from tokenmill.run.local.messages import failure
+from tokenmill.run.recipe.options import Recipe, ResourceOptions
+
+DONE = Leaving(dataset_id="xxh3:1", documents=5, tokens=60, shards=2)
+LEFT = Leaving()
+LOST = None
+
+
+@dataclass(frozen=True)
+class Node:
+    id: str
+    address: str
+    cpus: float
+
+
+@dataclass(eq=False)
+class Agent:
+    index: int
+    node: Node
+    cpus: float
+    order: Order | None = None
+    greeting: Any = "soon"
+    condition: Condition = field(default_factory=Condition)
+
+
+class PaperFleet:
+    """A cluster on paper: `plot` says what happens to the agents, in the order of their work."""
+
+    def __init__(
+        self, nodes: dict[str, float], plot: list[Leaving | None], free: float = 99
+    ) -> None:
+        self.living = dict(nodes)
+        self.plot, self.free = iter(plot), free
+        self.greetings_of: dict[str, Greeting] = {}
+        self.agents: dict[int, Agent] = {}
+        self.seen: list[Agent] = []
+        self.joining: dict[str, float] = {}
+        """Nodes that join when the first agent is lost."""
+
+    def nodes(self) -> list[Node]:
+        return [Node(name, name, cpus) for name, cpus in self.living.items()]
+
+    def free_cpus(self) -> float:
+        return self.free
+
+    def hire(self, index: int, node: Node, cpus: float) -> None:
+        self.agents[index] = Agent(index, node, cpus)
+        self.seen.append(self.agents[index])
+
+    @property
+    def arriving(self) -> list[Agent]:
+        return [agent for agent in self.agents.values() if agent.greeting]
+
+    @property
+    def working(self) -> list[Agent]:
+        return [agent for agent in self.agents.values() if agent.order]
+
+    @property
+    def idle(self) -> list[Agent]:
+        return [a for a in self.agents.values() if not a.greeting and not a.order]
+
+    def greetings(self, seconds: float) -> Iterator[tuple[Agent, Greeting | str]]:
+        for agent in self.arriving:
+            agent.greeting = None
+            own = Greeting(host=agent.node.id, versions=versions())
+            yield agent, self.greetings_of.get(agent.node.id, own)
+
+    def employ(self, agent: Agent, order: bytes) -> None:
+        agent.order = msgspec.json.decode(order, type=Order)
+        agent.condition = Condition(job="j0b")
+
+    def leavings(self, seconds: float) -> Iterator[tuple[Agent, Leaving | None]]:
+        if self.arriving or self.idle or not self.working:
+            return
+        agent, leaving = self.working[0], next(self.plot, LEFT)
+        if leaving is LOST:
+            del self.living[agent.node.id]
+            self.living |= self.joining
+        yield agent, leaving
+
+    def look(self) -> None:
+        pass
+
+    def forget(self, agent: Agent) -> None:
+        del self.agents[agent.index]
+
+
+def run(fleet: PaperFleet, agents: int | None = None, **options: int) -> list[str]:
+    """What a user sees of a build on this cluster."""
+    lines: list[str] = []
+    workers = options.pop("workers", None)
+    recipe = Recipe(
+        inputs=["a.jsonl"], tokenizer="t", out="c", resources=ResourceOptions(workers=workers)
+    )
+    request = LaunchRequest(
+        recipe=recipe, command=(), num_agents=agents, options=options, say=lines.append
+    )
+    Run(request, fleet).run()  # type: ignore[arg-type]
+    return [line.strip() for line in lines if not line.lstrip().startswith("time")]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_run, "ROOM_SECONDS", 0)
+    monkeypatch.setattr(ray_run, "NODE_SECONDS", 0)
+
+
+def test_one_agent_a_node_begins_the_job_and_the_others_join_it() -> None:
+    fleet = PaperFleet({"n1": 4, "n2": 8}, [LEFT, DONE])
+    assert run(fleet) == [
+        "agents  2, on 2 nodes of Ray, 12 CPUs",
+        "left  agent 0 on n1: nothing more to take",
+        "documents  5",
+        "tokens  60 in 2 shards",
+        "dataset  xxh3:1, c",
+    ]
+    assert [(a.order.job, a.order.index, a.cpus) for a in fleet.seen] == [("", 0, 4), ("j0b", 1, 8)]
+
+
+def test_nodes_get_as_many_agents_as_they_have_room_for() -> None:
+    fleet = PaperFleet({"n1": 5, "n2": 2}, [DONE])
+    run(fleet, cpus_per_agent=2)
+    assert [(a.node.id, a.cpus) for a in fleet.seen] == [("n1", 2), ("n2", 2), ("n1", 2)]
+    assert fleet.seen[0].order.recipe.resources.workers == 2
+
+
+def test_the_number_of_workers_is_the_number_of_cpus() -> None:
+    fleet = PaperFleet({"n1": 5}, [DONE])
+    run(fleet, workers=3)
+    assert [agent.cpus for agent in fleet.seen] == [3]
+
+
+def test_more_agents_than_there_is_room_for_are_refused() -> None:
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [])
+    with pytest.raises(UserError, match="no room for 3 agents") as caught:
+        run(fleet, agents=3)
+    assert caught.value.why == "the nodes that are up have room for 2"
+    assert not fleet.seen
+
+
+def test_what_other_jobs_have_is_no_room() -> None:
+    with pytest.raises(UserError, match="no room for 2 agents") as caught:
+        run(PaperFleet({"n1": 4, "n2": 4}, [], free=3))
+    assert caught.value.why == "they need 8 CPUs, and 3 are free"
+
+
+def test_nodes_with_other_packages_are_refused_before_there_is_work() -> None:
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [])
+    fleet.greetings_of["n2"] = Greeting(host="h2", versions={**versions(), "numpy": "0.1"})
+    with pytest.raises(UserError, match="other packages") as caught:
+        run(fleet)
+    assert caught.value.why == f"numpy 0.1 on h2, {versions()['numpy']} here"
+    assert all(agent.order is None for agent in fleet.seen)
+
+
+def test_the_agent_of_a_new_node_succeeds_the_one_that_is_lost() -> None:
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [LOST, LEFT, DONE])
+    fleet.joining = {"n3": 1}
+    assert run(fleet)[1:4] == [
+        "lost  agent 0 on n1",
+        "joined  agent 0 on n3",
+        "left  agent 1 on n2: nothing more to take",
+    ]
+    assert [(a.node.id, a.index) for a in fleet.seen] == [("n1", 0), ("n2", 1), ("n3", 0)]
+
+
+def test_a_node_that_joins_with_other_packages_gets_no_work() -> None:
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [LOST, DONE])
+    fleet.joining = {"n3": 1}
+    fleet.greetings_of["n3"] = Greeting(host="h3", versions={**versions(), "numpy": "0.1"})
+    refused = f"refused  n3: numpy 0.1 on h3, {versions()['numpy']} here"
+    assert run(fleet)[1:3] == ["lost  agent 0 on n1", refused]
+
+
+def test_an_error_of_one_agent_does_not_stop_the_others() -> None:
+    failed = Leaving(error=failure("", DataError("a full disk"), None))
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [failed, DONE])
+    assert "failed  agent 0 on n1: a full disk" in run(fleet)
+
+
+def test_the_first_error_is_raised_where_nobody_finishes() -> None:
+    errors = [DataError("bad", where="x"), UserError("worse")]
+    leavings = [Leaving(error=failure("", error, None)) for error in errors]
+    with pytest.raises(DataError, match="bad") as caught:
+        run(PaperFleet({"n1": 1, "n2": 1}, leavings))
+    assert caught.value.where == "x"
+
+
+def test_when_all_that_stayed_are_lost_those_that_left_take_it_up_again() -> None:
+    fleet = PaperFleet({"n1": 1, "n2": 1}, [LEFT, LOST, DONE])
+    assert "dataset  xxh3:1, c" in run(fleet)
+    assert [(a.node.id, a.index) for a in fleet.seen] == [("n1", 0), ("n2", 1), ("n1", 1)]
+
+
+def test_without_any_node_the_build_ends_and_can_be_resumed() -> None:
+    with pytest.raises(StorageError, match="no node of Ray is left") as caught:
+        run(PaperFleet({"n1": 1}, [LOST]))
+    assert "the same command resumes" in caught.value.hint
