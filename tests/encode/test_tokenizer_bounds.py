@@ -115,8 +115,8 @@ def test_an_id_of_two_to_the_31_takes_no_memory(tmp_path: Path) -> None:
 def test_a_tokenizer_object_passes_the_same_gate() -> None:
     import tokenizers
 
-    model = tokenizers.models.WordLevel({"a": 0, "b": 1 << 31}, unk_token="a")
-    with pytest.raises(UserError, match="id 2147483648 of 'b'"):
+    model = tokenizers.models.WordLevel({"a": 0, "b": FREE_IDS + 1}, unk_token="a")
+    with pytest.raises(UserError, match=f"id {FREE_IDS + 1} of 'b'"):
         load_tokenizer_file(tokenizers.Tokenizer(model))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import tokenizers
-from tokenizers import Regex, models, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 import tokenmill
 from conftest import write_jsonl
@@ -36,7 +36,7 @@ def write_tokenizer(path: Path, more: Sequence[str] = ()) -> Path:
     vocabulary = {**special, **{str(digit): digit for digit in range(1, 10)}}
     vocabulary |= {name: NUM_IDS + number for number, name in enumerate(more)}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.add_special_tokens([*special, *more])
     tokenizer.save(str(path))
     return path
