@@ -141,7 +141,7 @@ def custom_shape(
     feed_forward_size: int | None = None,
     tied: bool = False,
 ) -> ModelShape:
-    """The shape of a model like Llama, with the usual sizes for what is not given.
+    """The shape of a model like Llama, with the usual sizes where none are given.
 
     Those are heads of 128, as many for keys and values, and a feed-forward size of 8/3 of the
     hidden size, rounded up to a multiple of 256.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -88,13 +87,11 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
         UserError: a source is no longer where it was, or has another size.
         VerificationError: the dataset is damaged.
     """
-    from tokenmill.report.comparison import find_again
+    from tokenmill.report.comparison import find_kept_sources
 
     dataset = Dataset(folder)
     policies, manifest = dataset.policies.read, dataset.manifest
     limited = policies.max_documents is not None or policies.max_tokens is not None
-    found = zip(find_again(dataset, lambda *_: None), manifest.sources, strict=True)
-    sound = [source for source, entry in found if not entry.quarantined]
     read = ReadOptions(
         format=policies.format,
         text_field=policies.text_field,
@@ -102,7 +99,7 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
         streaming=policies.streaming is True,
         max_documents=manifest.totals.documents if limited else None,
     )
-    return [replace(source, index=index) for index, source in enumerate(sound)], read
+    return find_kept_sources(dataset, lambda *_: None), read
 
 
 def _merge(values: Mapping[str, Any], counted: list[str], overwrite: bool) -> CountReport:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
 from tokenmill.cli.parser import Parser, whole_number
-from tokenmill.errors import Interrupted, UserError
+from tokenmill.errors import UserError
 from tokenmill.run.recipe.options import Recipe
 
 EXAMPLES = """\
@@ -72,11 +72,10 @@ def run(options: argparse.Namespace) -> int:
         return _launch(recipe, options)
     if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
         raise UserError(f"{' and '.join(unused)} can only be given with --on")
-    from tokenmill.cli.display import display_for, events_for
+    from tokenmill.cli.display import display_for, events_for, naming_kept_units
     from tokenmill.cli.summary import BUILD
     from tokenmill.run.agents.shard import parse_shard
     from tokenmill.run.build import BuildReport, build
-    from tokenmill.run.commit.receipts import num_finished_units
 
     shard = None if options.shard is None else parse_shard(options.shard, os.environ)
     if shard and options.overwrite:
@@ -84,18 +83,13 @@ def run(options: argparse.Namespace) -> int:
         hint = "remove the old dataset first"
         raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
 
-    try:
-        with display_for(BUILD, json=options.json) as display:
-            events = events_for(display)
-            report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)
-            if isinstance(report, BuildReport):
-                display.finish(report)
-            else:
-                display.leave(report.out)
-    except Interrupted as error:
-        if kept := num_finished_units(recipe.out):
-            error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
-        raise
+    with naming_kept_units(recipe.out), display_for(BUILD, json=options.json) as display:
+        events = events_for(display)
+        report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)
+        if isinstance(report, BuildReport):
+            display.finish(report)
+        else:
+            display.leave(report.out)
     return 0
 
 

@@ -14,8 +14,10 @@ import psutil
 
 from tokenmill.cli.quantities import counted, duration_text, size_text
 from tokenmill.cli.shown import Shown
+from tokenmill.errors import Interrupted
 from tokenmill.read.places.place import FetchProgress
 from tokenmill.read.sources import Source
+from tokenmill.run.commit.receipts import num_finished_units
 from tokenmill.run.events import RunEvents
 from tokenmill.run.progress import Snapshot
 
@@ -48,6 +50,17 @@ def display_for(shown: Shown[P, R], *, json: bool) -> Iterator[Display[P, R]]:
             yield display
     else:
         yield PlainDisplay(shown)
+
+
+@contextmanager
+def naming_kept_units(out: str) -> Iterator[None]:
+    """Where a run is stopped, its error says how many finished units the next one finds."""
+    try:
+        yield
+    except Interrupted as error:
+        if kept := num_finished_units(out):
+            error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
+        raise
 
 
 class JsonDisplay(Generic[P, R]):

@@ -37,6 +37,7 @@ class _Drawn:
         self._stage, self._begun = "", 0.0
 
     def advance(self, stage: str, done: int, total: int) -> None:
+        """Show how much of a stage is done and how long the rest takes, if it is time to."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._begun = stage, now

@@ -146,7 +146,7 @@ def ranks_to_json(data: bytes, encoding: Encoding) -> bytes | None:
 
 
 def byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in byte-level vocabularies (GPT-2)."""
+    """The printable character that spells each byte in byte-level vocabularies (GPT-2)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     symbols = {byte: chr(byte) for byte in printable}

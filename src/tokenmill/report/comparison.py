@@ -89,6 +89,13 @@ def find_again(dataset: Dataset, advance: Advance, part: slice = slice(None)) ->
     return _placed(dataset, sources, advance)
 
 
+def find_kept_sources(dataset: Dataset, advance: Advance) -> list[Source]:
+    """As `find_again`, without the sources that are quarantined; numbered anew from 0."""
+    found = zip(find_again(dataset, advance), dataset.manifest.sources, strict=True)
+    kept = [source for source, entry in found if not entry.quarantined]
+    return [replace(source, index=index) for index, source in enumerate(kept)]
+
+
 class _InputIdentity(msgspec.Struct):
     etag: str = ""
 

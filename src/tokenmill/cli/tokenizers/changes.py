@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.parser import Parser
+from tokenmill.cli.tokenizers.facts import add_encoding_and_json
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.changing.change import TokenizerChange
@@ -28,13 +29,7 @@ def add_change_arguments(parser: Parser) -> None:
         help="what decides: files, folders, globs, or one folder of tokenmill tokenizer count",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new tokenizer")
-    parser.add_argument(
-        "--encoding",
-        default="",
-        metavar="NAME",
-        help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    add_encoding_and_json(parser)
 
 
 def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int:

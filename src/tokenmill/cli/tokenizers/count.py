@@ -9,7 +9,6 @@ import msgspec
 
 from tokenmill.cli.options import add_section, add_sections, given_options
 from tokenmill.cli.parser import Parser
-from tokenmill.errors import Interrupted
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
     CountRecipe,
@@ -62,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Count, showing progress; returns the exit code."""
     from tokenmill.api.counting import count_inputs
     from tokenmill.cli.count_display import COUNT
-    from tokenmill.cli.display import display_for, events_for
-    from tokenmill.run.commit.receipts import num_finished_units
+    from tokenmill.cli.display import display_for, events_for, naming_kept_units
 
     values: dict[str, Any] = {"inputs": options.inputs, "out": options.out}
     for name in COUNTING:
@@ -72,12 +70,7 @@ def run(options: argparse.Namespace) -> int:
     for name, kind in SECTIONS.items():
         if given := given_options(options, kind):
             values[name] = given
-    try:
-        with display_for(COUNT, json=options.json) as display:
-            report = count_inputs(values, overwrite=options.overwrite, events=events_for(display))
-            display.finish(report)
-    except Interrupted as error:
-        if kept := num_finished_units(options.out):
-            error.add_note(f"{kept:,} finished unit{'s are' if kept > 1 else ' is'} kept")
-        raise
+    with naming_kept_units(options.out), display_for(COUNT, json=options.json) as display:
+        report = count_inputs(values, overwrite=options.overwrite, events=events_for(display))
+        display.finish(report)
     return 0

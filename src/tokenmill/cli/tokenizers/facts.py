@@ -42,11 +42,16 @@ def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) 
             help="tokenizer.json, its folder, .tiktoken, .model, Hub name, "
             "python:MODULE:NAME, or the folder of a dataset",
         )
+    add_encoding_and_json(parser)
+
+
+def add_encoding_and_json(parser: Parser) -> None:
+    """How a rank file is read, and how the result is printed."""
     parser.add_argument(
         "--encoding",
         default="",
         metavar="NAME",
-        help="encoding of a tiktoken rank file: cl100k_base, ...",
+        help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
     )
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 

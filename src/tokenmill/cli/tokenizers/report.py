@@ -27,6 +27,19 @@ def add_arguments(parser: Parser) -> None:
         metavar="INPUT",
         help="a dataset, for its sources; files, folders, globs; or a folder of word counts",
     )
+    _add_measures(parser)
+    _add_reading(parser)
+    parser.add_argument(
+        "--workers",
+        type=whole_number,
+        metavar="N",
+        help="worker processes (default: 80%% of the physical cores; one for little text)",
+    )
+    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
+
+
+def _add_measures(parser: Parser) -> None:
+    """What is measured, and for whom."""
     parser.add_argument(
         "--by",
         metavar="COLUMN",
@@ -54,6 +67,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--model", metavar="NAME", help="a published model, for FLOPs: gpt2, llama-3-8b, ..."
     )
+
+
+def _add_reading(parser: Parser) -> None:
+    """How the inputs are read."""
     parser.add_argument(
         "--text-field",
         default="text",
@@ -69,15 +86,8 @@ def add_arguments(parser: Parser) -> None:
         "--format", default="auto", metavar="NAME", help="format of the inputs (default: auto)"
     )
     parser.add_argument(
-        "--separator", metavar="TEXT", help="plain text: what stands between two documents"
+        "--separator", metavar="TEXT", help="plain text: the string between two documents"
     )
-    parser.add_argument(
-        "--workers",
-        type=whole_number,
-        metavar="N",
-        help="worker processes (default: 80%% of the physical cores; one for little text)",
-    )
-    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from tokenmill.read.places.place import Access
 from tokenmill.read.preview import check_fields
 from tokenmill.read.sources import Source, fetch_sources
 from tokenmill.records import Advance
-from tokenmill.report.comparison import find_again, read_options
+from tokenmill.report.comparison import find_kept_sources, read_options
 from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading
 from tokenmill.run.start.counting import list_with_groups
 from tokenmill.store.counts.folder import is_counts_folder
@@ -60,11 +60,8 @@ def open_corpus(
     if folder is not None and (folder / MANIFEST_NAME).is_file():
         dataset = Dataset(folder)
         stored = read_options(dataset)
-        kept = dataset.manifest.sources
-        sources = [
-            source for source in find_again(dataset, advance) if not kept[source.index].quarantined
-        ]
-        notes = _notes_of(stored, len(kept) - len(sources))
+        sources = find_kept_sources(dataset, advance)
+        notes = _notes_of(stored, len(dataset.manifest.sources) - len(sources))
         read, names = stored, [source.name for source in sources]
     else:
         access, notes = _access(read, advance), ()

@@ -87,7 +87,7 @@ class Symbols:
 
 
 def byte_symbols(special_tokens: Sequence[str] = ()) -> Symbols:
-    """All 256 bytes, in the order of the characters that spell them in byte-level vocabularies."""
+    """Special tokens, then all 256 bytes, sorted by the characters of GPT-2's byte alphabet."""
     alphabet = encodings.byte_symbols()
     specials = list(dict.fromkeys(special_tokens))
     strings = [*specials, *(c for c in sorted(alphabet) if c not in specials)]

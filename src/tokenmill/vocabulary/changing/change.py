@@ -92,6 +92,7 @@ def extend_file(
     """
 
     def extended(base: Base, counts: CountsFolder) -> _Result:
+        """All old ids keep their rows; each new token starts from those of its parts."""
         found = extend(base, counts.total(), add, min_frequency, advance)
         figures = {
             "ids_before": base.num_ids,
@@ -129,6 +130,7 @@ def trim_file(
     """
 
     def trimmed(base: Base, counts: CountsFolder) -> _Result:
+        """Kept tokens close up; the rows of those that move come from their old ids."""
         found = trim(base, counts.total(), to)
         figures = {
             "ids_before": base.num_ids,
