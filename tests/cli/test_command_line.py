@@ -207,11 +207,11 @@ def test_user_mistakes_end_with_code_2_and_no_traceback(
 def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one"])
     tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
-    tokens = tmp_path / "out" / "tokens" / "00000.bin"
+    tokens = tmp_path / "out" / "tokens" / "00000000-000000.bin"
     tokens.write_bytes(bytes(len(tokens.read_bytes())))
     result = tokenmill("verify", tmp_path / "out")
     assert result.returncode == 5
-    assert "tokens/00000.bin" in result.stderr
+    assert "tokens/00000000-000000.bin" in result.stderr
 
 
 def test_ids_from_outside_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) -> None:

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pa
     for name in ("dataset", "damaged"):
         tokenmill.build(folder / "data", tokenizer_path, folder / name, workers=1)
     tokenmill.make_plan(folder / "dataset", name="plan", sequence_length=64)
-    tokens = folder / "damaged" / "tokens" / "00000.bin"
+    tokens = folder / "damaged" / "tokens" / "00000000-000000.bin"
     tokens.write_bytes(bytes(len(tokens.read_bytes())))
     return folder
 

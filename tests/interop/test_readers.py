@@ -49,5 +49,5 @@ def test_megatron_reads_every_document(built: Path) -> None:
 
 
 def test_nanogpt_reads_one_flat_array(built: Path) -> None:
-    tokens = np.memmap(built / "tokens" / "00000.bin", dtype=np.uint16, mode="r")
+    tokens = np.memmap(built / "tokens" / "00000000-000000.bin", dtype=np.uint16, mode="r")
     assert tokens.tolist() == [token for document in documents(built) for token in document]

@@ -237,7 +237,7 @@ def setting(*place: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         (setting("shards", 0, "files", to=[]), "shard 0: its files are none"),
         (setting("shards", 0, "files", 1, "bytes", to=62), "its .bin, .idx and .xxh3 have"),
         (setting("shards", 0, "extents", 0, "source", to=7), "not among the 1 sources"),
-        (setting("shards", 1, "files", 3, "name", to="documents/00000.parquet"), "is named twice"),
+        (setting("shards", 1, "files", 3, "name", to="documents/00000000-000000.parquet"), "is named twice"),
         (setting("totals", "documents", to=2**40), "totals has 1099511627776 documents"),
         (setting("sources", 0, "counts", "records", to=-1), "Expected `int` >= 0"),
     ],
@@ -268,7 +268,7 @@ def reseal_shard(folder: Path, number: int = 0) -> None:
 
 def test_ids_above_the_largest_never_reach_a_batch(copied: Path) -> None:
     """An embedding that is asked for one kills the run on an accelerator."""
-    path = copied / "tokens" / "00000.bin"
+    path = copied / "tokens" / "00000000-000000.bin"
     ids = np.fromfile(path, "<u2")
     ids[0] = 65_535
     ids.tofile(path)
@@ -354,7 +354,7 @@ def test_an_index_that_contradicts_itself_is_refused_by_whatever_reads_it(
     change: Callable[[Index], None], use: Callable[[Path], object], copied: Path
 ) -> None:
     """With digests that are right: they find damage, not lies."""
-    path = copied / "tokens" / "00000.idx"
+    path = copied / "tokens" / "00000000-000000.idx"
     data = bytearray(path.read_bytes())
     count = tokenmill.open(copied).shards[0].entry.documents
     change(
@@ -375,7 +375,7 @@ def test_an_index_that_contradicts_itself_is_refused_by_whatever_reads_it(
 def test_an_index_with_another_header_is_refused(
     at: int, value: int, use: Callable[[Path], object], copied: Path
 ) -> None:
-    path = copied / "tokens" / "00000.idx"
+    path = copied / "tokens" / "00000000-000000.idx"
     data = bytearray(path.read_bytes())
     data[at] = value
     path.write_bytes(data)
@@ -465,7 +465,7 @@ def test_offsets_that_come_full_circle_are_found(copied: Path) -> None:
 
 
 def rewrite_table(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    path = folder / "documents" / "00000.parquet"
+    path = folder / "documents" / "00000000-000000.parquet"
     pq.write_table(change(pq.read_table(path)), path)
     reseal_shard(folder)
 

@@ -64,7 +64,7 @@ def test_a_missing_a_cut_and_a_swapped_file_are_found_when_the_dataset_is_opened
     for change in ("missing", "cut"):
         out = tmp_path / change
         shutil.copytree(tiny, out)
-        path = out / "tokens" / "00000.bin"
+        path = out / "tokens" / "00000000-000000.bin"
         path.unlink() if change == "missing" else path.write_bytes(path.read_bytes()[:-2])
         with pytest.raises(VerificationError):
             tokenmill.open(out)

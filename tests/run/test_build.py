@@ -197,7 +197,7 @@ def test_bad_records_are_set_aside_with_place_and_reason(
     assert (totals.records, totals.documents, totals.empty) == (5, 1, 1)
     assert totals.rejected == {"invalid-json": 1, "invalid-utf8": 1, "null-text": 1}
     assert totals.blank_bytes == 1
-    lines = (tmp_path / "out" / "rejected" / "00000.jsonl").read_text().splitlines()
+    lines = (tmp_path / "out" / "rejected" / "00000000-000000.jsonl").read_text().splitlines()
     assert [(row["position"], row["reason"]) for row in map(json.loads, lines)] == [
         (17, "null-text"),
         (32, "invalid-json"),
@@ -213,7 +213,7 @@ def test_more_bad_records_than_allowed_fail_at_the_end_and_cost_no_second_encodi
     with pytest.raises(DataError, match="1 of 2 records are bad") as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
     assert raised.value.where.startswith("the first is a.jsonl, position 17: text-not-a-string, ")
-    assert raised.value.hint.startswith(f"look at {tmp_path / 'out'}/work/shards/*.jsonl, then run")
+    assert raised.value.hint.startswith(f"look at {tmp_path / 'out'}/rejected/*.jsonl, then run")
     assert not (tmp_path / "out" / "manifest.json").exists()
     report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, max_bad=0.5)
     assert report.dataset.num_documents == 1
@@ -415,4 +415,4 @@ def test_where_no_record_is_good_no_limit_is_advised(tokenizer_path: Path, tmp_p
     path.write_text('{"text": null}\n')
     with pytest.raises(DataError) as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    assert raised.value.hint == f"look at {tmp_path / 'out'}/work/shards/*.jsonl"
+    assert raised.value.hint == f"look at {tmp_path / 'out'}/rejected/*.jsonl"

@@ -242,7 +242,7 @@ def test_a_count_that_was_begun_otherwise_is_not_resumed(tmp_path: Path) -> None
         tokenmill.count_words(source, tmp_path / "out", split="gpt2", workers=1)
     assert "split.name: was 'whitespace', is 'gpt2'" in caught.value.why
     tokenmill.count_words(source, tmp_path / "out", split="whitespace", workers=1, max_bad="50%")
-    line = json.loads((tmp_path / "out" / "rejected" / "00000.jsonl").read_text())
+    line = json.loads((tmp_path / "out" / "rejected" / "00000000-000000.jsonl").read_text())
     assert (line["source"], line["record"]) == ("a.jsonl", "no JSON\n")
 
 

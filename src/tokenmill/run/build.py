@@ -52,6 +52,7 @@ from tokenmill.run.units.tasks import EncodeTask
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Manifest, Run, TokenizerEntry
+from tokenmill.store.objects.probe import refuse_unsafe
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def build(
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(LocalProcesses(choose_resources(recipe.resources)))
-        workspace = stack.enter_context(open_workspace(recipe.out))
+        workspace = stack.enter_context(
+            open_workspace(recipe.out, scratch=recipe.resources.scratch)
+        )
         report = _build_dataset(workspace, recipe, tokenizer, overwrite, events, executor, shard)
     if report.dataset and recipe.pack.sequence_length is not None:
         from tokenmill.planning.packing import (
@@ -177,6 +180,8 @@ def _build_dataset(
     with locked(workspace, how) as alone:
         if alone:
             workspace.make_room(overwrite=overwrite)
+        else:
+            refuse_unsafe(workspace.store)
         if workspace.is_complete():  # by another process, in the meantime
             return complete(start())
         events.on_prepared(prepared)

@@ -129,15 +129,17 @@ class Job:
     def _run_all(self, phase: Phase) -> None:
         """Run all units that have no receipt, the one in which a limit falls up to it.
 
-        Damaged files are quarantined, or fail at the end. Units whose files are lost run again.
-        What other agents are at is left to them, unless this agent is one of those that wait.
+        Damaged files are quarantined, or fail at the end; those behind a limit do not count. Units
+        whose files are lost run again. What other agents are at is left to them, unless this agent
+        is one of those that wait.
         """
         ledger = self.ledger
         while not ledger.is_complete():
             crossed = ledger.crossing
             session = self._limited(phase, *crossed) if crossed else self._unlimited(phase)
             session.run()
-            if session.damaged and (crossed or ledger.crossing is None):
+            behind_limit = ledger.is_complete() or (ledger.crossing and not crossed)
+            if session.damaged and not behind_limit:
                 if crossed or self.limits.on_bad_file == "fail":
                     raise _damaged_files(list(session.damaged.values()))
                 ledger.quarantine(session.damaged)

@@ -69,6 +69,7 @@ class Claims:
         self._content = canonical_json(_Claim(agent.name))
         self._random = random.Random(agent.name)  # noqa: S311 - an order, not a secret
         self._watch = Watch(store, agent, clock, alone=alone)
+        self._is_one_of_many = shard is not None
         if shard is None and not self._watch.others:
             shard = Shard(0, 1)
         self._next = deque(items[shard.index :: shard.count] if shard else ())
@@ -199,7 +200,7 @@ class Claims:
         self._find_gone(failures)
         self._watch.look(held.owner for held in self._held.values() if held.owner)
         first = [name for name in self._watch.living if name < self._agent.name]
-        self._may_leave = len(first) >= NUM_WAITING
+        self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
 
     def _is_free(self, item: str) -> bool:
         known = item in self._mine or item in self._ended or item in self._held

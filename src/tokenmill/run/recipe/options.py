@@ -126,6 +126,13 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             description="folder for downloaded hf:// files (default: the cache of huggingface_hub)"
         ),
     ] = None
+    scratch: Annotated[
+        str | None,
+        Meta(
+            description="folder for files on their way to a bucket (default: the system's folder "
+            "for temporary files)"
+        ),
+    ] = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
