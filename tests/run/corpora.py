@@ -10,6 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
+from tokenmill.run.commit.identity import JobRecord
+from tokenmill.store.canonical import read_sealed, write_sealed
+
 SMALL_UNITS = Path(__file__).with_name("small_units.py")
 
 WORDS = [
@@ -109,3 +114,13 @@ def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
+
+
+def set_versions(out: Path, **changes: str) -> None:
+    """Let an unfinished build have been begun with other versions of libraries."""
+    path = out / "work" / "job.json"
+    record = read_sealed(path, JobRecord)
+    identity = json.loads(record.identity)
+    identity["versions"] |= changes
+    raw = msgspec.Raw(msgspec.json.encode(identity))
+    write_sealed(path, msgspec.structs.replace(record, identity=raw))

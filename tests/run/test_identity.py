@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import random_texts
+from corpora import random_texts, set_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,23 +97,29 @@ def test_a_finished_dataset_is_complete_whatever_is_installed(
     )
 
 
-def set_versions(out: Path, **changes: str) -> None:
-    path = out / "work" / "build.json"
-    state = json.loads(path.read_bytes())
-    state["versions"] |= changes
-    path.write_text(json.dumps(state))
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff"])
 def test_an_unfinished_build_whose_state_is_damaged_is_refused(
     build: Build, tmp_path: Path, data: bytes
 ) -> None:
     leave_unfinished(build)
-    state = tmp_path / "out" / "work" / "build.json"
+    state = tmp_path / "out" / "work" / "job.json"
     state.write_bytes(data)
     with pytest.raises(VerificationError, match="the file is damaged") as caught:
         build()
     assert caught.value.where == str(state)
+    assert build(overwrite=True).reused is None
+
+
+def test_a_build_that_an_older_version_has_begun_is_refused_unless_it_is_to_be_replaced(
+    build: Build, tmp_path: Path
+) -> None:
+    leave_unfinished(build)
+    (tmp_path / "out" / "work" / "job.json").rename(tmp_path / "out" / "work" / "build.json")
+    with pytest.raises(OutputConflictError, match="that an older version has begun") as caught:
+        build()
+    assert caught.value.hint == (
+        "finish it with the version that began it, or start again with --overwrite"
+    )
     assert build(overwrite=True).reused is None
 
 

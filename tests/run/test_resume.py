@@ -168,7 +168,7 @@ def test_a_second_build_on_the_same_folder_is_refused_while_the_first_lives(
 ) -> None:
     out = tmp_path / "out"
     process = start(corpus, tokenizer_path, out)
-    wait_for(lambda: (out / "work" / "build.json").exists())
+    wait_for(lambda: (out / "work" / "job.json").exists())
     process.send_signal(signal.SIGSTOP)
     second = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
     process.send_signal(signal.SIGCONT)

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import command, contents, tokenmill, wait_for, write_corpus
+from corpora import command, contents, set_versions, tokenmill, wait_for, write_corpus
 
 import tokenmill as package
 from conftest import write_jsonl
@@ -204,10 +204,7 @@ def test_a_resume_with_another_version_of_a_library_is_refused(
     process = started(corpus, tokenizer_path, out)
     process.kill()
     process.communicate()
-    path = out / "work" / "build.json"
-    state = json.loads(path.read_bytes())
-    state["versions"]["pyarrow"] = "0.0.1"
-    path.write_text(json.dumps(state))
+    set_versions(out, pyarrow="0.0.1")
     result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
     assert result.returncode == 8
     assert "pyarrow: was version 0.0.1" in result.stderr

@@ -57,8 +57,6 @@ DATASET_OUTPUT = OutputKind(
 
 JOB_NAME = "work/job.json"
 """What the run was started with: from then on it is begun."""
-OLD_STATE_NAME = "work/build.json"
-"""Of a run that was begun by an older version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +190,6 @@ def check_output(workspace: Workspace) -> None:
             where=workspace.location,
             why=f"it holds {sorted(names)[0]!r}",
             hint=f"choose another folder; --overwrite replaces {plural} only",
-        )
-    if workspace.store.size(OLD_STATE_NAME) is not None:
-        raise OutputConflictError(
-            f"the output folder holds a {noun} that an older version has begun",
-            where=workspace.location,
-            why="shards have other names since format version 2",
-            hint="finish it with the version that began it, or start again with --overwrite",
         )
 
 

@@ -30,6 +30,8 @@ from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
 
 R = TypeVar("R")
 
+OLD_STATE_NAME = "work/build.json"
+"""What a run was started with that an older version has begun."""
 AGREED = "work/agreed"
 """Inputs that are what the run was started with, although their times are not."""
 JOB_VARIABLE = "TOKENMILL_JOB"
@@ -63,6 +65,7 @@ def found_before(
     Raises:
         InputChangedError: something else was begun there.
     """
+    _refuse_old_build(workspace)
     if not (workspace.is_complete() or workspace.is_begun()):
         return None
     with locked(workspace, how):
@@ -70,6 +73,17 @@ def found_before(
             return complete(start())
         agree_on_start(workspace, start())
     return None
+
+
+def _refuse_old_build(workspace: Workspace) -> None:
+    if workspace.store.size(OLD_STATE_NAME) is None:
+        return
+    raise OutputConflictError(
+        f"the output folder holds a {workspace.kind.noun} that an older version has begun",
+        where=workspace.location,
+        why="its shards have other names than those of today",
+        hint="finish it with the version that began it, or start again with --overwrite",
+    )
 
 
 def agree_on_start(workspace: Workspace, start: Start) -> str:
