@@ -42,6 +42,8 @@ pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 Damage = Callable[[Path], None]
 
+FIRST_TABLE = "documents/00000000-000000.parquet"
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
@@ -237,7 +239,7 @@ def setting(*place: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         (setting("shards", 0, "files", to=[]), "shard 0: its files are none"),
         (setting("shards", 0, "files", 1, "bytes", to=62), "its .bin, .idx and .xxh3 have"),
         (setting("shards", 0, "extents", 0, "source", to=7), "not among the 1 sources"),
-        (setting("shards", 1, "files", 3, "name", to="documents/00000000-000000.parquet"), "is named twice"),
+        (setting("shards", 1, "files", 3, "name", to=FIRST_TABLE), "is named twice"),
         (setting("totals", "documents", to=2**40), "totals has 1099511627776 documents"),
         (setting("sources", 0, "counts", "records", to=-1), "Expected `int` >= 0"),
     ],
