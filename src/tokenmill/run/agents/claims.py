@@ -1,9 +1,10 @@
 """Who runs which item: claims are hints, so a mistake costs time and never bytes.
 
-`work/claims/ITEM.G` is created by the agent that takes an item; G counts how often it changed
-hands. An agent first takes the items dealt to it (every n-th one, so that all agents begin with the
-large ones and stay abreast in the order of the inputs), then, after one listing, those of others
-that nobody has claimed, in an order of its own, and at last those whose agent has gone.
+`work/claims/N/ITEM.G` is created by the agent that takes an item; G counts how often it changed
+hands, and folder N has the claims of a thousand items, one page of a bucket's listing. An agent
+first takes the items dealt to it (every n-th one, so that all agents begin with the large ones and
+stay abreast in the order of the inputs), then those that nobody has claimed, folder by folder in an
+order of its own, and at last those whose agent has gone.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ FOLDER = "work/claims"
 NUM_WAITING = 4
 """Agents that stay until everything is done; all others leave when there is nothing to take."""
 MAX_FAILURES = 2
-MIN_PATIENCE = 8
-CLAIMS_A_LOSS = 250
-"""Listing so many claims takes about as long as one claim that another agent had already."""
+ITEMS_A_FOLDER = 1000
+MAX_LOSSES = 8
+"""Claims lost to others after which it is cheaper to list what they have."""
 MAX_ASKED = 256
 """Claims whose owners are looked up at a time."""
 
@@ -72,15 +73,15 @@ class Claims:
         self._is_one_of_many = shard is not None
         if shard is None and not self._watch.others:
             shard = Shard(0, 1)
-        self._next = deque(items[shard.index :: shard.count] if shard else ())
+        everything = range(len(items))
+        self._next = deque(everything[shard.index :: shard.count] if shard else ())
         """What to try, in this order: the items dealt to us, later those listed as unclaimed."""
-        self._must_list = shard is None or shard.count > 1
-        self._losses, self._patience = 0, MIN_PATIENCE
-        self._has_swept = not self._must_list
-        self._gone_items: deque[str] = deque()
-        self._held: dict[str, _Held] = {}
-        self._generations: dict[str, int] = {}
-        """Of items that changed hands, from the last listing."""
+        self._folders: deque[int] = deque()
+        """Folders of claims that are still to be listed."""
+        self._losses, self._has_listed = 0, False
+        self._must_list = self._must_sweep = shard is None or shard.count > 1
+        self._gone_items: deque[int] = deque()
+        self._held: dict[int, _Held] = {}
         self._mine: set[str] = set()
         self._ended: set[str] = set()
         """Items that we finished, or failed on."""
@@ -105,7 +106,8 @@ class Claims:
 
         Complete once `take` has returned None and `refresh` was called.
         """
-        return [*self._held, *(item for item in self._failed if item not in self._parked)]
+        held = (self._items[number] for number in self._held)
+        return [*held, *(item for item in self._failed if item not in self._parked)]
 
     @property
     def parked(self) -> dict[str, TokenmillError]:
@@ -118,7 +120,7 @@ class Claims:
 
         Either all other items are done or parked, or enough agents are left to wait for them.
         """
-        if self._next or self._must_list or self._gone_items or not self._has_swept:
+        if self._may_find or self._gone_items or self._must_sweep:
             return False
         return self._may_leave or not self.waiting_for
 
@@ -136,29 +138,25 @@ class Claims:
             StorageError: the store fails.
         """
         self._watch.look()
-        while True:
-            if self._next:
-                item = _popped(self._next, accept)
-                if item is None:
-                    return None
-                if self._is_free(item):
-                    if self._claim(item):
-                        return item
-                    self._count_loss()
-            elif self._must_list:
-                self._list_unclaimed()
-            elif self._gone_items:
-                item = _popped(self._gone_items, accept)
-                if item is None:
-                    return None
-                if item in self._held and self._claim(item):
-                    return item
-            else:
+        while self._may_find or self._gone_items:
+            if not self._next and self._may_find:
+                self._list_folder()
+                continue
+            is_new = bool(self._next)
+            number = self._popped(self._next if is_new else self._gone_items, accept)
+            if number is None:
                 return None
+            if not (self._is_free(number) if is_new else number in self._held):
+                continue
+            if self._claim(number):
+                return self._items[number]
+            if is_new:
+                self._count_loss(number)
+        return None
 
     def upcoming(self, num_items: int) -> list[str]:
         """What this agent tries next, unless others were faster: to read ahead."""
-        return [*itertools.islice(self._next, num_items)]
+        return [self._items[number] for number in itertools.islice(self._next, num_items)]
 
     def finished(self, item: str) -> None:
         """An item of ours is done, and the store knows."""
@@ -187,11 +185,11 @@ class Claims:
             StorageError: the store fails.
         """
         self._done = done
-        for item in [item for item in self._held if item in done]:
-            del self._held[item]
+        for number in [number for number in self._held if self._items[number] in done]:
+            del self._held[number]
         for item in [item for item in self._failed if item in done]:
             del self._failed[item]
-        if self._next or self._must_list:
+        if self._may_find:
             return
         self._sweep()
         self._ask_owners()
@@ -202,62 +200,84 @@ class Claims:
         first = [name for name in self._watch.living if name < self._agent.name]
         self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
 
-    def _is_free(self, item: str) -> bool:
-        known = item in self._mine or item in self._ended or item in self._held
-        return not known and item not in self._done
+    @property
+    def _may_find(self) -> bool:
+        """Whether there may be items that nobody has claimed."""
+        return bool(self._next or self._folders or self._must_list)
 
-    def _claim(self, item: str) -> bool:
+    def _popped(self, numbers: deque[int], accept: Callable[[str], bool]) -> int | None:
+        """The first item that is wanted, removed; None if there is none."""
+        for index, number in enumerate(numbers):
+            if accept(self._items[number]):
+                del numbers[index]
+                return number
+        return None
+
+    def _is_free(self, number: int) -> bool:
+        item = self._items[number]
+        ours = item in self._mine or item in self._ended
+        return not ours and number not in self._held and item not in self._done
+
+    def _claim(self, number: int) -> bool:
         """Whether an item is ours now; claims of those that ended before us do not count."""
-        held = self._held.get(item)
-        generation = held.generation + 1 if held else self._generations.get(item, 0)
+        held = self._held.get(number)
+        generation = held.generation + 1 if held else 0
         while True:
-            name = claim_name(item, generation)
+            name = claim_name(number, self._items[number], generation)
             data = self._store.create(name, self._content, durable=False)
             if data == self._content:
-                self._held.pop(item, None)
-                self._mine.add(item)
+                self._held.pop(number, None)
+                self._mine.add(self._items[number])
                 return True
             owner = _owner(data)
-            self._held[item] = _Held(generation, owner)
+            self._held[number] = _Held(generation, owner)
             if not self._watch.is_past(owner):
                 return False
             generation += 1
 
-    def _count_loss(self) -> None:
-        """Others are ahead of us: soon a listing is cheaper than to try item by item."""
+    def _count_loss(self, number: int) -> None:
+        """Others are where we are: list what they have before trying anything else."""
         self._losses += 1
-        if self._losses >= self._patience:
-            self._must_list, self._has_swept = True, False
-            self._next.clear()
+        if self._losses < MAX_LOSSES:
+            return
+        self._next.clear()
+        if self._has_listed:
+            self._folders.appendleft(number // ITEMS_A_FOLDER)
+        else:
+            self._must_list = self._must_sweep = True
 
-    def _list_unclaimed(self) -> None:
+    def _list_folder(self) -> None:
         """Find what nobody has claimed; a listing that is late costs time, as claims decide."""
-        claimed: dict[str, int] = {}
-        for entry in self._store.entries(FOLDER):
-            item, _, generation = entry.name.rpartition("/")[2].rpartition(".")
-            if generation.isdecimal() and len(generation) < 10:
-                claimed[item] = max(claimed.get(item, 0), int(generation))
-        self._generations = {item: number for item, number in claimed.items() if number}
-        free = [item for item in self._items if item not in claimed and self._is_free(item)]
+        if self._must_list:
+            self._must_list, self._has_listed = False, True
+            self._folders = deque(range(-(-len(self._items) // ITEMS_A_FOLDER)))
+            self._random.shuffle(self._folders)
+        first = self._folders.popleft() * ITEMS_A_FOLDER
+        claimed = {
+            entry.name.rpartition("/")[2].rpartition(".")[0]
+            for entry in self._store.entries(claims_folder(first))
+        }
+        numbers = range(first, min(first + ITEMS_A_FOLDER, len(self._items)))
+        free = [n for n in numbers if self._is_free(n) and self._items[n] not in claimed]
         self._random.shuffle(free)
         self._next = deque(free)
-        self._must_list, self._losses = False, 0
-        self._patience = max(MIN_PATIENCE, len(claimed) // CLAIMS_A_LOSS)
+        self._losses = 0
 
     def _sweep(self) -> None:
         """Once: everything that is not done and not ours is held by somebody."""
-        if self._has_swept:
-            return
-        self._has_swept = True
-        for item in self._items:
-            if self._is_free(item):
-                self._held[item] = _Held(self._generations.get(item, 0), "")
-        self._generations = {}
+        if self._must_sweep:
+            self._must_sweep = False
+            for number in range(len(self._items)):
+                if self._is_free(number):
+                    self._held[number] = _Held(0, "")
 
     def _ask_owners(self) -> None:
-        unknown = [item for item, held in self._held.items() if not held.owner]
+        unknown = [number for number, held in self._held.items() if not held.owner]
         chosen = self._random.sample(unknown, min(len(unknown), MAX_ASKED))
-        names = {claim_name(item, self._held[item].generation): item for item in chosen}
+        names = {
+            claim_name(number, self._items[number], self._held[number].generation): number
+            for number in chosen
+        }
         for name, data in self._store.read_all(names):
             held = self._held[names[name]]
             if data is None:  # nobody's after all: take the same generation
@@ -275,33 +295,36 @@ class Claims:
                 continue
             error = self._failed.get(item) or noted_failure(self._store, item, min(agents))
             self._parked[item] = error
-            self._held.pop(item, None)
 
     def _find_gone(self, failures: dict[str, set[str]]) -> None:
         """Items that changed hands often are tried last: they may be what ends their agents."""
+        for number in [n for n in self._held if self._items[n] in self._parked]:
+            del self._held[number]
         gone = [
-            item
-            for item, held in self._held.items()
+            number
+            for number, held in self._held.items()
             if held.owner
-            and (self._watch.is_gone(held.owner) or held.owner in failures.get(item, ()))
+            and (
+                self._watch.is_gone(held.owner)
+                or held.owner in failures.get(self._items[number], ())
+            )
         ]
         self._random.shuffle(gone)
-        gone.sort(key=lambda item: self._held[item].generation)
+        gone.sort(key=lambda number: self._held[number].generation)
         self._gone_items = deque(dict.fromkeys([*self._gone_items, *gone]))
 
 
-def _popped(items: deque[str], accept: Callable[[str], bool]) -> str | None:
-    """The first item that is wanted, removed; None if there is none."""
-    for index, item in enumerate(items):
-        if accept(item):
-            del items[index]
-            return item
-    return None
+def claim_name(number: int, item: str, generation: int) -> str:
+    """The name of the object that says who has an item, after it changed hands so many times.
+
+    `number` is its place in the order of execution.
+    """
+    return f"{claims_folder(number)}/{item}.{generation}"
 
 
-def claim_name(item: str, generation: int) -> str:
-    """The name of the object that says who has an item, after it changed hands so many times."""
-    return f"{FOLDER}/{item}.{generation}"
+def claims_folder(number: int) -> str:
+    """The folder of the claims of an item, by its place in the order of execution."""
+    return f"{FOLDER}/{number // ITEMS_A_FOLDER}"
 
 
 def _owner(data: bytes) -> str:
