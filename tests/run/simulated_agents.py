@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memory_store import MemoryStore
+
 from tokenmill.errors import EngineError
 from tokenmill.run.agents.agent import Agent, AgentState, state_name
 from tokenmill.run.agents.claims import Claims

@@ -55,7 +55,6 @@ class Tallies(msgspec.Struct, frozen=True, kw_only=True):
     """Input bytes on disk, of finished units and of parts of those that are running."""
     bytes_total: _Count = 0
     """Of the whole build."""
-    units: _Count = 0
     items: Annotated[list[_Text], Meta(max_length=10_000)] = []
     """The items that it holds."""
 

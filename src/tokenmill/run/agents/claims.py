@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -196,7 +196,8 @@ class Claims:
         failures = failed_agents(self._store, self._watch.is_past)
         self._park(failures)
         self._find_gone(failures)
-        self._watch.look(held.owner for held in self._held.values() if held.owner)
+        self._watch.asked = {held.owner for held in self._held.values() if held.owner}
+        self._watch.look()
         first = [name for name in self._watch.living if name < self._agent.name]
         self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
 
@@ -252,6 +253,8 @@ class Claims:
             self._must_list, self._has_listed = False, True
             self._folders = deque(range(-(-len(self._items) // ITEMS_A_FOLDER)))
             self._random.shuffle(self._folders)
+        if not self._folders:
+            return
         first = self._folders.popleft() * ITEMS_A_FOLDER
         claimed = {
             entry.name.rpartition("/")[2].rpartition(".")[0]
@@ -325,6 +328,15 @@ def claim_name(number: int, item: str, generation: int) -> str:
 def claims_folder(number: int) -> str:
     """The folder of the claims of an item, by its place in the order of execution."""
     return f"{FOLDER}/{number // ITEMS_A_FOLDER}"
+
+
+def claim_folders(store: ObjectStore) -> Iterator[str]:
+    """Yield the folders that hold claims."""
+    for number in itertools.count(step=ITEMS_A_FOLDER):
+        folder = claims_folder(number)
+        if next(iter(store.entries(folder)), None) is None:
+            return
+        yield folder
 
 
 def _owner(data: bytes) -> str:

@@ -38,7 +38,8 @@ class Presence:
         self.beat.tallies = Tallies(
             documents=snapshot.documents,
             tokens=snapshot.tokens,
-            bytes_done=snapshot.done_bytes,
+            bytes_done=max(snapshot.done_bytes - snapshot.resumed_bytes, 0),
+            bytes_total=snapshot.total_bytes,
             items=sorted(self.claims.mine)[:1000],
         )
 

@@ -8,7 +8,7 @@ process, is no look, so nobody is taken for dead by whoever was away.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tokenmill.errors import StorageError
@@ -41,6 +41,8 @@ class Watch:
         self, store: ObjectStore, agent: Agent, clock: Callable[[], float], *, alone: bool
     ) -> None:
         self._store, self._agent, self._clock, self._alone = store, agent, clock, alone
+        self.asked: Collection[str] = ()
+        """Agents that have what this one waits for: they are watched, too."""
         self._seen: dict[str, _Seen] = {}
         self._present = sorted(name for name in listed_agents(store) if name != agent.name)
         self._past: set[str] = set()
@@ -52,13 +54,13 @@ class Watch:
 
     def is_past(self, agent: str) -> bool:
         """Whether an agent had ended before this one began, as far as could be told then."""
-        return agent in self._past
+        return agent in self._past or (self._alone and agent != self._agent.name)
 
     def is_gone(self, agent: str) -> bool:
         """Whether an agent has left, fallen silent, or was an earlier life of this one's place."""
         if agent == self._agent.name:
             return False
-        if self._alone or agent in self._past:
+        if self.is_past(agent):
             return True
         seen = self._seen.get(agent)
         return seen is not None and seen.is_gone
@@ -73,7 +75,7 @@ class Watch:
         """Of those the ones that were seen at work."""
         return [name for name in self.others if name in self._seen and self._seen[name].has_changed]
 
-    def look(self, asked: Iterable[str] = ()) -> bool:
+    def look(self) -> bool:
         """Read counters: of agents that follow this one, of the first ones, and of those asked for.
 
         Returns whether it was time for that, and the store answered.
@@ -83,18 +85,18 @@ class Watch:
         try:
             present = {name for name in listed_agents(self._store) if name != self._agent.name}
             self._present = sorted(present.union(self._present))
-            self._read(self._chosen(asked))
+            self._read(self._chosen())
         except StorageError:
             return False
         finally:
             self._next_look = self._clock() + LOOK_SECONDS
         return True
 
-    def _chosen(self, asked: Iterable[str]) -> Collection[str]:
+    def _chosen(self) -> Collection[str]:
         alive = [name for name in self._present if name in self._past or not self.is_gone(name)]
         start = bisect(alive, self._agent.name)
         ring = [*alive[start:], *alive[:start]]
-        wanted = {*asked} - {self._agent.name}
+        wanted = {*self.asked} - {self._agent.name}
         nearest = [*(name for name in ring if name in wanted), *(wanted - {*ring})]
         return {*ring[:NUM_WATCHED], *alive[:8], *nearest[:MAX_ASKED]}
 

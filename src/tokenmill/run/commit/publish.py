@@ -19,6 +19,7 @@ from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
 from tokenmill.errors import DataError, InternalError, TokenmillError
 from tokenmill.read.sources import Source
+from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace
 from tokenmill.run.units.assignment import Receipt
@@ -208,7 +209,7 @@ def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
             found = (entry.name for entry in store.entries(folder))
             store.remove([name for name in found if name not in (keep or ()) and _is_part(name)])
         if workspace.bucket is not None:
-            for folder in ("work", *WORK_FOLDERS):
+            for folder in ("work", *WORK_FOLDERS, *claim_folders(store)):
                 store.remove([entry.name for entry in store.entries(folder)])
             return
         for name in WORK_FOLDERS:
