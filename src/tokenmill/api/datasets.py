@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tokenmill.cloud.names import ObjectName, is_remote
+from tokenmill.errors import UserError
+from tokenmill.run.recipe.spellings import parse_bytes
 from tokenmill.store import dataset as _store
+from tokenmill.store.remote.origin import open_origin
 
 if TYPE_CHECKING:
     from tokenmill.api.options import LoaderArguments
@@ -50,14 +54,51 @@ class Dataset(_store.Dataset):
         return as_tensors(self.batches(plan, curriculum=curriculum, **options))
 
 
-def open(folder: str | Path) -> Dataset:
-    """Open a dataset on disk; checks its manifest and the sizes of all files.
+def open(
+    folder: str | Path,
+    *,
+    cache: str | Path | None = None,
+    cache_bytes: int | str | None = None,
+    prefetch_steps: int = 8,
+) -> Dataset:
+    """Open a dataset in a folder, or in a bucket: s3://bucket/corpus, gs://..., az://...
+
+    Of a folder, the manifest and the sizes of all files are checked. Of a bucket, the manifest,
+    indexes and digests are copied into `cache`; tokens come in blocks of 64 KiB when batches need
+    them, and are verified before they count.
+
+    Args:
+        folder: where the dataset is.
+        cache: for a bucket: a new or empty folder, or one that was a cache before. Processes of a
+            machine may share it.
+        cache_bytes: the most bytes of tokens that each loader keeps in files of its own, as a
+            number or as "200GB"; None: all that were read, shared by all loaders.
+        prefetch_steps: steps whose blocks are fetched ahead.
 
     Raises:
-        UserError: the folder holds no dataset.
+        UserError: there is no dataset, or an option is missing or wrong.
         VerificationError: the dataset is damaged.
+        StorageError: the bucket or the cache fails.
     """
-    return Dataset(folder)
+    if not is_remote(folder):
+        if cache is not None or cache_bytes is not None:
+            why = f"{folder} is read where it is"
+            raise UserError("only datasets in a bucket are cached", why=why)
+        return Dataset(folder)
+    if cache is None:
+        raise UserError(
+            "a dataset in a bucket is read through a cache folder",
+            where=str(ObjectName.parse(str(folder))),
+            hint='open(..., cache="DIR"), or copy the dataset: tokenmill cp',
+        )
+    try:
+        limit = parse_bytes(cache_bytes) if isinstance(cache_bytes, str) else cache_bytes
+    except ValueError as error:
+        raise UserError(
+            "cache_bytes is not a size", where=str(cache_bytes), why=str(error)
+        ) from None
+    origin = open_origin(str(folder), cache, limit, prefetch_steps)
+    return Dataset(origin.folder, origin)
 
 
 def opened(dataset: _store.Dataset | str | Path) -> _store.Dataset:

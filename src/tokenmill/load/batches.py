@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.errors import UserError
+from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.explanation import SegmentOrigin, origins
 from tokenmill.load.rows.provenance import Layout, Provenance
@@ -80,6 +81,7 @@ class Batches:
         self.share, self.options, self._seed = share, options, seed
         self.step = 0
         """The step whose batch comes next."""
+        self._ahead = ReadAhead(self._readers, schedule)
 
     def __len__(self) -> int:
         """Steps from the first to the last, whichever comes next."""
@@ -109,6 +111,7 @@ class Batches:
                 hint="ask for more epochs, or set restart=True to repeat the same pass",
             )
         while (whole := self.global_batch(self.step)) is not None:
+            self._ahead.before(self.step, 1, self._sequences_of)
             batch = self._arrays(whole)
             self.step += 1
             yield batch
@@ -116,6 +119,7 @@ class Batches:
     def every(self, stride: int, first: int) -> Iterator[Batch]:
         """The batches of every `stride`-th step from `first` on; `step` stays what it is."""
         while (whole := self.global_batch(first)) is not None:
+            self._ahead.before(first, stride, self._sequences_of)
             first += stride
             yield self._arrays(whole)
 
@@ -130,7 +134,9 @@ class Batches:
             UserError: there is no such step.
             VerificationError: a plan or a block of tokens is damaged.
         """
-        return self._arrays(self._existing(step))
+        whole = self._existing(step)
+        self._ahead.before(step, 1, self._sequences_of)
+        return self._arrays(whole)
 
     def digest(self, step: int) -> str:
         """SHA-256 of a global batch, its rows in canonical order: an id to compare runs by.
@@ -235,6 +241,12 @@ class Batches:
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
         return columns_of(self._content(whole, self._dealt(whole)[self.share.rank]))
+
+    def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:
+        """The sequences of a global batch that this rank reads with one of the readers."""
+        chosen = self._dealt(whole)[self.share.rank]
+        found: Int64Array = whole.sequences[chosen[whole.sources[chosen] == number]]
+        return found
 
     def _dealt(self, whole: GlobalBatch) -> Int64Array:
         """Shape (world_size, num_rows / world_size): the rows of each rank."""

@@ -26,22 +26,39 @@ from tokenmill.store.policies import Policies
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tokenmill.store.remote.origin import Origin
+
 
 class Shard:
     """One shard: its ids as a memory map, and the boundaries of its documents."""
 
-    def __init__(self, folder: Path, entry: ShardEntry, dtype: np.dtype[np.integer]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        entry: ShardEntry,
+        dtype: np.dtype[np.integer],
+        origin: Origin | None = None,
+    ) -> None:
         self.entry = entry
         self._folder = folder
         self._dtype = dtype
+        self._origin = origin
 
     def path(self, part: str) -> Path:
-        """The file of a part: bin, idx, xxh3 or parquet."""
-        return self._folder / self.entry.files[SHARD_PARTS.index(part)].name
+        """The file of a part: bin, idx, xxh3 or parquet.
+
+        Of a dataset in a bucket, a documents table is brought first, but tokens are not.
+        """
+        file = self.entry.files[SHARD_PARTS.index(part)]
+        if self._origin is not None and part == "parquet":
+            self._origin.obtain([file])
+        return self._folder / file.name
 
     @cached_property
     def ids(self) -> npt.NDArray[np.integer]:
         """Shape (num_tokens,), read-only, straight from the file."""
+        if self._origin is not None:
+            self._origin.obtain_tokens(self.entry, self.block_digests.tolist())
         return np.memmap(self.path("bin"), self._dtype, mode="r")
 
     @cached_property
@@ -124,29 +141,35 @@ PLAN_NAME = "plan.json"
 
 
 class Dataset:
-    """A dataset, opened. Opening checks the manifest and the size of every file it names."""
+    """A dataset, opened. Opening checks the manifest and the size of every file it names.
 
-    def __init__(self, folder: str | Path) -> None:
+    With an `origin`, the folder is its cache, and what is missing there is brought when needed.
+    """
+
+    def __init__(self, folder: str | Path, origin: Origin | None = None) -> None:
         self.folder = local_path(folder, "a dataset")
+        self.origin = origin
         self.manifest: Manifest = read_manifest(self.folder)
         check_manifest(self.folder, self.manifest)
-        self._check_sizes()
+        if origin is None:
+            self._check_sizes()
         self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)
         self.token_dtype = self.token_dtype.newbyteorder("<")
         entries = self.manifest.shards
-        self.shards = [Shard(self.folder, entry, self.token_dtype) for entry in entries]
+        self.shards = [Shard(self.folder, entry, self.token_dtype, origin) for entry in entries]
         counts = [entry.documents for entry in self.manifest.shards]
         self._first_document = offsets_from_lengths(counts)
 
-    def __reduce__(self) -> tuple[type[Dataset], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[Dataset], tuple[Path, Origin | None]]:
         """Another process opens it anew."""
-        return type(self), (self.folder,)
+        return type(self), (self.folder, self.origin)
 
     def __repr__(self) -> str:
         counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
         plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
-        return f"<Dataset {str(self.folder)!r}: {counts} in {shards}, {plans}>"
+        place = str(self.folder) if self.origin is None else self.origin.location
+        return f"<Dataset {place!r}: {counts} in {shards}, {plans}>"
 
     @property
     def plans(self) -> list[str]:

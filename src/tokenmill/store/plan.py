@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -48,6 +48,9 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.plan_version_1 import row_format_of
+
+if TYPE_CHECKING:
+    from tokenmill.store.remote.origin import Origin
 
 PLAN_FORMAT = "tokenmill-plan"
 PLAN_VERSION = 2
@@ -297,6 +300,8 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
         UserError: there is none, or it belongs to another dataset.
     """
     own, path = dataset.folder / "plans", local_path(name, "a plan")
+    if dataset.origin is not None and path.name == str(name):
+        _bring(dataset.origin, str(name))
     inside = path.name == str(name) and (own / path / PLAN_NAME).is_file()
     folder = own / path if inside else path
     if not (folder / PLAN_NAME).is_file():
@@ -310,6 +315,15 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     plan = Plan(folder)
     plan.check_dataset(dataset)
     return plan
+
+
+def _bring(origin: Origin, name: str) -> None:
+    """Bring a plan of a dataset in a bucket, if there is one."""
+    folder = origin.obtain_plan(name)
+    if folder is not None:
+        manifest = read_sealed(folder / PLAN_NAME, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
+        known = {f"{array}.npy" for array in ARRAYS}
+        origin.obtain((file for file in manifest.files if file.name in known), f"plans/{name}/")
 
 
 def _meant(name: str, names: list[str]) -> str:

@@ -42,6 +42,7 @@ from tokenmill.load.rows.assembly import (
     locate,
     look_up,
 )
+from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.load.rows.loss_spans import LossSpans
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
@@ -200,6 +201,31 @@ class RowReader:
             self._mask_no_loss(rows, layout)
         return rows, layout
 
+    @property
+    def cache(self) -> BlockCache | None:
+        """Of a dataset in a bucket: where blocks of tokens are brought ahead."""
+        return self._maps.cache
+
+    def blocks_of(self, sequences: Int64Array, row_length: int) -> Int64Array:
+        """The blocks of tokens that rows need, for bringing them ahead; those there may be missing.
+
+        What is damaged has none: it is refused when its rows are read.
+        """
+        maps = self._maps
+        is_limited = maps.cache is not None and maps.cache.is_limited
+        try:
+            segments = self._looked_up(sequences, row_length)
+            maps.require(segments[1])
+        except VerificationError:
+            return np.empty(0, np.int64)
+        blocks = (maps.first_blocks, self._none_checked if is_limited else maps.checked)
+        problem, _, found = locate(segments, maps.first_documents, maps.table, self._like, blocks)
+        return np.empty(0, np.int64) if problem else found
+
+    @cached_property
+    def _none_checked(self) -> npt.NDArray[np.uint8]:
+        return np.zeros_like(self._maps.checked)
+
     def _looked_up(self, sequences: Int64Array, row_length: int) -> Int64Array:
         """The segments of sequences: see `look_up`."""
         if len(sequences) and not (sequences.min() >= 0 and sequences.max() < len(self.plan)):
@@ -218,10 +244,18 @@ class RowReader:
         blocks = (maps.first_blocks, maps.checked)
         problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
         if len(new):
-            maps.check(new)
+            maps.check(new, self._all_blocks(segments))
         if problem:
             raise self._damaged(PROBLEMS[problem])
         return segments, found
+
+    def _all_blocks(self, segments: Int64Array) -> Int64Array | None:
+        """The blocks of segments in a cache that deletes some; None if there is no such cache."""
+        maps = self._maps
+        if maps.cache is None or not maps.cache.is_limited:
+            return None
+        blocks = (maps.first_blocks, self._none_checked)
+        return locate(segments, maps.first_documents, maps.table, self._like, blocks)[2]
 
     @cached_property
     def _rules(self) -> Rules:

@@ -16,6 +16,7 @@ import xxhash
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
 from tokenmill.load.rows.assembly import index_is_sound
+from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
@@ -51,6 +52,13 @@ class ShardMaps:
         self._seen: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._last_use = np.zeros(len(self._shards), np.int64)
         self._clock = 0
+        origin = dataset.origin
+        self.cache = (
+            None
+            if origin is None
+            else BlockCache(origin, self._shards, self.first_blocks, self.checked)
+        )
+        """Of a dataset in a bucket: where the blocks come from."""
 
     def require(self, shards: Int64Array) -> None:
         """Map shards, and unmap those unused for longest where there are too many.
@@ -59,6 +67,8 @@ class ShardMaps:
             VerificationError: a file has another size than the manifest says, or an index is not
                 what was written, or contradicts itself.
         """
+        if self.cache is not None and self.cache.begin_in_this_process():
+            self._unmap(np.flatnonzero(self.table[:, 0]))
         self._clock += 1
         self._last_use[shards] = self._clock
         if self.table[shards, 0].all():
@@ -69,25 +79,32 @@ class ShardMaps:
         if too_many > 0:
             idle = mapped[self._last_use[mapped] < self._clock]
             oldest = idle[np.argsort(self._last_use[idle], kind="stable")][:too_many]
-            for number in oldest.tolist():
-                self.table[number] = 0
-                for file in self._maps.pop(number):
-                    file.close()
-                self._shards[number].release()  # its digests
+            self._unmap(oldest)
         for number in missing.tolist():
             self._map(number)
 
-    def check(self, blocks: Int64Array) -> None:
+    def _unmap(self, shards: Int64Array) -> None:
+        for number in shards.tolist():
+            self.table[number] = 0
+            for file in self._maps.pop(number):
+                file.close()
+            self._shards[number].release()  # its digests
+
+    def check(self, blocks: Int64Array, beside: Int64Array | None = None) -> None:
         """Check blocks of tokens (any number of times each) that are used the first time.
+
+        Those `beside` them are used, too, and have to stay in the cache.
 
         Raises:
             VerificationError: one is not what was written, or holds an id that does not exist.
         """
         blocks = np.unique(blocks)
+        if self.cache is not None:
+            self.cache.require(blocks if beside is None else beside)
         shards = np.searchsorted(self.first_blocks, blocks, side="right") - 1
         for number, block in zip(shards.tolist(), blocks.tolist(), strict=True):
             shard, place = self._shards[number], block - int(self.first_blocks[number])
-            with open(shard.path("bin"), "rb") as file:
+            with open(self._tokens_path(number), "rb") as file:
                 file.seek(place * BLOCK_BYTES)
                 data = file.read(BLOCK_BYTES)
             _compare(shard, "bin", place, data)
@@ -96,6 +113,11 @@ class ShardMaps:
                 raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
         bits = (1 << (blocks & 7)).astype(np.uint8)
         np.bitwise_or.at(self.checked, blocks >> 3, bits)
+
+    def _tokens_path(self, number: int) -> Path:
+        if self.cache is not None:
+            return self.cache.tokens_path(number)
+        return self._shards[number].path("bin")
 
     def _num_blocks(self, shard: Shard) -> int:
         return num_blocks(shard.entry.tokens * self._like.itemsize)
@@ -110,9 +132,11 @@ class ShardMaps:
         shard = self._shards[number]
         shard.check_index_header()
         num_tokens, num_documents = shard.entry.tokens, shard.entry.documents
-        ids = FileMap(shard.path("bin"), num_tokens * self._like.itemsize)
+        ids = FileMap(self._tokens_path(number), num_tokens * self._like.itemsize)
         index = FileMap(shard.path("idx"), index_bytes(num_documents))
         found = ids.identity, index.identity
+        if self.cache is not None:  # its blocks are written one by one
+            found = (ids.identity[0], 0), index.identity
         if self._seen.get(number) != found:
             self._check_index(number, index)
             self._seen[number] = found

@@ -1,0 +1,258 @@
+"""Blocks of tokens of a dataset in a bucket: brought ahead, waited for, and deleted again.
+
+A cache without a limit is shared: every process writes the same bytes to the same places, and none
+is ever deleted. With a limit, each reader has token files of its own, since whoever deletes a block
+must know that nobody reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import UserError
+from tokenmill.records import Int64Array
+from tokenmill.store.dataset import Shard
+from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.remote.cache_folder import (
+    check_punching,
+    make_holes,
+    private_folder,
+    punch_holes,
+)
+from tokenmill.store.remote.messages import FetchBlocks
+from tokenmill.store.remote.origin import MOST_JOINED, Origin
+
+
+class BlockCache:
+    """The token files of one reader, and which of their blocks are there, coming or needed.
+
+    Blocks are numbered over all shards; those of shard i begin at `first_blocks[i]`. Bits of
+    `checked` are cleared when their blocks are deleted.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        shards: list[Shard],
+        first_blocks: Int64Array,
+        checked: npt.NDArray[np.uint8],
+    ) -> None:
+        self._origin, self._shards, self._first_blocks = origin, shards, first_blocks
+        self._checked = checked
+        limit = origin.cache_bytes
+        self._most_blocks = None if limit is None else limit // BLOCK_BYTES
+        self._announced: deque[frozenset[int]] = deque()
+        self._pid = 0
+        self._lock: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether blocks are deleted again."""
+        return self._most_blocks is not None
+
+    def begin_in_this_process(self) -> bool:
+        """Whether this is the first use in this process, so that files must be mapped anew.
+
+        Raises:
+            StorageError: the file system cannot delete blocks, or refuses something else.
+        """
+        if self._pid == os.getpid():
+            return False
+        self._pid = os.getpid()
+        self._coming: dict[int, int] = {}
+        """Blocks that were asked for, and the numbers of the requests."""
+        self._requested: dict[int, list[int]] = {}
+        """Requests that have not been waited for, and their blocks."""
+        self._there: set[int] = set()
+        """Blocks that have come, and have not been used."""
+        self._kept: dict[int, None] = {}
+        """With a limit: blocks that take space, those used last at the end."""
+        self._announced.clear()
+        self._folder = self._origin.folder
+        if self.is_limited:
+            if self._lock is not None:  # of the process that this one was forked from
+                os.close(self._lock)
+            self._folder, self._lock = private_folder(self._folder)
+            weakref.finalize(self, _remove, self._folder, self._lock, self._pid)
+            check_punching(self._folder)
+        return True
+
+    def tokens_path(self, number: int) -> Path:
+        """The token file of a shard, with holes for what is not there."""
+        file = self._shards[number].entry.files[0]
+        path = self._folder / file.name
+        make_holes(path, file.bytes)
+        return path
+
+    def announce(self, blocks: Int64Array) -> bool:
+        """Bring the blocks of a step that comes after those that were announced.
+
+        False: they do not fit into the cache beside those, and nothing was done.
+        """
+        step = frozenset(blocks.tolist())
+        self._announced.append(step)
+        if not self._make_room(step):
+            self._announced.pop()
+            return False
+        self._request(step)
+        return True
+
+    def passed(self) -> None:
+        """The first of the announced steps needs its blocks no longer."""
+        if self._announced:
+            self._announced.popleft()
+
+    def forget_announced(self) -> None:
+        """None of the announced steps comes next."""
+        self._announced.clear()
+
+    def take_back(self) -> None:
+        """The step that was announced last does not come yet."""
+        if self._announced:
+            self._announced.pop()
+
+    def check_room(self, steps: Iterable[Int64Array]) -> None:
+        """Raise a UserError if the cache cannot hold the blocks of some steps at once."""
+        needed: frozenset[int] = frozenset().union(*(blocks.tolist() for blocks in steps))
+        if self._most_blocks is not None and len(needed) > self._most_blocks:
+            raise self._too_small(BLOCK_BYTES * len(needed))
+
+    def require(self, blocks: Int64Array) -> None:
+        """Return once blocks are there; each was verified before it was written.
+
+        With a limit, any other block may be deleted.
+
+        Raises:
+            UserError: they do not fit into the cache, or the store does not let the user in.
+            VerificationError: the store does not hold what was written.
+            StorageError: the store or the cache's file system fails.
+        """
+        wanted = frozenset(blocks.tolist())
+        if not self._make_room(wanted):
+            self._announced.clear()  # what comes next can be brought again
+            if not self._make_room(wanted):
+                raise self._too_small(BLOCK_BYTES * len(wanted))
+        self._request(wanted)
+        numbers = {self._coming[block] for block in wanted if block in self._coming}
+        failures = []
+        for number, answer in zip(numbers, self._origin.fetcher.wait(numbers), strict=True):
+            brought = self._requested.pop(number)
+            for block in brought:
+                del self._coming[block]
+            if answer.failure is None:
+                self._there.update(brought)
+            else:
+                failures.append(answer.failure)
+        self._there.difference_update(wanted)
+        if failures:
+            raise failures[0].error()
+
+    def _too_small(self, num_bytes: int) -> UserError:
+        """The error for a limit below what is needed at once."""
+        return UserError(
+            "cache_bytes is too small",
+            where=self._origin.location,
+            why=f"{self._origin.cache_bytes} bytes are allowed, and the steps that are announced "
+            f"need {num_bytes}",
+            hint=f"give at least {num_bytes}, or a lower prefetch_steps "
+            f"(now {self._origin.prefetch_steps})",
+        )
+
+    def _request(self, blocks: frozenset[int]) -> None:
+        """Ask for blocks that are neither there nor coming; adjoining ones together."""
+        missing = sorted(
+            block
+            for block in blocks
+            if block not in self._coming
+            and block not in self._there
+            and not self._checked[block >> 3] >> (block & 7) & 1
+        )
+        requests = []
+        for number, places in self._runs(missing):
+            request = self._request_for(number, places)
+            first = int(self._first_blocks[number])
+            asked = [first + place for place in places]
+            self._requested[request.number] = asked
+            self._coming.update(dict.fromkeys(asked, request.number))
+            requests.append(request)
+        if requests:
+            self._origin.fetcher.send(requests)
+
+    def _request_for(self, number: int, places: list[int]) -> FetchBlocks:
+        shard = self._shards[number]
+        file, start = shard.entry.files[0], places[0] * BLOCK_BYTES
+        return FetchBlocks(
+            number=self._origin.fetcher.next_number(),
+            key=file.name,
+            path=str(self._folder / file.name),
+            start=start,
+            num_bytes=min(len(places) * BLOCK_BYTES, file.bytes - start),
+            digests=shard.block_digests[places[0] : places[-1] + 1].tolist(),
+        )
+
+    def _runs(self, blocks: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """Shards, and adjoining blocks in them, counted from the first one of the shard."""
+        shards = np.searchsorted(self._first_blocks, blocks, side="right") - 1
+        pairs = zip(shards.tolist(), blocks, strict=True)
+        for number, inside in groupby(pairs, key=lambda pair: pair[0]):
+            first = int(self._first_blocks[number])
+            places = [block - first for _, block in inside]
+            for _, run in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+                joined = [place for _, place in run]
+                for begin in range(0, len(joined), MOST_JOINED):
+                    yield number, joined[begin : begin + MOST_JOINED]
+
+    def _make_room(self, wanted: frozenset[int]) -> bool:
+        """With a limit: delete blocks that no announced step needs, those used longest ago first.
+
+        False: there are too few of them.
+        """
+        if self._most_blocks is None:
+            return True
+        too_many = len(self._kept) + len(wanted - self._kept.keys()) - self._most_blocks
+        if too_many > 0:
+            needed = wanted.union(*self._announced)
+            idle = [block for block in self._kept if block not in needed and self._is_idle(block)]
+            if len(idle) < too_many:
+                return False
+            self._delete(idle[:too_many])
+        for block in wanted:
+            self._kept.pop(block, None)
+            self._kept[block] = None
+        return True
+
+    def _is_idle(self, block: int) -> bool:
+        """Whether nothing is about to write a block."""
+        number = self._coming.get(block)
+        if number is None:
+            return True
+        if self._origin.fetcher.is_running(number):
+            return False
+        for each in self._requested.pop(number):  # it was brought in vain
+            del self._coming[each]
+        self._origin.fetcher.wait([number])
+        return True
+
+    def _delete(self, blocks: Iterable[int]) -> None:
+        for number, places in self._runs(sorted(blocks)):
+            punch_holes(self._folder / self._shards[number].entry.files[0].name, places)
+            for block in (int(self._first_blocks[number]) + place for place in places):
+                self._checked[block >> 3] &= ~np.uint8(1 << (block & 7))
+                self._there.discard(block)
+                del self._kept[block]
+
+
+def _remove(folder: Path, lock: int, pid: int) -> None:
+    """Remove the files of a reader, in the process that made them."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)

@@ -1,0 +1,1 @@
+"""A dataset in a bucket, read through a cache folder on this machine."""

@@ -1,0 +1,214 @@
+"""The fetcher: a process that brings parts of objects into files, each verified before it counts.
+
+Loading processes fork, and threads of a store's client do not survive that; so each has a fetcher
+of its own. Requests come in on standard input, answers go out on standard output in any order.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from tokenmill.cloud.client import Client, open_client
+from tokenmill.cloud.failures import MissingObjectError
+from tokenmill.errors import StorageError, UserError, VerificationError
+from tokenmill.store.canonical import MAX_JSON_BYTES
+from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
+from tokenmill.store.files import storage_errors, whole_file
+from tokenmill.store.remote.messages import (
+    Answer,
+    Failure,
+    FetchBlocks,
+    FetchFile,
+    ListFolder,
+    Request,
+    Setup,
+)
+
+TRIES = 3
+THREADS = 64
+"""Requests that are waited for at the same time."""
+PIECE_BYTES = 8 << 20
+PIECES_AHEAD = 4
+"""Of one large file."""
+
+
+class Fetching:
+    """Carries out requests of one store.
+
+    Raises, in `carry_out`:
+        VerificationError: what the store holds is not what was written.
+        StorageError: the store or the cache's file system fails.
+        UserError: the store does not let the user in.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def carry_out(self, request: Request) -> list[str]:
+        """Do what is asked for; the names of objects, if it was to list them."""
+        if isinstance(request, ListFolder):
+            return [found.key for found in self._client.list(request.prefix)]
+        if isinstance(request, FetchBlocks):
+            self._tried(lambda: self._blocks(request))
+        else:
+            self._tried(lambda: self._file(request))
+        return []
+
+    def _tried(self, work: Callable[[], None]) -> None:
+        for last in (False,) * (TRIES - 1) + (True,):
+            try:
+                work()
+                return
+            except MissingObjectError:
+                raise
+            except (VerificationError, StorageError) as error:
+                if last or error.__cause__ is not None:  # the cache's file system, not the store
+                    raise
+
+    def _blocks(self, request: FetchBlocks) -> None:
+        with (
+            storage_errors("write into the cache", Path(request.path)),
+            open(request.path, "r+b", buffering=0) as file,
+        ):
+            descriptor = file.fileno()
+            there = os.pread(descriptor, request.num_bytes, request.start)
+            if _digests(there) == request.digests:
+                return
+            stop = request.start + request.num_bytes
+            data = self._client.get_range(request.key, request.start, stop)
+            for place, (found, known) in enumerate(
+                zip(_digests(data), request.digests, strict=True)
+            ):
+                if found != known:
+                    at = request.start + place * BLOCK_BYTES
+                    why = f"from byte {at} on, the digest of a block differs"
+                    raise self._damaged(request.key, why)
+            _write(descriptor, data, request.start)
+
+    def _file(self, request: FetchFile) -> None:
+        size = request.num_bytes
+        if size is None:
+            found = self._client.head(request.key)
+            if found is None:
+                raise MissingObjectError("an object does not exist", where=self._name(request.key))
+            size = found.num_bytes
+            if size > MAX_JSON_BYTES:
+                why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
+                raise VerificationError(
+                    "an object is too large", where=self._name(request.key), why=why
+                )
+        path = Path(request.path)
+        with storage_errors("write into the cache", path), whole_file(path) as unfinished:
+            with open(unfinished, "xb") as file:
+                for piece in self._pieces(request.key, size):
+                    file.write(piece)
+            if request.digest and file_digest(unfinished) != request.digest:
+                why = "its digest is not the one that was stored for it"
+                raise self._damaged(request.key, why)
+
+    def _pieces(self, key: str, size: int) -> Iterator[bytes]:
+        """An object in parts, some of which are fetched ahead."""
+        ahead: list[Future[bytes]] = []
+        starts = iter(range(0, size, PIECE_BYTES))
+        try:
+            while True:
+                while len(ahead) < PIECES_AHEAD and (start := next(starts, None)) is not None:
+                    stop = min(start + PIECE_BYTES, size)
+                    ahead.append(self._client.begin_range(key, start, stop))
+                if not ahead:
+                    return
+                yield ahead.pop(0).result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+    def _name(self, key: str) -> str:
+        return f"{self._client.location}/{key}"
+
+    def _damaged(self, key: str, why: str) -> VerificationError:
+        hint = "tokenmill verify lists what else is damaged; restore the object from a copy"
+        return VerificationError(
+            "a file of the dataset is damaged", where=self._name(key), why=why, hint=hint
+        )
+
+
+def _digests(data: bytes) -> list[int]:
+    digests: list[int] = np.frombuffer(block_digests(memoryview(data)), "<u8").tolist()
+    return digests
+
+
+def _write(descriptor: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written
+
+
+class _Server:
+    """Reads requests, and answers from several threads."""
+
+    def __init__(self, requests: BinaryIO, out: BinaryIO) -> None:
+        self._requests, self._out = requests, out
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._num_threads = 0
+
+    def run(self) -> None:
+        """Serve until the requests end."""
+        if not (line := self._requests.readline()):
+            return
+        setup = msgspec.json.decode(line, type=Setup)
+        self._fetching = Fetching(open_client(setup.location))
+        decoder = msgspec.json.Decoder(Request)
+        for line in self._requests:
+            self._waiting.put(decoder.decode(line))
+            if not self._idle.acquire(blocking=False) and self._num_threads < THREADS:
+                self._num_threads += 1
+                threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            request = self._waiting.get()
+            try:
+                answer = Answer(number=request.number, names=self._fetching.carry_out(request))
+            except BaseException as error:
+                answer = Answer(number=request.number, failure=Failure.of(error))
+            with self._lock:
+                try:
+                    self._out.write(msgspec.json.encode(answer) + b"\n")
+                    self._out.flush()
+                except BrokenPipeError:
+                    os._exit(1)  # nobody is waiting any more
+            self._idle.release()
+
+
+def main() -> None:
+    """Serve the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its standard input
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    try:
+        _Server(requests, out).run()
+    except UserError as error:
+        out.write(msgspec.json.encode(Answer(number=-1, failure=Failure.of(error))) + b"\n")
+        out.flush()
+    os._exit(0)  # without waiting for what nobody needs
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Where a dataset in a cache folder comes from, and how the rest of it is brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenmill.cloud.failures import MissingObjectError
+from tokenmill.cloud.names import WEB, ObjectName
+from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.paths import is_safe_path
+from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.files import (
+    path_inside,
+    sizes_inside,
+    storage_errors,
+    temporary_folder,
+)
+from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, read_manifest
+from tokenmill.store.manifest_checks import check_manifest
+from tokenmill.store.remote.cache_folder import claim_cache, make_holes
+from tokenmill.store.remote.fetcher import Fetcher
+from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
+
+PREFETCH_STEPS = 8
+MOST_JOINED = 16
+"""Adjoining blocks that are one request."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The store of a dataset whose cache folder this is."""
+
+    location: str
+    """scheme://bucket/prefix; it holds no secret."""
+    folder: Path
+    cache_bytes: int | None
+    """The most bytes of tokens that one loader keeps; None: all that it has read."""
+    prefetch_steps: int
+    """Steps whose blocks are fetched ahead."""
+    fetcher: Fetcher = field(repr=False, compare=False)
+    _parents: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
+    """Folders below this one, resolved; files in them are never followed if they are links."""
+
+    def obtain(self, files: Iterable[FileEntry], prefix: str = "") -> None:
+        """Bring whole files, unless they are there, and compare their digests with the entries'.
+
+        Names are below `prefix`, in the store and in the folder.
+
+        Raises:
+            VerificationError: one is not what was written, or leads out of the folder.
+            StorageError: the store or the cache's file system fails.
+        """
+        wanted = {f"{prefix}{file.name}": file for file in files}
+        requests = []
+        for name, size in sizes_inside(self.folder, wanted):
+            if size != wanted[name].bytes:
+                requests.append(
+                    FetchFile(
+                        number=self.fetcher.next_number(),
+                        key=name,
+                        path=str(self.path(name)),
+                        num_bytes=wanted[name].bytes,
+                        digest=wanted[name].xxh3_128,
+                    )
+                )
+        self._carry_out(requests)
+
+    def obtain_tokens(self, shard: ShardEntry, digests: Sequence[int]) -> None:
+        """Bring all tokens of a shard; the first of the block digests are theirs.
+
+        Raises:
+            UserError: the cache has a limit.
+            VerificationError: they are not what was written.
+            StorageError: the store or the cache's file system fails.
+        """
+        if self.cache_bytes is not None:
+            raise UserError(
+                "documents of a dataset in a bucket are read by whole shards",
+                where=self.location,
+                why=f"its cache may keep {self.cache_bytes} bytes of tokens",
+                hint="open it without cache_bytes, or copy it: tokenmill cp",
+            )
+        file = shard.files[0]
+        path = self.path(file.name)
+        make_holes(path, file.bytes)
+        requests = []
+        for start in range(0, file.bytes, MOST_JOINED * BLOCK_BYTES):
+            num_bytes = min(MOST_JOINED * BLOCK_BYTES, file.bytes - start)
+            first, stop = start // BLOCK_BYTES, -(-(start + num_bytes) // BLOCK_BYTES)
+            requests.append(
+                FetchBlocks(
+                    number=self.fetcher.next_number(),
+                    key=file.name,
+                    path=str(path),
+                    start=start,
+                    num_bytes=num_bytes,
+                    digests=[int(digest) for digest in digests[first:stop]],
+                )
+            )
+        self._carry_out(requests)
+
+    def obtain_plan(self, name: str) -> Path | None:
+        """The folder of a plan of which only `plan.json` is there; None if there is no such plan.
+
+        Raises:
+            StorageError: the store or the cache's file system fails.
+        """
+        path = self.path(f"plans/{name}/plan.json")
+        with storage_errors("write into the cache", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            with storage_errors("write into the cache", path):
+                temporary = stack.enter_context(temporary_folder(path)) / path.name
+            try:
+                self._carry_out([self._small(f"plans/{name}/plan.json", temporary)])
+            except MissingObjectError:
+                return None
+            with storage_errors("write into the cache", path):
+                if not path.is_file() or path.read_bytes() != temporary.read_bytes():
+                    for array in path.parent.glob("*.npy"):  # of a plan that had the name before
+                        array.unlink()
+                    temporary.replace(path)
+        return path.parent
+
+    def obtain_plans(self) -> None:
+        """Bring the `plan.json` of every plan; from web servers none, as they list nothing."""
+        if ObjectName.parse(self.location).scheme in WEB:
+            return
+        number = self.fetcher.next_number()
+        self.fetcher.send([ListFolder(number=number, prefix="plans")])
+        (answer,) = self.fetcher.wait([number])
+        if answer.failure is not None:
+            raise answer.failure.error()
+        for key in answer.names:
+            folder, _, leaf = key.rpartition("/")
+            name = folder.removeprefix("plans/")
+            if leaf == "plan.json" and is_safe_path(name) and "/" not in name:
+                self.obtain_plan(name)
+
+    def path(self, name: str) -> Path:
+        """The file of the cache with a name of the dataset, which is not trusted.
+
+        Raises:
+            VerificationError: it leads out of the folder.
+        """
+        if not is_safe_path(name):
+            raise VerificationError(
+                f"the file name {name!r} points outside the dataset", where=self.location
+            )
+        parent, _, leaf = name.rpartition("/")
+        if parent not in self._parents:
+            self._parents[parent] = path_inside(self.folder, parent)
+        return self._parents[parent] / leaf
+
+    def _small(self, key: str, path: Path) -> FetchFile:
+        number = self.fetcher.next_number()
+        return FetchFile(number=number, key=key, path=str(path), num_bytes=None, digest="")
+
+    def _carry_out(self, requests: Sequence[FetchFile | FetchBlocks]) -> None:
+        self.fetcher.send(requests)
+        for answer in self.fetcher.wait([request.number for request in requests]):
+            if answer.failure is not None:
+                raise answer.failure.error()
+
+
+def open_origin(
+    location: str,
+    cache: str | Path,
+    cache_bytes: int | None = None,
+    prefetch_steps: int = PREFETCH_STEPS,
+) -> Origin:
+    """Mirror a dataset into its folder of a cache: manifest, tokenizer, indexes, digests, plans.
+
+    Raises:
+        UserError: there is no dataset, the store does not let the user in, or the cache is none.
+        VerificationError: the manifest, or a file that it names, is damaged.
+        StorageError: the store or the cache's file system fails.
+    """
+    name = str(ObjectName.parse(location))
+    if cache_bytes is not None and cache_bytes < BLOCK_BYTES:
+        why = f"{cache_bytes} bytes, and a block of tokens has {BLOCK_BYTES}"
+        raise UserError("cache_bytes is too small", why=why)
+    if prefetch_steps < 0:
+        raise UserError("prefetch_steps cannot be negative", why=str(prefetch_steps))
+    root = claim_cache(cache)
+    fetcher = Fetcher(name)
+    with ExitStack() as stack:
+        with storage_errors("write into the cache", root):
+            temporary = stack.enter_context(temporary_folder(root / "opening"))
+        above = Origin(name, temporary, None, 0, fetcher)
+        manifest = _manifest(above)
+        check_manifest(temporary, manifest)
+        folder = root / manifest.digest
+        with storage_errors("write into the cache", folder):
+            folder.mkdir(exist_ok=True)
+            (temporary / MANIFEST_NAME).replace(folder / MANIFEST_NAME)
+    origin = Origin(name, folder, cache_bytes, prefetch_steps, fetcher)
+    origin.obtain(manifest.tokenizer.files)
+    origin.obtain(file for shard in manifest.shards for file in shard.files[1:3])
+    origin.obtain_plans()
+    return origin
+
+
+def _manifest(origin: Origin) -> Manifest:
+    path = origin.folder / MANIFEST_NAME
+    try:
+        origin._carry_out([origin._small(MANIFEST_NAME, path)])
+    except MissingObjectError as error:
+        raise UserError(
+            "there is no dataset",
+            where=origin.location,
+            why="it has no manifest.json",
+            hint="check the name; a build that has not finished has none",
+        ) from error
+    try:
+        return read_manifest(origin.folder)
+    except TokenmillError as error:
+        where = f"{origin.location}/{MANIFEST_NAME}"
+        raise type(error)(error.what, where=where, why=error.why, hint=error.hint) from error
