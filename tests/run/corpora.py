@@ -120,7 +120,7 @@ def set_versions(out: Path, **changes: str) -> None:
     """Let an unfinished build have been begun with other versions of libraries."""
     path = out / "work" / "job.json"
     record = read_sealed(path, JobRecord)
-    identity = json.loads(record.identity)
+    identity = json.loads(bytes(record.identity))
     identity["versions"] |= changes
     raw = msgspec.Raw(msgspec.json.encode(identity))
     write_sealed(path, msgspec.structs.replace(record, identity=raw))

@@ -31,7 +31,7 @@ SHARDS = [[[1, 2, 0], [3, 0]], [[4, 0]], [[5, 6, 7, 0], [8, 0]]]
 
 def write_shard(folder: Path, stem: str, documents: list[list[int]]) -> ShardEntry:
     count = len(documents)
-    writer = ShardWriter(folder / "tokens", stem, ShardLayout(UINT16, ("a.jsonl",), (), False))
+    writer = ShardWriter(folder / "tokens", stem, ShardLayout(UINT16, (), False), ("a.jsonl",))
     batch = DocumentBatch(0, [""] * count, np.arange(count), np.ones(count, np.int64))
     ids = np.array([token for document in documents for token in document], UINT16)
     lengths = np.array([len(document) for document in documents])

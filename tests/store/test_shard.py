@@ -15,11 +15,13 @@ from tokenmill.records import DocumentBatch, Rejection
 from tokenmill.store import rejected, shard
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.documents_table import DocumentRows
-from tokenmill.store.layout import pack_index
+from tokenmill.store.layout import pack_index, part_name
+from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 UINT16 = np.dtype("<u2")
-LAYOUT = ShardLayout(UINT16, ("first.jsonl", "second.jsonl"), (), has_no_loss=False)
+LAYOUT = ShardLayout(UINT16, (), has_no_loss=False)
+NAMES = ("first.jsonl", "second.jsonl")
 
 
 def append(writer: ShardWriter, source: int, *documents: list[int]) -> None:
@@ -36,7 +38,7 @@ def rejection(record: bytes, reason: str = "invalid-json") -> Rejection:
 
 
 def test_a_shard_is_tokens_boundaries_digests_documents_and_rejects(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     append(writer, 0, [7, 8, 0], [9, 0])
     append(writer, 1, [65_535, 0])
     writer.reject([rejection(b"{broken\n"), rejection(b"\xff", "invalid-utf8")])
@@ -76,29 +78,28 @@ def test_a_shard_is_tokens_boundaries_digests_documents_and_rejects(tmp_path: Pa
 
 
 def test_finished_files_get_their_names_and_no_other_is_left(tmp_path: Path) -> None:
-    attempts, shards = tmp_path / "attempts", tmp_path / "shards"
+    attempts, out = tmp_path / "attempts", tmp_path / "out"
     attempts.mkdir()
-    shards.mkdir()
-    writer = ShardWriter(attempts, "unit.123", LAYOUT)
+    writer = ShardWriter(attempts, "unit.123", LAYOUT, NAMES)
     append(writer, 0, [1, 0])
-    entries = writer.close()
-    writer.files.flush(entries)
-    writer.files.rename(entries, shards, "unit")
+    parts = [entry.name for entry in writer.close()]
+    files = {part_name("unit", part): writer.files.path(part) for part in parts}
+    FolderStore(out).add_files(files)
     assert list(attempts.iterdir()) == []
-    assert sorted(path.name for path in shards.iterdir()) == [
-        "unit.bin", "unit.idx", "unit.parquet", "unit.xxh3",
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*")) == [
+        "documents/unit.parquet", "tokens/unit.bin", "tokens/unit.idx", "tokens/unit.xxh3",
     ]  # fmt: skip
 
 
 def test_a_shard_without_documents_has_only_its_rejects(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     writer.reject([rejection(b"{")])
     assert [entry.name for entry in writer.close()] == ["jsonl"]
     assert [path.name for path in tmp_path.iterdir()] == ["stem.jsonl"]
 
 
 def test_a_shard_with_nothing_in_it_has_no_files(tmp_path: Path) -> None:
-    assert ShardWriter(tmp_path, "stem", LAYOUT).close() == []
+    assert ShardWriter(tmp_path, "stem", LAYOUT, NAMES).close() == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +107,7 @@ def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
     documents = [[number, 0] for number in range(1, 50)]
     found = []
     for stem, step in (("one", 100), ("many", 3)):
-        writer = ShardWriter(tmp_path, stem, LAYOUT)
+        writer = ShardWriter(tmp_path, stem, LAYOUT, NAMES)
         for start in range(0, len(documents), step):
             part = documents[start : start + step]
             count = len(part)
@@ -125,7 +126,7 @@ def test_only_the_first_mib_of_a_rejected_record_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejected, "MAX_REJECTED_RECORD_BYTES", 5)
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     writer.reject([rejection(b"abcdefgh"), rejection("abcdé".encode())])
     writer.close()
     first, second = map(json.loads, (tmp_path / "stem.jsonl").read_text().splitlines())
@@ -137,7 +138,7 @@ def test_a_document_over_the_limit_of_the_index_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard, "MAX_DOCUMENT_TOKENS", 3)
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     append(writer, 0, [1, 2, 0])
     with pytest.raises(DataError, match="more than 3 tokens") as caught:
         append(writer, 1, [1, 0], [1, 2, 3, 0])
@@ -146,7 +147,7 @@ def test_a_document_over_the_limit_of_the_index_is_refused(
 
 
 def test_what_was_written_can_be_discarded(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     append(writer, 0, [1, 0])
     writer.close()
     writer.discard()
@@ -156,11 +157,11 @@ def test_what_was_written_can_be_discarded(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot write a shard"):
-        ShardWriter(tmp_path / "missing", "stem", LAYOUT)
+        ShardWriter(tmp_path / "missing", "stem", LAYOUT, NAMES)
 
 
 def test_a_shard_whose_table_a_failed_write_has_closed_can_be_discarded(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT)
+    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     append(writer, 0, [7, 8, 0])
     writer._documents._writer.file_handle.close()
     writer.discard()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import xxhash
 
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.sources import Source
+from tokenmill.read.sources import Sources
 from tokenmill.records import DocumentBatch
 
 
@@ -19,7 +17,7 @@ class ReadDigests:
     rows hold: rows have digests of their own.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._bytes: dict[int, xxhash.xxh3_128] = {}
         self._rows: dict[int, list[xxhash.xxh3_128]] = {}

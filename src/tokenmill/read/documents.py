@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenmill.errors import DataError, StorageError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Parse
-from tokenmill.read.sources import Source
+from tokenmill.read.sources import Source, Sources
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
@@ -34,7 +34,7 @@ class SpooledPart:
 class Reader:
     """Reads extents of sources as document batches of about `batch_bytes`."""
 
-    def __init__(self, sources: Sequence[Source], fields: Fields, batch_bytes: int) -> None:
+    def __init__(self, sources: Sources, fields: Fields, batch_bytes: int) -> None:
         self._sources = sources
         self._fields = fields
         self._batch_bytes = batch_bytes

@@ -92,6 +92,10 @@ class Source:
             )
 
 
+Sources = Sequence[Source] | Mapping[int, Source]
+"""Sources by index: all of them, or those that somebody needs."""
+
+
 def find_sources(
     inputs: Sequence[str], file_format: str = AUTO, access: Access | None = None
 ) -> list[Source]:

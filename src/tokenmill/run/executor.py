@@ -15,6 +15,7 @@ from typing import Protocol
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam
 from tokenmill.errors import TokenmillError
+from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.units.assignment import Assignment, Outcome, Setup, Tally
 
@@ -25,6 +26,8 @@ class Phase:
 
     setup: Setup
     """For workers in other processes: it can be sent as JSON."""
+    sources: Sequence[Source]
+    """All of them; a worker is told of those that it reads."""
     exam: Future[Exam]
     """What the engine of every worker must pass."""
     reference: Engine

@@ -114,7 +114,6 @@ class Job:
         is_slow = KINDS[work.file.kind].is_slow
         setup = Setup(
             task=work.task,
-            sources=list(self.sources),
             fields=self.fields,
             engine=engine,
             is_watched=bool(unknown_step(work.file)),
@@ -124,7 +123,7 @@ class Job:
             scratch=str(workspace.scratch.resolve()),
             out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
         )
-        return Phase(setup, work.exam, work.reference, work.twin)
+        return Phase(setup, self.sources, work.exam, work.reference, work.twin)
 
     def _run_all(self, phase: Phase) -> None:
         """Run all units that have no receipt, the one in which a limit falls up to it.

@@ -89,6 +89,7 @@ class Session:
             self.board.start(work.unit)
             assignment = Assignment(
                 unit=work.unit,
+                sources=[self.phase.sources[extent.source] for extent in work.unit.extents],
                 spool=work.spool,
                 excluded=sorted(self.ledger.quarantined),
                 limit=self.limit,
@@ -170,7 +171,7 @@ class Session:
         work.crashes += 1
         tally = self.board.drop(event.key)
         if work.crashes > MAX_CRASHES:
-            name = self.phase.setup.sources[tally.source].name
+            name = self.phase.sources[tally.source].name
             error = EngineError(
                 f"{event.what} twice on unit {event.key}",
                 where=event.where or f"{name}, after position {tally.position}",

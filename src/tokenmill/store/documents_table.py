@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +82,12 @@ class DocumentsWriter:
     """
 
     def __init__(
-        self, path: Path, source_names: Sequence[str], keep: Sequence[str], *, has_no_loss: bool
+        self,
+        path: Path,
+        source_names: Sequence[str] | Mapping[int, str],
+        keep: Sequence[str],
+        *,
+        has_no_loss: bool,
     ) -> None:
         import pyarrow as pa
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,11 +14,14 @@ from tokenmill.store.files import storage_errors
 
 MAX_REJECTED_RECORD_BYTES = 1 << 20
 
+SourceNames = Sequence[str] | Mapping[int, str]
+"""By index of the source."""
+
 
 class RejectedWriter(DigestWriter):
     """Writes one file of them."""
 
-    def __init__(self, path: Path, source_names: Sequence[str]) -> None:
+    def __init__(self, path: Path, source_names: SourceNames) -> None:
         super().__init__(path)
         self._where = path
         self._source_names = source_names

@@ -18,7 +18,7 @@ from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.part_files import PartFiles
-from tokenmill.store.rejected import RejectedWriter
+from tokenmill.store.rejected import RejectedWriter, SourceNames
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
 WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
@@ -29,7 +29,6 @@ class ShardLayout:
     """What every shard of a build has in common."""
 
     dtype: np.dtype[np.integer]
-    source_names: tuple[str, ...]
     keep: tuple[str, ...]
     has_no_loss: bool
 
@@ -37,16 +36,19 @@ class ShardLayout:
 class ShardWriter:
     """Writes `<stem>.bin`, `.idx`, `.xxh3`, `.parquet` and `.jsonl` under temporary names."""
 
-    def __init__(self, folder: Path, stem: str, layout: ShardLayout) -> None:
+    def __init__(
+        self, folder: Path, stem: str, layout: ShardLayout, source_names: SourceNames
+    ) -> None:
         self._layout = layout
+        self._names = source_names
         self.files = PartFiles(folder, stem)
         self._paths = {part: self.files.path(part) for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)
-            self._rejected = RejectedWriter(self._paths["jsonl"], layout.source_names)
+            self._rejected = RejectedWriter(self._paths["jsonl"], source_names)
             self._documents = DocumentsWriter(
                 self._paths["parquet"],
-                layout.source_names,
+                source_names,
                 layout.keep,
                 has_no_loss=layout.has_no_loss,
             )
@@ -57,7 +59,7 @@ class ShardWriter:
         """Add documents: their ids one after another, and the tokens of each."""
         if len(lengths) and int(lengths.max()) > MAX_DOCUMENT_TOKENS:
             longest = int(lengths.argmax())
-            name = self._layout.source_names[rows.sources[longest]]
+            name = self._names[rows.sources[longest]]
             raise DataError(
                 f"a document has more than {MAX_DOCUMENT_TOKENS} tokens",
                 where=f"{name}, position {rows.positions[longest]}",

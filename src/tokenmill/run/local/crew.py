@@ -60,7 +60,7 @@ class Crew:
         self._place()
         for unit in upcoming:
             for extent in unit.extents:
-                if path := self._phase.setup.sources[extent.source].path:
+                if path := self._phase.sources[extent.source].path:
                     _advise(path, extent.start, extent.stop)
 
     def wait(self, seconds: float) -> None:
@@ -173,7 +173,7 @@ class Crew:
         del process.uncommitted[message.key]
         process.running, process.full = None, True
         allowed = WITHIN_UNIT * self._phase.setup.growth_bytes
-        name = self._phase.setup.sources[message.source].name
+        name = self._phase.sources[message.source].name
         self._tell(
             Crashed(
                 message.key,
@@ -226,7 +226,7 @@ class Crew:
         if not (found := process.encoding) or not found.step:
             return Crashed(key, what, why)
         why += f", in the {found.step}, over a document of {found.num_bytes:,} bytes"
-        where = f"{self._phase.setup.sources[found.source].name}, position {found.position}"
+        where = f"{self._phase.sources[found.source].name}, position {found.position}"
         return Crashed(key, what, why, where)
 
 

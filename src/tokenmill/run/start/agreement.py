@@ -100,7 +100,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> str:
         identity = msgspec.Raw(msgspec.json.encode(start.identity))
         record = sealed(JobRecord(job=secrets.token_hex(8), identity=identity))
         data = store.create(JOB_NAME, canonical_json(record))
-    stored = _read_job(data, f"{store.location}/{JOB_NAME}") if data else None
+    stored = None if data is None else _read_job(data, f"{store.location}/{JOB_NAME}")
     if wanted and (stored is None or stored.job != wanted):
         raise OutputConflictError(
             "the output is not the one that this agent was started for",

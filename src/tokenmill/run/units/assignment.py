@@ -20,7 +20,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What every worker of a phase is told once."""
 
     task: Task
-    sources: list[Source]
     fields: Fields
     engine: str
     is_watched: bool
@@ -50,6 +49,8 @@ class Assignment(msgspec.Struct, tag="run", frozen=True, kw_only=True):
     """One unit for a worker."""
 
     unit: Unit
+    sources: list[Source]
+    """Those that the unit reads."""
     spool: SpooledPart | None
     excluded: list[int]
     """Damaged sources, which are left out."""

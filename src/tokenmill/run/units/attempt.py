@@ -19,6 +19,7 @@ from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
 from tokenmill.read.digests import ReadDigests
+from tokenmill.read.sources import Source
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
@@ -41,12 +42,20 @@ class UnitAttempt:
     """Whether the limit was reached: no more groups are wanted."""
     tally: Tally = field(default_factory=Tally)
     counts: dict[int, Counts] = field(default_factory=dict)
+    sources: dict[int, Source] = field(init=False)
+    """Those that the unit reads, by index."""
     digests: ReadDigests = field(init=False)
     audited: AuditSample = field(default_factory=AuditSample)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.digests = ReadDigests(self.setup.sources)
+        self.sources = {source.index: source for source in self.assignment.sources}
+        self.digests = ReadDigests(self.sources)
+
+    @property
+    def source_names(self) -> dict[int, str]:
+        """By index."""
+        return {index: source.name for index, source in self.sources.items()}
 
     @property
     def folder(self) -> Path:
@@ -77,7 +86,7 @@ class UnitAttempt:
             return together()
         except TextError as error:
             batch = next(batch for batch in group if error.text in batch.texts)
-            name = self.setup.sources[batch.source].name
+            name = self.sources[batch.source].name
             position = batch.positions[batch.texts.index(error.text)]
             raise EngineError(
                 "the tokenizer failed on a document",
@@ -110,7 +119,7 @@ class UnitAttempt:
 
     def hashes(self, batch: DocumentBatch) -> UInt64Array:
         """Shape (n,): a number for each document that depends on nothing but its place."""
-        return document_hashes(self.setup.sources[batch.source].name, batch)
+        return document_hashes(self.sources[batch.source].name, batch)
 
     def book(self, batch: DocumentBatch, written: int, written_bytes: int, extra: Counts) -> None:
         """Count a batch; `written` of its documents are not empty. `extra` holds what else there is

@@ -5,7 +5,7 @@ If a worker hangs or dies then, the main process knows the document, and the ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.steps import Step
 from tokenmill.errors import EngineError
-from tokenmill.read.sources import Source
+from tokenmill.read.sources import Sources
 from tokenmill.records import DocumentBatch
 
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class CarefulCalls:
     """Calls an engine for the documents of a batch one by one, after each step before it."""
 
-    def __init__(self, sources: Sequence[Source], load_steps: Callable[[], list[Step]]) -> None:
+    def __init__(self, sources: Sources, load_steps: Callable[[], list[Step]]) -> None:
         self._sources = sources
         self._load_steps = load_steps
         self._steps: list[Step] | None = None

@@ -48,7 +48,6 @@ class CountRunner:
         self.setup, self.task = setup, task
         self.splitter = load_splitter(task.split, setup.engine, setup.cache_bytes)
         self.encoder = Encoder(self.splitter, LARGEST_HASH)
-        self.source_names = [source.name for source in setup.sources]
 
     def steps(self) -> list[Step]:
         """Normalizer and pre-tokenizer."""
@@ -69,7 +68,7 @@ class CountedUnit:
         self._runs: list[FileEntry] = []
         self._rejected_path = self.files.path("jsonl")
         with storage_errors("write rejected records", self._rejected_path):
-            self._rejected = RejectedWriter(self._rejected_path, runner.source_names)
+            self._rejected = RejectedWriter(self._rejected_path, attempt.source_names)
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Count the words of some batches of documents."""
@@ -172,7 +171,7 @@ class CountedUnit:
             index = next(i for i, name in enumerate(names) if len(name) > MAX_GROUP_CHARACTERS)
             raise DataError(
                 f"a value of {self._task.column!r} is too long for the name of a group",
-                where=f"{self._runner.source_names[batch.source]}, position "
+                where=f"{self._attempt.sources[batch.source].name}, position "
                 f"{batch.positions[index]}",
                 why=f"it has {len(names[index]):,} characters, over {MAX_GROUP_CHARACTERS:,}",
                 hint="group by a column with few values, as a language or a domain",

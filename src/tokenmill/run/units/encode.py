@@ -46,7 +46,6 @@ class EncodeRunner:
         self.special_strings = SpecialStrings(task.special_tokens)
         self.layout = ShardLayout(
             token_dtype(task.largest_id),
-            tuple(source.name for source in setup.sources),
             setup.fields.keep,
             setup.fields.no_loss is not None,
         )
@@ -84,7 +83,7 @@ class ShardTask:
 
     def __init__(self, runner: EncodeRunner, attempt: UnitAttempt) -> None:
         self.runner, self.task, self.attempt = runner, runner.task, attempt
-        self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout)
+        self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout, attempt.source_names)
         self.files = self.writer.files
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
@@ -158,7 +157,7 @@ class ShardTask:
         self.attempt.book(batch, documents, int(batch.record_bytes[written].sum()), extra)
 
     def _refuse(self, batch: DocumentBatch, index: int, what: str, option: str) -> NoReturn:
-        name = self.runner.setup.sources[batch.source].name
+        name = self.attempt.sources[batch.source].name
         raise DataError(
             f"a document has {what}",
             where=f"{name}, position {batch.positions[index]}",

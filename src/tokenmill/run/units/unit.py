@@ -10,6 +10,7 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam, check_engine
 from tokenmill.errors import EngineError
 from tokenmill.read.documents import Reader, grouped
+from tokenmill.read.sources import Source
 from tokenmill.records import DocumentBatch
 from tokenmill.run.units.assignment import (
     NO_LIMIT,
@@ -77,8 +78,10 @@ class UnitRunner:
         self.setup = setup
         self._store = open_store(setup.out)
         self._task = load_task(setup, engine)
-        self._careful = CarefulCalls(setup.sources, self._task.steps)
-        self._reader = Reader(setup.sources, setup.fields, setup.batch_bytes)
+        self._sources: dict[int, Source] = {}
+        """Those of the unit that is run."""
+        self._careful = CarefulCalls(self._sources, self._task.steps)
+        self._reader = Reader(self._sources, setup.fields, setup.batch_bytes)
         self.current_source: int | None = None
         """The source that is being read, for the blame when it turns out to be damaged."""
         self.startup_seconds = time.perf_counter() - started
@@ -98,6 +101,8 @@ class UnitRunner:
         A careful assignment takes each document alone. `announce` is told of each then, else of
         long ones.
         """
+        self._sources.clear()
+        self._sources.update({source.index: source for source in assignment.sources})
         attempt = UnitAttempt(self.setup, assignment, self._careful, announce)
         self._reader.observe = attempt.digests.observe
         unit = self._task.begin(attempt)
@@ -123,10 +128,10 @@ class UnitRunner:
             raise
 
     def _out_of_memory(self) -> EngineError:
-        source = self.setup.sources[self.current_source or 0]
+        source = self._sources.get(self.current_source or 0)
         return EngineError(
             "not enough memory to encode a document",
-            where=f"{source.where}, from position {self._reader.position} on",
+            where=f"{source.where if source else ''}, from position {self._reader.position} on",
             why="documents are encoded whole",
             hint="give the process more memory, lower --workers, or split the document",
         )
