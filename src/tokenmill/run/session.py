@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError, audit
-from tokenmill.errors import DamagedInputError, EngineError, TokenmillError
+from tokenmill.errors import DamagedInputError, EngineError, InternalError, TokenmillError
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.limits import LIMITED
 from tokenmill.run.executor import (
@@ -141,10 +141,14 @@ class Session:
         """
         setup, reference = self.phase.setup, self.phase.reference
         work = self._take_back(outcome.receipt.key)
-        if outcome.audit_texts:
-            name = reference.name if setup.engine == REFERENCE else setup.engine
-            audit(name, outcome.audit_texts, outcome.audit_ids, reference)
-        receipt = self.ledger.record(outcome.receipt, setup.engine)
+        try:
+            if outcome.audit_texts:
+                name = reference.name if setup.engine == REFERENCE else setup.engine
+                audit(name, outcome.audit_texts, outcome.audit_ids, reference)
+            receipt = self.ledger.record(outcome.receipt, setup.engine)
+        except (EngineError, InternalError) as error:
+            self.queue.distrust(error)
+            raise
         self.board.finish(work.unit, receipt, outcome.seconds)
         self.queue.finish(work)
         if self.ledger.crossing is not None:

@@ -113,6 +113,11 @@ class WorkQueue:
         self.claims.failed(self._item_of(unit).key, error)
         return True
 
+    def distrust(self, error: TokenmillError) -> None:
+        """End the build on all agents."""
+        if self.claims is not None:
+            self.claims.stop(error)
+
     def stop(self) -> None:
         """Hand out nothing new."""
         with self._lock:
@@ -179,8 +184,7 @@ class WorkQueue:
     def _refresh(self, claims: Claims) -> None:
         """Learn what others have done, and what there is to take over."""
         self.ledger.refresh()
-        waiting = (self._items[name] for name in claims.waiting_for if name in self._items)
-        claims.refresh({item.key for item in waiting if self.ledger.is_finished(item)})
+        claims.refresh({key for key, item in self._items.items() if self.ledger.is_finished(item)})
         self._next_refresh = time.monotonic() + REFRESH_SECONDS
 
     def _start_feeder(self, stream: Stream) -> None:

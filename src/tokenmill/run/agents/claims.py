@@ -29,6 +29,8 @@ FOLDER = "work/claims"
 NUM_WAITING = 4
 """Agents that stay until everything is done; all others leave when there is nothing to take."""
 MAX_FAILURES = 2
+ALL_ITEMS = "all"
+"""The name under which a failure ends the whole build."""
 ITEMS_A_FOLDER = 1000
 MAX_LOSSES = 8
 """Claims lost to others after which it is cheaper to list what they have."""
@@ -175,6 +177,14 @@ class Claims:
         self._ended.add(item)
         self._failed[item] = error
 
+    def stop(self, error: TokenmillError) -> None:
+        """End the build on all agents, because no result of any of them can be trusted.
+
+        Raises:
+            StorageError: the store fails.
+        """
+        note_failure(self._store, ALL_ITEMS, self._agent.name, error)
+
     def refresh(self, done: Collection[str]) -> None:
         """Learn which items are done; find those whose agents have gone, and whether to wait.
 
@@ -183,7 +193,11 @@ class Claims:
 
         Raises:
             StorageError: the store fails.
+            TokenmillError: another agent has stopped the build.
         """
+        failures = failed_agents(self._store, self._watch.is_past)
+        if stopped := failures.pop(ALL_ITEMS, None):
+            raise noted_failure(self._store, ALL_ITEMS, min(stopped))
         self._done = done
         for number in [number for number in self._held if self._items[number] in done]:
             del self._held[number]
@@ -193,7 +207,6 @@ class Claims:
             return
         self._sweep()
         self._ask_owners()
-        failures = failed_agents(self._store, self._watch.is_past)
         self._park(failures)
         self._find_gone(failures)
         self._watch.asked = {held.owner for held in self._held.values() if held.owner}
