@@ -36,7 +36,7 @@ def built(tmp_path: Path, tokenizer_path: Path) -> Path:
 def test_megatron_reads_every_document(built: Path) -> None:
     if not READERS.is_file():
         pytest.skip("megatron-core is not installed: make readers")
-    prefix = str(built / "tokens" / "00000")
+    prefix = str(built / "tokens" / "00000000-000000")
     result = subprocess.run(
         [READERS, "-W", "ignore", "-c", MEGATRON, prefix], capture_output=True, text=True
     )

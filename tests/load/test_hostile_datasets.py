@@ -35,7 +35,7 @@ from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.layout import HEADER, pack_index, unpack_index
-from tokenmill.store.manifest import Manifest, ShardEntry, dataset_id
+from tokenmill.store.manifest import Manifest, ShardEntry, dataset_id, read_manifest
 from tokenmill.store.plan import PlanManifest, open_plan
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
@@ -256,7 +256,7 @@ def test_a_manifest_that_breaks_a_rule_is_refused_when_it_is_opened(
 
 def reseal_shard(folder: Path, number: int = 0) -> None:
     """Make block digests of a shard right, and what the manifest says of its files."""
-    stem = folder / "tokens" / f"{number:05d}"
+    stem = folder / read_manifest(folder).shards[number].files[0].name
     parts = [stem.with_suffix(suffix).read_bytes() for suffix in (".bin", ".idx")]
     stem.with_suffix(".xxh3").write_bytes(b"".join(block_digests(memoryview(p)) for p in parts))
 
