@@ -11,7 +11,7 @@ from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
-RESUMABLE = ("build", "cp", "tokenizer count", "tokenizer train")
+RESUMABLE = ("build", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; the same command resumes a stopped build",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
@@ -20,6 +20,7 @@ COMMANDS = {
     "verify": "check digests, counts and bounds, or encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
     "cp": "copy a dataset and its plans between folders and buckets; the same command resumes",
+    "delete": "delete a dataset or an unfinished build from a bucket; the same command resumes",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
     "bench": "measure how fast a tokenizer encodes on this machine",
 }

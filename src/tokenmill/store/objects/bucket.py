@@ -21,7 +21,7 @@ WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each try of a create, about; clients already repeat requests that failed."""
 SMALL_BYTES = 8 << 20
 """Files up to this size are created conditionally, from memory."""
-REQUESTS_AT_ONCE = 16
+REQUESTS_AT_ONCE = 64
 """Small uploads and removals under way."""
 
 

@@ -1,0 +1,118 @@
+"""A dataset, or an unfinished build or copy, deleted from a bucket; nothing else ever is.
+
+work/deleting.json   first: a deletion that was stopped is known by it, and finished by the next
+manifest.json        from now on nobody finds a dataset
+run.json, files      of datasets, plans, builds and copies, told by their names
+work/deleting.json   last
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from tokenmill.cloud.client import open_client
+from tokenmill.cloud.names import WEB, ObjectName, is_remote
+from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.records import Advance
+from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+from tokenmill.store.objects.bucket import BucketStore
+
+MARKER = "work/deleting.json"
+UNFINISHED = {
+    MARKER: "what a deletion has left",
+    "work/job.json": "an unfinished build",
+    "copy.json": "an unfinished copy of a dataset",
+}
+"""What tells that a place without a manifest is ours, in the order of looking."""
+FORMAT = "tokenmill"
+AT_ONCE = 1000
+"""Objects between two reports of progress."""
+
+_OURS = re.compile(
+    r"(manifest|run|copy)\.json|tokenizer/[^/]+|plans/[^/]+/(plan\.json|\w+\.npy)"
+    r"|work/(\w+\.json|probe-\w+|(receipts|streams|claims|agents|damaged|failed|agreed)/[^/]+)"
+    r"|(tokens|documents|rejected)/(\d{5,}|\d{8}-\d{6}(-limit)?)\.(bin|idx|xxh3|parquet|jsonl)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a prefix of a bucket holds."""
+
+    location: str
+    what: str
+    """For people: "a dataset (id ...)", "an unfinished build"."""
+    sizes: dict[str, int]
+    """Bytes of the objects that are deleted, by name."""
+    strangers: list[str]
+    """Names of objects that stay: no dataset or build has such."""
+
+
+class _Head(msgspec.Struct):
+    """The part of a manifest that tells what it is; the rest may be damaged."""
+
+    format: str = ""
+    dataset_id: str = ""
+
+
+def look_at(location: str) -> Holding:
+    """What a deletion at a location would delete; nothing is changed.
+
+    Raises:
+        UserError: it is not a prefix of a bucket.
+        OutputConflictError: it holds no dataset, and no unfinished build or copy.
+        StorageError: the store fails.
+    """
+    if not is_remote(location) or ObjectName.parse(location).scheme in WEB:
+        raise UserError(
+            "only datasets in buckets are deleted by this command",
+            where=location,
+            hint="delete a folder with your own tools, or replace it with --overwrite",
+        )
+    client = open_client(location)
+    found = {each.key: each.num_bytes for each in client.list()}
+    manifest = client.get(MANIFEST_NAME)
+    what = _dataset(manifest) if manifest is not None else None
+    what = what or next((noun for name, noun in UNFINISHED.items() if name in found), None)
+    if what is None or (manifest is not None and _dataset(manifest) is None):
+        raise OutputConflictError(
+            "there is no dataset to delete",
+            where=client.location,
+            why=f"it holds {min(found)!r}" if found else "it holds nothing",
+            hint="give the prefix that holds manifest.json, or work/job.json of a build",
+        )
+    sizes = {name: num_bytes for name, num_bytes in found.items() if _OURS.fullmatch(name)}
+    return Holding(client.location, what, sizes, sorted(found.keys() - sizes.keys()))
+
+
+def delete(holding: Holding, advance: Advance = lambda stage, done, total: None) -> None:
+    """Delete what was looked at; the same again finishes a deletion that was stopped.
+
+    Raises:
+        StorageError: the store fails.
+    """
+    store = BucketStore(open_client(holding.location))
+    store.replace(MARKER, b"{}\n")
+    total, done = sum(holding.sizes.values()), 0
+    first = [name for name in (MANIFEST_NAME, RUN_NAME) if name in holding.sizes]
+    rest = sorted(holding.sizes.keys() - {*first, MARKER})
+    for name in first:
+        store.remove([name])
+    for start in range(0, len(rest), AT_ONCE):
+        names = rest[start : start + AT_ONCE]
+        store.remove(names)
+        done += sum(holding.sizes[name] for name in names)
+        advance("delete", done, total)
+    store.remove([MARKER])
+
+
+def _dataset(manifest: bytes) -> str | None:
+    """What a manifest says that it describes; None if it is another program's."""
+    try:
+        head = msgspec.json.decode(manifest, type=_Head)
+    except msgspec.DecodeError:
+        return "a dataset whose manifest is damaged" if b'"tokenmill"' in manifest[:100] else None
+    return f"a dataset (id {head.dataset_id})" if head.format == FORMAT else None
