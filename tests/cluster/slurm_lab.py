@@ -89,9 +89,11 @@ class SlurmLab:
 
     def kill_daemon(self, name: str) -> None:
         """Kill the slurmd of a node, and nothing else: its jobs live on."""
-        for process in _with_children(self.daemons.pop(name)):
+        daemon = self.daemons.pop(name)
+        for process in _with_children(daemon):
             if process.name() in ("slurmd", "unshare"):
                 process.kill()
+        daemon.wait()
 
     def kill_node(self, name: str) -> None:
         """Kill everything that runs on a node at once, as when its power fails."""

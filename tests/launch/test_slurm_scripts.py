@@ -28,7 +28,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_array_is_the_command_of_the_user_with_a_shard(tmp_path: Path) -> None:
-    scripts = write_scripts(request(slurm="-p cpu --time=8:00:00"), 4)
+    scripts = write_scripts(request(slurm="-p cpu --time=8:00:00"), 4, "5f1e")
     assert scripts.agents == tmp_path / "corpus.slurm" / "agents.sbatch"
     assert (
         scripts.agents.read_text()
@@ -45,6 +45,8 @@ def test_the_array_is_the_command_of_the_user_with_a_shard(tmp_path: Path) -> No
 #SBATCH --output={tmp_path}/corpus.slurm/logs/%A_%a.log
 #SBATCH -p cpu --time=8:00:00
 
+# Refuse to work on a machine that does not share the output:
+export TOKENMILL_JOB=5f1e
 exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
     --tokenizer t.json \\
     --out corpus \\
@@ -54,10 +56,12 @@ exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
 
 
 def test_the_finishing_job_is_the_command_itself(tmp_path: Path) -> None:
-    text = write_scripts(request(), 4).finish.read_text()
+    text = write_scripts(request(), 4, "5f1e").finish.read_text()
     assert text.endswith(f"""\
 #SBATCH --output={tmp_path}/corpus.slurm/logs/finish-%j.log
 
+# Refuse to work on a machine that does not share the output:
+export TOKENMILL_JOB=5f1e
 exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
     --tokenizer t.json \\
     --out corpus
@@ -65,15 +69,18 @@ exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
 
 
 def test_an_agent_that_asks_for_cores_does_not_ask_for_the_whole_machine() -> None:
-    assert "--exclusive" not in write_scripts(request(slurm="-c 8"), 4).agents.read_text()
+    assert "--exclusive" not in write_scripts(request(slurm="-c 8"), 4, "5f1e").agents.read_text()
 
 
 def test_scripts_of_a_bucket_are_in_the_current_folder(tmp_path: Path) -> None:
-    assert write_scripts(request("s3://bucket/a/corpus/"), 4).folder == tmp_path / "corpus.slurm"
+    assert (
+        write_scripts(request("s3://bucket/a/corpus/"), 4, "5f1e").folder
+        == tmp_path / "corpus.slurm"
+    )
 
 
 def test_a_path_with_percent_and_spaces_reaches_slurm_as_it_is(tmp_path: Path) -> None:
-    text = write_scripts(request(str(tmp_path / "50% off")), 4).agents.read_text()
+    text = write_scripts(request(str(tmp_path / "50% off")), 4, "5f1e").agents.read_text()
     assert f"#SBATCH --output='{tmp_path}/50%% off.slurm/logs/%A_%a.log'" in text
     assert "#SBATCH --job-name='tokenmill-50% off'" in text
 
@@ -89,7 +96,7 @@ def test_a_path_with_percent_and_spaces_reaches_slurm_as_it_is(tmp_path: Path) -
 )
 def test_options_that_break_the_array_are_refused(options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        write_scripts(request(slurm=options), 4)
+        write_scripts(request(slurm=options), 4, "5f1e")
 
 
 def test_launchers_are_chosen_by_word_or_scheme() -> None:

@@ -103,6 +103,8 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
             why="each agent would remove what the others have done",
             hint="build into a new folder",
         )
+    if options.shard is not None:
+        raise UserError("--shard cannot be combined with --on, which gives each agent its shard")
     for name in ("agents", "cpus_per_agent"):
         if (given := getattr(options, name)) is not None and given < 1:
             raise UserError(f"{_flag(name)} must be at least 1, got {given}")

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from tokenmill.errors import StorageError, UserError
 from tokenmill.launch.launcher import LaunchRequest
+from tokenmill.run.build import begin
+from tokenmill.run.start.agreement import JOB_VARIABLE
 from tokenmill.store.files import storage_errors
 
 STOP_SECONDS = 120
@@ -41,6 +43,8 @@ AGENTS = """\
 #SBATCH --chdir={folder}
 #SBATCH --output={agent_log}
 {extra}
+# Refuse to work on a machine that does not share the output:
+export {job}
 exec {command}
 """
 
@@ -55,6 +59,8 @@ FINISH = """\
 #SBATCH --chdir={folder}
 #SBATCH --output={finish_log}
 {extra}
+# Refuse to work on a machine that does not share the output:
+export {job}
 exec {command}
 """
 
@@ -100,7 +106,11 @@ def launch(where: str, request: LaunchRequest) -> None:
             why=f"its MaxArraySize is {largest:,}",
             hint=f"--agents {largest}; an agent uses all cores of its machine",
         )
-    scripts = write_scripts(request, num_agents)
+    job = begin(request.recipe)
+    if not job:
+        request.say("nothing to do: the dataset is complete")
+        return
+    scripts = write_scripts(request, num_agents, job)
     array = _submitted(scripts.agents)
     finish = _submitted(scripts.finish, f"--dependency=afterany:{array}")
     out = request.recipe.out
@@ -115,8 +125,10 @@ def launch(where: str, request: LaunchRequest) -> None:
         request.say(line)
 
 
-def write_scripts(request: LaunchRequest, num_agents: int) -> Scripts:
+def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
     """Write the sbatch files of the agents and of the finishing job, beside the output.
+
+    Agents refuse to work where they do not find `job`: on a machine that does not share the folder.
 
     Raises:
         UserError: the options for sbatch cannot be read, or a path cannot be put into its files.
@@ -136,6 +148,7 @@ def write_scripts(request: LaunchRequest, num_agents: int) -> Scripts:
         "agent_log": _word(f"{logs}/%A_%a.log"),
         "finish_log": _word(f"{logs}/finish-%j.log"),
         "whole_node": whole_node,
+        "job": f"{JOB_VARIABLE}={job}",
         "extra": f"#SBATCH {shlex.join(extra)}\n" if extra else "",
     }
     agent = (sys.executable, "-m", "tokenmill", *request.command)

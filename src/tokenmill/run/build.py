@@ -15,6 +15,7 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
+from tokenmill.errors import StorageError
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import Presence, present
 from tokenmill.run.agents.shard import Shard
@@ -152,6 +153,29 @@ def build(
     return report
 
 
+def begin(recipe: Recipe) -> str:
+    """Store what a build starts with, and leave the work to agents.
+
+    Returns the name of the job, which agents find in the output and compare with the environment
+    variable TOKENMILL_JOB; "" if the dataset is complete.
+
+    Raises:
+        TokenmillError: the build would be refused.
+    """
+    resolution = resolve(recipe, None, access_of(recipe.read, recipe.resources, lambda _: None))
+    start = start_of(resolution, lambda _: None)
+    with (
+        open_workspace(recipe.out) as workspace,
+        locked(workspace, "either") as alone,
+    ):
+        if workspace.is_complete():
+            _already_complete(workspace, start)
+            return ""
+        if alone:
+            workspace.make_room(overwrite=False)
+        return agree_on_start(workspace, start)
+
+
 def _build_dataset(
     workspace: Workspace,
     recipe: Recipe,
@@ -234,9 +258,13 @@ class _Build:
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
-            with self._presence() as presence:
-                job = self._job(exam, presence.claims)
-                engine = job.run(prepared.candidates.names, self.events.on_engine)
+            try:
+                with self._presence() as presence:
+                    job = self._job(exam, presence.claims)
+                    engine = job.run(prepared.candidates.names, self.events.on_engine)
+            except StorageError:  # others took this agent for dead, published, and swept its files
+                if not self.workspace.is_complete():
+                    raise
         if self.workspace.is_complete():
             return _already_complete(self.workspace, start)
         if not self.ledger.is_complete():

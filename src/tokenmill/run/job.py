@@ -133,7 +133,7 @@ class Job:
         is one of those that wait.
         """
         ledger = self.ledger
-        while not ledger.is_complete():
+        while not (ledger.is_complete() or self.workspace.is_complete()):
             crossed = ledger.crossing
             session = self._limited(phase, *crossed) if crossed else self._unlimited(phase)
             session.run()
@@ -179,6 +179,7 @@ class Job:
             num_feeders=(self.resources.num_workers + 1) // 2,
             prefetch=self.resources.prefetch,
             claims=claims,
+            is_published=self.workspace.is_complete,
         )
         return Session(self.executor, phase, queue, self.ledger, self.board, limit)
 

@@ -57,6 +57,8 @@ class WorkQueue:
     prefetch: int
     claims: Claims | None = None
     """None: all items are for this agent."""
+    is_published: Callable[[], bool] = lambda: False
+    """Whether other agents have finished everything, and removed what tells of it."""
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
     _items: dict[str, Unit | Stream] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class WorkQueue:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopping: bool = False
     _next_refresh: float = 0.0
+    _next_look: float = 0.0
 
     def __post_init__(self) -> None:
         self._room = threading.Semaphore(self.prefetch + self.num_feeders)
@@ -172,7 +175,7 @@ class WorkQueue:
             if feeds or isinstance(self._items[name], Unit):
                 self._ours.remove(name)
                 return name
-        if self.claims is None:
+        if self.claims is None or self._is_over():
             return None
         taken = self.claims.take(
             lambda name: feeds or not isinstance(self._items.get(name), Stream)
@@ -180,6 +183,17 @@ class WorkQueue:
         if taken is None and time.monotonic() >= self._next_refresh:
             self._refresh(self.claims)
         return taken
+
+    def _is_over(self) -> bool:
+        """Whether nothing is left to do; found out now and then.
+
+        Without that, an agent that was taken for dead would run everything again.
+        """
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + REFRESH_SECONDS
+            if self.is_published():
+                self.stop()
+        return self._stopping
 
     def _refresh(self, claims: Claims) -> None:
         """Learn what others have done, and what there is to take over."""

@@ -1,0 +1,36 @@
+"""tokenmill for faults: small units, a delay for each document, and if asked for, less patience.
+
+DELAY is in seconds a document, LOOK_SECONDS and BEAT_SECONDS replace those of agents.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "run"))
+
+import small_units
+from python_tokenizers import ByteTokenizer
+
+from tokenmill.run.agents import heart_beat, watch
+
+DELAY = float(os.environ.get("DELAY", "0"))
+watch.LOOK_SECONDS = float(os.environ.get("LOOK_SECONDS", watch.LOOK_SECONDS))
+heart_beat.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", heart_beat.BEAT_SECONDS))
+small_units.units.MIN_UNIT_BYTES = 16 << 10
+
+
+class DelayedBytes(ByteTokenizer):
+    """A token a byte; documents as long as those of a corpus take their time."""
+
+    def encode(self, text: str) -> list[int]:
+        if text.count(" ") > 20:
+            time.sleep(DELAY)
+        return super().encode(text)
+
+
+if __name__ == "__main__":
+    sys.exit(small_units.main())
