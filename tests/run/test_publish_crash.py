@@ -13,6 +13,7 @@ import tokenmill
 from tokenmill.read import units
 from tokenmill.run import build as build_module
 from tokenmill.run.commit import publish
+from tokenmill.store.objects.folder import FolderStore
 
 
 class Crash(BaseException):
@@ -23,29 +24,30 @@ def crash_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, which ends the process after so many calls."""
     count = 0
 
-    def wrapped(*arguments: Any) -> Any:
+    def wrapped(*arguments: Any, **options: Any) -> Any:
         nonlocal count
         count += 1
         if count > calls:
             raise Crash
-        return function(*arguments)
+        return function(*arguments, **options)
 
     return wrapped
 
 
-@pytest.mark.parametrize("name", ["manifest.json.123.tmp", "run.json.7.tmp"])
+@pytest.mark.parametrize("name", [".manifest.json.0a1b.tmp", ".run.json.7c.tmp"])
 def test_a_half_written_manifest_does_not_stop_the_resume(
     name: str, tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_corpus(tmp_path / "data", num_files=1, per_file=30)
     with monkeypatch.context() as patch:
-        patch.setattr(build_module, "write_manifest", crash_after(0, build_module.write_manifest))
+        patch.setattr(build_module, "publish", crash_after(0, build_module.publish))
         with pytest.raises(Crash):
             tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
     (tmp_path / "out" / name).write_bytes(b"{")
-    (tmp_path / "out" / "tokenizer" / "tokenizer.json.9.tmp").write_bytes(b"{")
+    (tmp_path / "out" / "tokenizer" / ".tokenizer.json.9.tmp").write_bytes(b"{")
     tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
     tokenmill.verify(tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
 def test_an_interrupted_overwrite_leaves_no_old_shard_behind(
@@ -65,13 +67,14 @@ def test_an_interrupted_overwrite_leaves_no_old_shard_behind(
 @pytest.mark.parametrize(
     ("module", "name", "calls"),
     [
-        *[(publish, "_move", calls) for calls in (0, 1, 2, 7)],
-        (build_module, "write_sealed", 0),
-        (build_module, "write_manifest", 0),
+        *[(FolderStore, "create", calls) for calls in range(1, 18, 3)],
+        *[(FolderStore, "add_files", calls) for calls in (0, 1)],
+        (build_module, "publish", 0),
         (build_module, "sweep", 0),
+        (publish, "judge_rejected", 0),
     ],
 )
-def test_a_crash_while_publishing_is_undone_or_finished(
+def test_a_crash_at_any_step_of_the_commit_is_finished_by_the_next_build(
     module: Any,
     name: str,
     calls: int,
