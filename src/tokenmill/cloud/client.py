@@ -15,7 +15,7 @@ from tokenmill.cloud.failures import MissingObjectError, input_changed, is_expir
 from tokenmill.cloud.loop import request_loop, wait
 from tokenmill.cloud.names import ObjectName
 from tokenmill.cloud.stores import open_store
-from tokenmill.errors import StorageError
+from tokenmill.errors import StorageError, TokenmillError
 
 MAX_IN_FLIGHT = 128
 PART_BYTES = 64 << 20
@@ -232,7 +232,7 @@ class Client:
                 if not is_expired(error):
                     raise
                 return await request(self._opened(store), key)
-        except (StorageError, asyncio.CancelledError):
+        except (TokenmillError, asyncio.CancelledError):
             raise
         except _ChangedError as error:
             raise input_changed(name, str(error)) from None

@@ -1,0 +1,179 @@
+"""Credentials: where they are found, that they are renewed, and that nobody sees them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloud_kit.chaos import Chaos, chaos
+from cloud_kit.s3 import ENVIRONMENT
+
+from tokenmill.cloud import stores
+from tokenmill.cloud.client import open_client
+from tokenmill.cloud.options import set_options
+from tokenmill.errors import StorageError, UserError
+
+SECRET = ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]
+
+
+@pytest.fixture
+def proxy(bucket: Any, s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chaos]:
+    """The server with faults, which the environment names."""
+    with chaos(s3_port) as faults:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{faults.port}")
+        yield faults
+
+
+@pytest.mark.parametrize(
+    "refusal", [(400, "ExpiredToken"), (403, "ExpiredToken"), (403, "RequestExpired")]
+)
+def test_expired_credentials_are_renewed_once(
+    bucket: Any, proxy: Chaos, monkeypatch: pytest.MonkeyPatch, refusal: tuple[int, str]
+) -> None:
+    """Row 11 of the fault matrix."""
+    client = open_client(f"s3://{bucket.name}")
+    client.put("a", b"hello")
+    opened = stores.open_store
+
+    def renewed(*arguments: Any) -> Any:
+        proxy.refuse = None
+        return opened(*arguments)
+
+    monkeypatch.setattr("tokenmill.cloud.client.open_store", renewed)
+    proxy.refuse = refusal
+    before = proxy.num_requests
+    assert client.get("a") == b"hello"
+    assert proxy.num_requests == before + 2
+
+
+@pytest.mark.parametrize("refusal", [(400, "ExpiredToken"), (403, "ExpiredToken")])
+def test_credentials_that_stay_expired_end_a_run_that_can_be_resumed(
+    bucket: Any, proxy: Chaos, refusal: tuple[int, str]
+) -> None:
+    proxy.refuse = refusal
+    with pytest.raises(StorageError, match="credentials have expired") as error:
+        open_client(f"s3://{bucket.name}").get("a")
+    assert error.value.exit_code == 6
+    assert "it resumes where it stopped" in error.value.hint
+    assert SECRET not in str(error.value)
+    assert proxy.num_requests == 2
+
+
+def test_who_may_not_read_is_told_where_keys_come_from(bucket: Any, proxy: Chaos) -> None:
+    proxy.refuse = (403, "AccessDenied")
+    with pytest.raises(UserError, match="does not let you in") as error:
+        open_client(f"s3://{bucket.name}").get("a")
+    assert error.value.exit_code == 2
+    assert "AWS_PROFILE" in error.value.hint
+    assert "--anonymous" in error.value.hint
+
+
+def test_a_store_that_is_busy_for_ever_ends_in_an_error(
+    bucket: Any, proxy: Chaos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "MAX_RETRIES", 2)
+    proxy.refuse = (503, "SlowDown")
+    with pytest.raises(StorageError, match="does not answer as it should") as error:
+        open_client(f"s3://{bucket.name}").get("a")
+    assert "503 Service Unavailable: SlowDown" in error.value.why
+    assert "it resumes where it stopped" in error.value.hint
+    assert proxy.num_requests == 3
+
+
+def test_faults_that_pass_are_not_seen(bucket: Any, proxy: Chaos) -> None:
+    client = open_client(f"s3://{bucket.name}")
+    data = bytes(range(256)) * 64
+    proxy.busy = proxy.error = proxy.reset = proxy.cut = 0.1
+    for number in range(30):
+        client.put(f"{number}", data)
+        assert client.get_range(f"{number}", 100, 9000) == data[100:9000]
+    assert proxy.counted["cut"]
+    assert proxy.counted["reset"]
+
+
+@pytest.fixture
+def profile(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A profile of ~/.aws in place of the variables."""
+    file = tmp_path / "credentials"
+    file.write_text(f"[work]\naws_access_key_id = AKIATEST\naws_secret_access_key = {SECRET}\n")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    return monkeypatch
+
+
+def test_a_profile_is_used(bucket: Any, profile: pytest.MonkeyPatch) -> None:
+    client = open_client(f"s3://{bucket.name}")
+    client.put("a", b"hello")
+    assert client.get("a") == b"hello"
+
+
+def test_a_profile_that_does_not_exist_is_a_mistake(
+    bucket: Any, profile: pytest.MonkeyPatch
+) -> None:
+    profile.setenv("AWS_PROFILE", "wrok")
+    with pytest.raises(UserError, match="cannot use the profile 'wrok'"):
+        open_client(f"s3://{bucket.name}").get("a")
+
+
+def test_a_profile_needs_boto3(bucket: Any, profile: pytest.MonkeyPatch) -> None:
+    profile.setitem(sys.modules, "boto3.session", None)
+    with pytest.raises(UserError, match="cannot use the profile 'work'") as error:
+        open_client(f"s3://{bucket.name}").get("a")
+    assert "pip install boto3" in error.value.hint
+
+
+def test_the_library_may_be_missing(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(UserError, match="a package is missing") as error:
+        open_client(f"s3://{bucket.name}").get("a")
+    assert "pip install 'tokenmill[cloud]'" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["host:9000", "https://me:hunter2@host", "https://h/?k=hunter2"]
+)
+def test_an_endpoint_is_an_address_without_secrets(endpoint: str) -> None:
+    with pytest.raises(UserError, match="an endpoint is not an address") as error:
+        set_options(endpoint=endpoint)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_forked_process_is_told_instead_of_hanging(bucket: Any) -> None:
+    program = f"""
+import os
+from tokenmill.cloud.client import open_client
+client = open_client("s3://{bucket.name}")
+client.put("a", b"hello")
+if os.fork() == 0:
+    try:
+        client.get("a")
+    except OSError as error:
+        print(error.what, flush=True)
+    os._exit(0)
+os.wait()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "object stores cannot be used in a forked process\n", done.stderr
+
+
+def test_no_thread_outlives_an_interpreter_that_ends_while_a_store_is_asked(
+    bucket: Any, proxy: Chaos
+) -> None:
+    proxy.slow_ms = 5000
+    program = f"""
+from tokenmill.cloud.client import open_client
+client = open_client("s3://{bucket.name}")
+pending = [client.begin_range("a", 0, 9) for _ in range(20)]
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
