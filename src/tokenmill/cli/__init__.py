@@ -79,15 +79,18 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
     if command not in COMMANDS:
         raise _unknown(command)
     from tokenmill.cli.parser import Parser
+    from tokenmill.cli.stores import add_store_arguments, use_stores
 
     module = importlib.import_module(f"tokenmill.cli.{command}")
     summary = COMMANDS[command]
     description = f"{summary[0].upper()}{summary[1:]}."
     parser = Parser(prog=f"tokenmill {command}", description=description)
     module.add_arguments(parser)
+    add_store_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.parse_args(arguments[1:])
     options.command_line = tuple(arguments)
+    use_stores(options)
     code = int(module.run(options))
     sys.stdout.flush()
     return code

@@ -7,6 +7,7 @@ import importlib
 from typing import NamedTuple
 
 from tokenmill.cli.parser import Parser
+from tokenmill.cli.stores import add_store_arguments
 
 EXAMPLES = """\
 examples:
@@ -60,10 +61,11 @@ def add_arguments(parser: Parser) -> None:
         description = f"{summary[0].upper()}{summary[1:]}."
         action = actions.add_parser(name, help=summary, description=description)
         getattr(found, add)(action)
-        # Kept away from the default of the command's own --debug.
+        # Kept away from the defaults of the command's own options.
         action.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
         )
+        add_store_arguments(action, default=argparse.SUPPRESS)
         action.set_defaults(act=getattr(found, run))
 
 
