@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import ENVIRONMENT
-
 from tokenmill.cloud import stores
 from tokenmill.cloud.client import open_client
 from tokenmill.cloud.options import set_options
