@@ -24,7 +24,7 @@ demo: $(SETUP)  ## the main job on text that every machine has: Python's own lib
 
 .PHONY: test
 test: $(SETUP)  ## every test but the long trials and those that need a cluster
-	$(BIN)/python -m pytest -m "not soak and not cluster" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not soak and not cluster" -n 2 --dist worksteal
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs

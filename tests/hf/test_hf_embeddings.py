@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GPTJConfig, GPTJForCausalLM
 
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.hf import resize_embeddings
@@ -27,6 +26,8 @@ TRIMMED = plan(2, [3], [5])
 
 
 def gpt2(num_rows: int = 6, *, tied: bool = True) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     config = GPT2Config(
         vocab_size=num_rows,
         n_positions=8,
@@ -42,6 +43,8 @@ def gpt2(num_rows: int = 6, *, tied: bool = True) -> Any:
 
 def gptj() -> Any:
     """A model with a bias for each id."""
+    from transformers import GPTJConfig, GPTJForCausalLM
+
     config = GPTJConfig(
         vocab_size=6, n_positions=8, n_embd=4, n_layer=1, n_head=1, rotary_dim=2,
         bos_token_id=5, eos_token_id=5, tie_word_embeddings=False,

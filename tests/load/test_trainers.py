@@ -237,22 +237,18 @@ def text_loader(**ranks):
         dropout=0.5, columns=("input_ids",), **ranks
     )
 
-way = sys.argv[2]
-if way == "as they are":
+def prepared(way):
     ours = {"rank": rank, "world_size": world_size}
-    ways = [accelerator.prepare(loader(**ours)), loader(**ours).dataloader(1)]
-else:
-    ours = {
-        "prepared": {"rank": rank, "world_size": world_size},
-        "spawned": {"rank": rank, "world_size": world_size},
-        "whole": {"world_size": 1},
-        "nothing said": {},
-    }[way]
+    if way == "as they are":
+        return [accelerator.prepare(loader(**ours)), loader(**ours).dataloader(1)]
+    ours = {"whole": {"world_size": 1}, "nothing said": {}}.get(way, ours)
     make = text_loader if len(sys.argv) > 4 else loader
     workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if way == "spawned" else {}
-    ways = [accelerator.prepare(make(**ours).dataloader(**workers))]
-found = [[batch["input_ids"] for batch in batches] for batches in ways]
-torch.save(found, f"{sys.argv[3]}/{rank}.pt")
+    return [accelerator.prepare(make(**ours).dataloader(**workers))]
+
+for way in sys.argv[2].split(", "):
+    found = [[batch["input_ids"] for batch in batches] for batches in prepared(way)]
+    torch.save(found, f"{sys.argv[3]}/{way} {rank}.pt")
 accelerator.end_training()  # else processes that still talk to each other may abort
 """
 
@@ -262,8 +258,8 @@ def accelerate_two_ranks(
 ) -> list[tuple[int, str]]:
     """Two processes that take all batches, as `accelerate launch` would start them.
 
-    With a tokenizer, of the texts of a dataset in place of its plan. The exit code and the standard
-    error of each.
+    They do so in each of the ways (", " between them) up to one that is refused. With a tokenizer,
+    of the texts of a dataset in place of its plan. The exit code and the standard error of each.
     """
     pytest.importorskip("accelerate")
     with socket.socket() as free:
@@ -284,16 +280,25 @@ def accelerate_two_ranks(
     return [(process.returncode, error) for process, error in zip(processes, errors, strict=True)]
 
 
-def test_under_accelerate_each_of_two_ranks_has_its_rows(folder: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two_ranks(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[tuple[int, str]]]:
+    """What was found in three ways, of which the last is refused; and how both ranks ended."""
+    out = tmp_path_factory.mktemp("ranks")
+    return out, accelerate_two_ranks("as they are, whole, nothing said", folder, out)
+
+
+def test_under_accelerate_each_of_two_ranks_has_its_rows(
+    folder: Path, two_ranks: tuple[Path, list[tuple[int, str]]]
+) -> None:
     """A Loader, which `prepare` gives back as it is; a DataLoader, if `prepare` does not get it."""
-    ended = accelerate_two_ranks("as they are", folder, tmp_path)
-    assert [code for code, _ in ended] == [0, 0], ended
     for rank in (0, 1):
         batches = tokenmill.open(folder).batches(
             "packed", global_batch_size=16, rank=rank, world_size=2
         )
         expected = [batch["input_ids"].tolist() for batch in batches]
-        of_loader, of_data_loader = torch.load(tmp_path / f"{rank}.pt")
+        of_loader, of_data_loader = torch.load(two_ranks[0] / f"as they are {rank}.pt")
         assert [ids.tolist() for ids in of_loader] == expected
         assert [ids.tolist() for ids in of_data_loader] == expected
 
@@ -312,23 +317,22 @@ def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_sile
 
 
 def test_accelerate_may_divide_the_batches_of_a_loader_for_one_rank(
-    folder: Path, tmp_path: Path
+    folder: Path, two_ranks: tuple[Path, list[tuple[int, str]]]
 ) -> None:
     """It gives each of two processes every other batch."""
-    ended = accelerate_two_ranks("whole", folder, tmp_path)
-    assert [code for code, _ in ended] == [0, 0], ended
     batches = tokenmill.open(folder).batches("packed", global_batch_size=16)
     expected = [batch["input_ids"].tolist() for batch in batches]
     assert len(expected) >= 4
     for rank in (0, 1):
-        (found,) = torch.load(tmp_path / f"{rank}.pt")
+        (found,) = torch.load(two_ranks[0] / f"whole {rank}.pt")
         count = len(expected) // 2
         assert [ids.tolist() for ids in found[:count]] == expected[rank::2][:count]
 
 
-def test_a_process_of_several_is_not_taken_for_the_only_one(folder: Path, tmp_path: Path) -> None:
-    ended = accelerate_two_ranks("nothing said", folder, tmp_path)
-    for code, error in ended:
+def test_a_process_of_several_is_not_taken_for_the_only_one(
+    two_ranks: tuple[Path, list[tuple[int, str]]],
+) -> None:
+    for code, error in two_ranks[1]:
         assert code
         assert "UserError: the loader does not know which rank it is for" in error
 
