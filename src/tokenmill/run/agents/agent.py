@@ -17,6 +17,7 @@ from tokenmill.store.manifest import Attempt
 from tokenmill.store.objects.object_store import ObjectStore
 
 FOLDER = "work/agents"
+MAX_STATE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}-[0-9a-f]{8}")
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Text = Annotated[str, Meta(max_length=1000)]
@@ -69,6 +70,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     workers: _Count = 0
     seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0
     """How long the agent has been at work."""
+    clock: Annotated[float, Meta(ge=0, le=1e12)] = 0
+    """Seconds since 1970 by its machine: only people look at it."""
     versions: dict[_Text, _Text] = {}
     attempt: Attempt | None = None
     tallies: Tallies = Tallies()
@@ -84,6 +87,8 @@ def state_name(agent: str) -> str:
 def listed_agents(store: ObjectStore) -> Iterator[str]:
     """Yield the names of all agents that ever were, in any order; the newest may be missing."""
     for entry in store.entries(FOLDER):
+        if entry.num_bytes > MAX_STATE_BYTES:
+            continue
         name = entry.name.rpartition("/")[2].removesuffix(".json")
         if is_agent(name):
             yield name

@@ -31,13 +31,13 @@ class HeartBeat:
         *,
         attempt: Attempt,
         versions: dict[str, str],
-        seconds: float = BEAT_SECONDS,
+        seconds: float = 0,
     ) -> None:
         self.tallies = Tallies()
         """What the next beat tells; replaced as a whole, from any thread."""
         self.attempt = attempt
         self._store, self._agent, self._versions = store, agent, versions
-        self._seconds, self._started = seconds, time.monotonic()
+        self._seconds, self._started = seconds or BEAT_SECONDS, time.monotonic()
         self._counter, self._left = 0, ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="heart-beat")
@@ -66,6 +66,7 @@ class HeartBeat:
             pid=os.getpid(),
             workers=self.attempt.workers,
             seconds=round(time.monotonic() - self._started, 3),
+            clock=round(time.time(), 3),
             versions=self._versions,
             attempt=self.attempt,
             tallies=self.tallies,

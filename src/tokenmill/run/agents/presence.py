@@ -25,19 +25,22 @@ from tokenmill.store.manifest import Attempt
 from tokenmill.store.objects.object_store import ObjectStore
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Presence:
     """What this process is among the agents of a build."""
 
     claims: Claims
     beat: HeartBeat
+    _before: Snapshot | None = None
+    """How far the build was when this agent began."""
 
     def tell(self, snapshot: Snapshot, num_recycled: int) -> None:
         """Let the next beat say how far the agent is."""
+        before = self._before = self._before or snapshot
         self.beat.attempt.recycled_workers = num_recycled
         self.beat.tallies = Tallies(
-            documents=snapshot.documents,
-            tokens=snapshot.tokens,
+            documents=max(snapshot.documents - before.documents, 0),
+            tokens=max(snapshot.tokens - before.tokens, 0),
             bytes_done=max(snapshot.done_bytes - snapshot.resumed_bytes, 0),
             bytes_total=snapshot.total_bytes,
             items=sorted(self.claims.mine)[:1000],

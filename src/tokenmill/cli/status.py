@@ -1,0 +1,93 @@
+"""tokenmill status"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.parser import Parser
+from tokenmill.cli.quantities import counted, duration_text, size_text
+from tokenmill.cli.tables import print_facts, print_table
+
+if TYPE_CHECKING:
+    from tokenmill.report.status import AgentStatus, BuildStatus
+
+EXAMPLES = """\
+examples:
+  tokenmill status corpus/
+  tokenmill status s3://bucket/corpus --json"""
+MAX_SHOWN = 200
+"""Lives of agents in the table; --json has all."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this command."""
+    parser.usage = "tokenmill status OUT [options]"
+    parser.epilog = EXAMPLES
+    parser.add_argument("out", metavar="OUT", help="the --out of the build: a folder, or a prefix")
+    parser.add_argument("--json", action="store_true", help="everything as JSON on stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print where the build is; returns the exit code."""
+    from tokenmill.report.status import build_status
+
+    status = build_status(options.out)
+    if options.json:
+        import msgspec
+
+        print(msgspec.json.encode(status).decode())
+        return 0
+    print_facts(list(_facts(status)))
+    if status.agents:
+        print()
+        print_table(
+            ("agent", "host", "state", "workers", "speed", "tokens", "items"),
+            [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
+        )
+    return 0
+
+
+def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
+    yield "build", f"{status.out}: {status.state}"
+    if status.state == "complete":
+        yield "dataset", status.dataset_id
+        yield "shards", f"{status.units_done:,}"
+    if status.state == "begun by an older version":
+        yield "next", "build into another folder, or finish it with the version that began it"
+        return
+    yield "documents", f"{status.documents:,}"
+    yield "tokens", f"{status.tokens:,}"
+    if status.state != "under way":
+        return
+    if status.bytes_total:
+        share = f"{status.bytes_done / status.bytes_total:.1%}"
+        yield "done", f"{size_text(status.bytes_done)} of {size_text(status.bytes_total)}, {share}"
+    if status.eta_seconds is not None:
+        yield "time left", duration_text(status.eta_seconds)
+    taken_over = f", {status.items_taken_over:,} taken over" if status.items_taken_over else ""
+    yield "units", f"{status.units_done:,} done; {status.items_claimed:,} items claimed{taken_over}"
+    for failure in status.failures:
+        first = failure.error.partition("\n")[0]
+        yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"
+    for source, why in sorted(status.damaged.items()):
+        yield "damaged", f"source {source}: {why}"
+
+
+def _most_alive_first(agents: list[AgentStatus]) -> list[AgentStatus]:
+    order = ("at work", "silent", "left")
+    return sorted(agents, key=lambda agent: (order.index(agent.state), agent.agent))
+
+
+def _row(agent: AgentStatus) -> tuple[str, ...]:
+    state = agent.state
+    if agent.is_straggler:
+        state = "slow"
+    elif agent.state == "left":
+        state = f"left: {agent.why[:40]}"
+    elif agent.state == "silent":
+        state = f"silent for {duration_text(agent.said_seconds_ago)}"
+    speed = f"{size_text(agent.bytes_per_second)}/s"
+    held = str(len(agent.items)) if agent.state != "left" else "-"
+    return agent.agent, agent.host, state, str(agent.workers), speed, f"{agent.tokens:,}", held

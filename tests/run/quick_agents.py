@@ -1,0 +1,34 @@
+"""tokenmill with small units and a fast heart: what takes a minute takes two seconds.
+
+Every claim that this process wins is added as a line to the file that CLAIM_LOG names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import small_units  # noqa: F401 - makes units small
+
+from tokenmill.cli import main
+from tokenmill.run import work
+from tokenmill.run.agents import heart_beat, watch
+from tokenmill.run.agents.claims import Claims
+
+heart_beat.BEAT_SECONDS = 0.2
+watch.LOOK_SECONDS = 0.5
+work.REFRESH_SECONDS = 0.2
+take = Claims.take
+
+
+def logged_take(claims: Claims, *arguments: object) -> str | None:
+    item = take(claims, *arguments)  # type: ignore[arg-type]
+    if item and "CLAIM_LOG" in os.environ:
+        with open(os.environ["CLAIM_LOG"], "a") as log:
+            log.write(item + "\n")
+    return item
+
+
+if __name__ == "__main__":
+    Claims.take = logged_take  # type: ignore[method-assign, assignment]
+    sys.exit(main())
