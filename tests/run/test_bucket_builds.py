@@ -119,7 +119,8 @@ def test_three_agents_in_a_storm_of_which_one_is_killed_change_no_byte(
         agents = builds.agents(storm.port, 3)
         wait_for(lambda: receipts(bucket) >= 2, seconds=120)
         agents[1].kill()
-        assert ended(agents).count(-9) == 1
+        agents.append(builds.start(storm.port, "--shard", "1/3"))
+        assert ended(agents) == [0, -9, 0, 0]
         code, output = builds.run(storm.port)
         assert code == 0, output
     assert dataset_in(bucket) == contents(clean)
@@ -147,6 +148,16 @@ def test_a_store_that_ignores_conditions_is_refused_before_work(
     assert code == 6
     assert "this object store is not safe for builds" in output
     assert list(bucket.list()) == []
+
+
+def test_overwrite_is_refused_and_delete_is_the_way(
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
+) -> None:
+    bucket.put("manifest.json", (clean / "manifest.json").read_bytes())
+    code, output = builds.run(moto_port, "--overwrite")
+    assert code == 2
+    assert "choose another prefix, or remove what is there with tokenmill delete" in output
+    assert [found.key for found in bucket.list()] == ["manifest.json"]
 
 
 def test_credentials_that_expire_end_with_code_6_and_the_build_resumes(

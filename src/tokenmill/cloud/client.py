@@ -11,7 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tokenmill.cloud.failures import MissingObjectError, input_changed, is_expired, translated
+from tokenmill.cloud.failures import (
+    MissingObjectError,
+    input_changed,
+    is_broken_off,
+    is_expired,
+    translated,
+)
 from tokenmill.cloud.loop import request_loop, wait
 from tokenmill.cloud.names import ObjectName
 from tokenmill.cloud.stores import open_store
@@ -21,6 +27,8 @@ MAX_IN_FLIGHT = 128
 PART_BYTES = 64 << 20
 MAX_PARTS_IN_FLIGHT = 4
 LIST_PAGE = 1000
+LIST_WAITS = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before a listing that broke off is begun again."""
 
 _MODIFIED = "modified:"
 """Begins the version of an object whose server gives no ETag but the time of its last change."""
@@ -197,7 +205,17 @@ class Client:
             return
 
     def _listed(self, prefix: str, listing: Request[Sequence[ObjectInfo]]) -> Sequence[ObjectInfo]:
-        found = wait(request_loop().begin(self._tried(prefix.strip("/"), listing)))
+        async def again(store: Any, prefix: str) -> Sequence[ObjectInfo]:
+            for seconds in LIST_WAITS:
+                try:
+                    return await listing(store, prefix)
+                except Exception as error:
+                    if not is_broken_off(error):
+                        raise
+                await asyncio.sleep(seconds)
+            return await listing(store, prefix)
+
+        found = wait(request_loop().begin(self._tried(prefix.strip("/"), again)))
         return sorted(found, key=lambda each: each.key)
 
     async def _head(self, store: Any, key: str) -> ObjectInfo:

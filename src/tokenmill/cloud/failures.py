@@ -33,6 +33,11 @@ def is_expired(error: BaseException) -> bool:
     return refused or (kind == "GenericError" and bool(_EXPIRED.search(_text(error))))
 
 
+def is_broken_off(error: BaseException) -> bool:
+    """Whether an answer ended in its middle, which the library tries again for objects only."""
+    return type(error).__name__ == "GenericError" and "response body" in _text(error)
+
+
 def translated(error: BaseException, name: ObjectName) -> TokenmillError:
     """The error to show for an exception of `obstore` about an object."""
     kind, text, where = type(error).__name__, _text(error), str(name)

@@ -15,7 +15,7 @@ from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
-from tokenmill.errors import StorageError
+from tokenmill.errors import StorageError, UserError
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import Presence, present
 from tokenmill.run.agents.shard import Shard
@@ -186,6 +186,13 @@ def _build_dataset(
     shard: Shard | None,
 ) -> BuildReport | Departure:
     """The recipe becomes the parts that each stage needs; below this, nobody sees it."""
+    if overwrite and workspace.bucket is not None:
+        raise UserError(
+            "--overwrite works for folders only",
+            where=workspace.location,
+            why="agents on other machines may be writing to the bucket, and it has no lock",
+            hint="choose another prefix, or remove what is there with tokenmill delete",
+        )
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve(recipe, tokenizer, access)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import random
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from store_races import assert_each_is_won_once, race, race_of_processes
 
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.s3 import BUCKET, moto, s3_environment
+from tokenmill.cloud import client
 from tokenmill.errors import StorageError, UserError
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.bucket import BucketStore
@@ -161,6 +163,24 @@ class TestRaces:
             wins = race(lambda: store, SIXTEEN, NAMES[:20])
         assert_each_is_won_once(wins, NAMES[:20])
         assert all(storm.counted[fault] > 0 for fault in STORM if fault != "cut")
+
+    def test_large_files_and_listings_pass_through_a_storm(
+        self,
+        s3_store: OpenStore,
+        moto_port: int,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(client, "PART_BYTES", 5 << 20)
+        large = finished(tmp_path, "0.bin", random.Random(1).randbytes(16 << 20))
+        with chaos(moto_port, Chaos(**STORM, seed=4)) as storm:
+            store = s3_store(storm.port)
+            for number in range(5):
+                store.add_files({f"tokens/{number}.bin": large})
+            for _ in range(20):
+                assert len(names_of(store, "tokens")) == 5
+            assert storm.counted["cut"] > 0
+            assert store.read("tokens/0.bin") == large.read_bytes()
 
     def test_a_conflict_although_nothing_is_there_is_tried_again(
         self, s3_store: OpenStore, moto_port: int

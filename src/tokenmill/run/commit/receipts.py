@@ -78,10 +78,12 @@ def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> d
     }
     folders = {name.rpartition("/")[0] for name in wanted}
     sizes = {entry.name: entry.num_bytes for folder in folders for entry in store.entries(folder)}
+    missing = {name for name, num_bytes in wanted.items() if sizes.get(name) != num_bytes}
+    missing = {name for name in missing if store.size(name) != wanted[name]}  # listings may be late
     lost = {
         key
         for key, receipt in receipts.items()
-        if any(sizes.get(part_name(key, f.name)) != f.bytes for f in receipt.files)
+        if any(part_name(key, file.name) in missing for file in receipt.files)
     }
     store.remove(map(receipt_name, sorted(lost)))
     return {key: receipt for key, receipt in receipts.items() if key not in lost}

@@ -21,6 +21,7 @@ WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each try of a create, about; clients already repeat requests that failed."""
 SMALL_BYTES = 8 << 20
 """Files up to this size are created conditionally, from memory."""
+LARGE_TRIES = 3
 REQUESTS_AT_ONCE = 64
 """Small uploads and removals under way."""
 
@@ -72,7 +73,7 @@ class BucketStore:
             for _ in pool.map(lambda name: self._add_small(name, files[name]), small):
                 pass
         for name in files.keys() - set(small):
-            self._client.put_file(name, files[name])
+            self._add_large(name, files[name], sizes[name])
 
     def read(self, name: str) -> bytes | None:
         return self._client.get(name)
@@ -103,6 +104,19 @@ class BucketStore:
                 "one unit differ",
                 hint="choose another prefix, or remove this object and run the same command again",
             )
+
+    def _add_large(self, name: str, file: Path, num_bytes: int) -> None:
+        """Upload a file; what is asked for twice may be refused, although the first try did it."""
+        for tries_left in reversed(range(LARGE_TRIES)):
+            try:
+                self._client.put_file(name, file)
+            except StorageError:
+                if self.size(name) == num_bytes:
+                    return
+                if not tries_left:
+                    raise
+            else:
+                return
 
     def _where(self, name: str) -> str:
         return f"{self.location}/{name}"
