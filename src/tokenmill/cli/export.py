@@ -39,16 +39,15 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.cli.meter import meter
     from tokenmill.errors import UserError
     from tokenmill.export.rows import ExportOptions, export
-    from tokenmill.store.dataset import Dataset
     from tokenmill.store.plan import open_plan
+    from tokenmill.store.temporary import dataset_at
 
     try:
         chosen = msgspec.convert(given_options(options, ExportOptions), ExportOptions)
     except msgspec.ValidationError as error:
         hint = "tokenmill export --help lists every option"
         raise UserError("invalid export option", why=str(error), hint=hint) from error
-    dataset = Dataset(options.dataset)
-    with meter() as advance:
+    with dataset_at(options.dataset) as dataset, meter() as advance:
         plan = open_plan(dataset, options.plan)
         manifest = export(dataset, plan, options.out, chosen, advance=advance)
     if options.json:

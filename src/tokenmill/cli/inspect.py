@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.quantities import counted
 from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenmill.store.dataset import Dataset
 
 EXAMPLES = """\
 examples:
@@ -43,21 +47,24 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--sequence needs --plan", hint="name the plan that holds the sequence")
     if options.document is not None and options.plan is not None:
         raise UserError("--document and --plan cannot be combined", hint="give one of them")
-    if options.sequence is not None:
-        _show_sequence(options)
-    elif options.plan is not None:
-        _show_plan(options)
-    elif options.document is not None:
-        _show_document(options)
-    else:
-        _show_dataset(options)
+    from tokenmill.store.temporary import dataset_at
+
+    with dataset_at(options.dataset) as dataset:
+        if options.sequence is not None:
+            _show_sequence(dataset, options)
+        elif options.plan is not None:
+            _show_plan(dataset, options)
+        elif options.document is not None:
+            _show_document(dataset, options)
+        else:
+            _show_dataset(dataset, options)
     return 0
 
 
-def _show_document(options: argparse.Namespace) -> None:
+def _show_document(dataset: Dataset, options: argparse.Namespace) -> None:
     from tokenmill.report.inspect import view_document
 
-    view = view_document(options.dataset, options.document, options.tokenizer)
+    view = view_document(dataset, options.document, options.tokenizer)
     if options.json:
         _print_json(dataclasses.asdict(view))
         return
@@ -70,27 +77,25 @@ def _show_document(options: argparse.Namespace) -> None:
     print()
 
 
-def _show_plan(options: argparse.Namespace) -> None:
+def _show_plan(dataset: Dataset, options: argparse.Namespace) -> None:
     from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.planning.packing import PlanReport, figures_of
-    from tokenmill.store.dataset import Dataset
+    from tokenmill.planning.packing import PlanReport, figures_of, place_of
     from tokenmill.store.plan import open_plan
 
-    plan = open_plan(Dataset(options.dataset), options.plan)
+    plan = open_plan(dataset, options.plan)
     report = PlanReport(plan, figures_of(plan), already_there=True)
+    place = "" if dataset.origin is None else place_of(plan, dataset)
     if options.json:
-        _print_json(plan_values(report))
+        _print_json(plan_values(report, place))
         return
-    print("\n".join([*plan_lines(report), "", *sequence_pictures(plan)]))
+    print("\n".join([*plan_lines(report, place), "", *sequence_pictures(plan)]))
 
 
-def _show_sequence(options: argparse.Namespace) -> None:
+def _show_sequence(dataset: Dataset, options: argparse.Namespace) -> None:
     from tokenmill.cli.sequence_display import sequence_lines
     from tokenmill.report.sequence import view_sequence
-    from tokenmill.store.dataset import Dataset
     from tokenmill.store.plan import open_plan
 
-    dataset = Dataset(options.dataset)
     plan = open_plan(dataset, options.plan)
     view = view_sequence(dataset, plan, options.sequence, options.tokenizer)
     if options.json:
@@ -99,15 +104,13 @@ def _show_sequence(options: argparse.Namespace) -> None:
     print("\n".join(sequence_lines(view, colour=use_colour())))
 
 
-def _show_dataset(options: argparse.Namespace) -> None:
+def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
     import msgspec
 
     from tokenmill.cli.subsets import subset_facts
     from tokenmill.report.contents import count_subsets
     from tokenmill.report.inspect import edge_views
-    from tokenmill.store.dataset import Dataset
 
-    dataset = Dataset(options.dataset)
     manifest, subsets = dataset.manifest, count_subsets(dataset)
     if options.json:
         summary = msgspec.to_builtins(manifest)
@@ -115,9 +118,10 @@ def _show_dataset(options: argparse.Namespace) -> None:
         _print_json({**summary, "num_shards": len(manifest.shards), "subsets": subsets})
         return
     totals, tokenizer = manifest.totals, manifest.tokenizer
+    place = dataset.folder if dataset.origin is None else dataset.origin.location
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
     facts = {
-        "dataset": f"{dataset.folder} (id {manifest.dataset_id}, format {manifest.format_version})",
+        "dataset": f"{place} (id {manifest.dataset_id}, format {manifest.format_version})",
         "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
         "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
         f"{totals.tokens / max(totals.documents, 1):,.0f} a document",

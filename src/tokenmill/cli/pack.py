@@ -50,15 +50,15 @@ def run(options: argparse.Namespace) -> int:
     """Plan, or compare plans; returns the exit code."""
     from tokenmill.errors import UserError
     from tokenmill.run.recipe.checks import make_pack_options
-    from tokenmill.store.dataset import Dataset
+    from tokenmill.store.temporary import dataset_at
 
     chosen = make_pack_options(given_options(options, PackOptions), to_compare=options.compare)
     if options.name is not None and options.plan_out:
         raise UserError("--name and --plan-out cannot be combined")
-    dataset = Dataset(options.dataset)
-    if options.compare:
-        return _compare(dataset, chosen, json=options.json)
-    return _pack(dataset, chosen, options)
+    with dataset_at(options.dataset) as dataset:
+        if options.compare:
+            return _compare(dataset, chosen, json=options.json)
+        return _pack(dataset, chosen, options)
 
 
 def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) -> int:
@@ -66,19 +66,20 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
 
     from tokenmill.cli.meter import meter
     from tokenmill.cli.plan_display import plan_lines, plan_values
-    from tokenmill.planning.packing import named_plan_folder, pack
+    from tokenmill.planning.packing import named_plan_folder, pack, place_of
 
     folder = options.plan_out or None
     if options.name is not None:
         folder = named_plan_folder(dataset, options.name)
     with meter() as advance:
         report = pack(dataset, chosen, folder, overwrite=options.overwrite, advance=advance)
+    place = "" if dataset.origin is None else place_of(report.plan, dataset)
     if options.json:
-        print(msgspec.json.encode(plan_values(report)).decode())
+        print(msgspec.json.encode(plan_values(report, place)).decode())
         return 0
     if report.already_there:
         print("nothing to do: the plan is complete")
-    print("\n".join(plan_lines(report)))
+    print("\n".join(plan_lines(report, place)))
     command = ["tokenmill", "inspect", options.dataset, "--plan", _called(report, dataset)]
     print(f"\nnext: {safe_text(shlex.join(command))}")
     return 0

@@ -21,10 +21,10 @@ from tokenmill.store.plan import Plan
 BAR = 20
 
 
-def plan_lines(report: PlanReport) -> list[str]:
-    """What a plan is like, and where it is."""
+def plan_lines(report: PlanReport, place: str = "") -> list[str]:
+    """What a plan is like, and where it is: its folder, unless `place` says otherwise."""
     plan, figures = report.plan, report.figures
-    name = f"{safe_text(str(plan.folder))} (id {plan.manifest.plan_id})"
+    name = f"{safe_text(place or str(plan.folder))} (id {plan.manifest.plan_id})"
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     facts = [("plan", name), *_facts(options, figures)]
     return [f"{key:>12}  {value}" for key, value in facts]
@@ -136,10 +136,10 @@ def _avoidable(figures: Figures) -> int:
     return max(figures.avoidable_cuts, 0)
 
 
-def plan_values(report: PlanReport) -> dict[str, object]:
-    """The plan's folder, id and figures, for JSON."""
+def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
+    """The plan's folder or other place, id and figures, for JSON."""
     return {
-        "folder": os.fsencode(report.plan.folder).decode("utf-8", "replace"),
+        "folder": place or os.fsencode(report.plan.folder).decode("utf-8", "replace"),
         "plan_id": report.plan.manifest.plan_id,
         "already_there": report.already_there,
         "figures": report.figures,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from tokenmill.planning.boundary_tables import Table, boundary_tables
 from tokenmill.planning.document_choice import Chosen, DocumentChoice
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
-from tokenmill.store.plan import Plan, PlanWriter, check_plan_folder
+from tokenmill.store.objects.opening import open_store
+from tokenmill.store.plan import ARRAYS, Plan, PlanWriter, check_plan_folder, open_plan
 
 MOST_FIGURE = 1 << 96
 """Beyond all that a plan can count; the cost of attention may need more than 64 bits."""
@@ -59,6 +61,8 @@ def pack(
 ) -> PlanReport:
     """Plan sequences for a dataset; the folder is `plans/<packing>-<length>` unless it is given.
 
+    A plan of a dataset in a bucket is made in its cache folder, and stored in the bucket as well.
+
     Raises:
         UserError: an option cannot be met.
         OutputConflictError: another plan stands there.
@@ -70,6 +74,11 @@ def pack(
         )
     folder = local_path(folder or plan_folder(dataset, options), "the plan's folder")
     folder = folder if folder.name else folder.resolve()
+    is_stored = dataset.origin is not None and folder.parent == dataset.folder / "plans"
+    if is_stored and folder.name in dataset.plans:
+        if overwrite:
+            raise _cannot_replace(dataset, folder.name)
+        open_plan(dataset, folder.name)  # brings its arrays
     if not overwrite and (folder / PLAN_NAME).is_file():
         return _already_there(dataset, options, folder)
     check_plan_folder(folder, overwrite=overwrite)
@@ -85,7 +94,37 @@ def pack(
             row_format(options, figures.most_segments),
             overwrite=overwrite,
         )
+    if is_stored:
+        _store_in_bucket(dataset, folder)
     return PlanReport(Plan(folder), figures, already_there=False)
+
+
+def place_of(plan: Plan, dataset: Dataset) -> str:
+    """Where a plan is, for people: the plan in the bucket, not its copy in a cache folder."""
+    if dataset.origin is None or plan.folder.parent != dataset.folder / "plans":
+        return str(plan.folder)
+    return f"{dataset.origin.location}/plans/{plan.folder.name}"
+
+
+def _store_in_bucket(dataset: Dataset, folder: Path) -> None:
+    """Upload a plan to its dataset: arrays first, and plan.json once, last."""
+    assert dataset.origin is not None
+    store, place = open_store(dataset.origin.location), f"plans/{folder.name}"
+    store.add_files({f"{place}/{name}.npy": folder / f"{name}.npy" for name in ARRAYS})
+    data = (folder / PLAN_NAME).read_bytes()
+    if store.create(f"{place}/{PLAN_NAME}", data) != data:
+        shutil.rmtree(folder)
+        raise _cannot_replace(dataset, folder.name)
+
+
+def _cannot_replace(dataset: Dataset, name: str) -> OutputConflictError:
+    assert dataset.origin is not None
+    return OutputConflictError(
+        "a plan in a bucket cannot be replaced",
+        where=f"{dataset.origin.location}/plans/{name}",
+        why="a loader anywhere may be reading it",
+        hint="give the new plan another name: --name",
+    )
 
 
 def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:

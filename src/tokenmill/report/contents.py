@@ -10,6 +10,7 @@ import numpy as np
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, Run
+from tokenmill.store.temporary import whole_shard
 
 
 def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -21,12 +22,12 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
         first += count
         if start >= stop:
             continue
-        table = shard.documents(["source", "position"]).slice(start, stop - start)
-        sources = table.column("source").combine_chunks().dictionary_decode().to_pylist()
-        positions = table.column("position").to_pylist()
-        for index, (source, position) in enumerate(zip(sources, positions, strict=True), start):
-            yield source, position, shard.document(index)
-        shard.release()
+        with whole_shard(dataset, shard):
+            table = shard.documents(["source", "position"]).slice(start, stop - start)
+            sources = table.column("source").combine_chunks().dictionary_decode().to_pylist()
+            positions = table.column("position").to_pylist()
+            for index, (source, position) in enumerate(zip(sources, positions, strict=True), start):
+                yield source, position, shard.document(index)
 
 
 def stored_run(dataset: Dataset) -> Run:

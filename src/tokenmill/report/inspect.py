@@ -36,7 +36,9 @@ class DocumentView:
     pieces: list[Piece]
 
 
-def view_document(folder: str | Path, number: int, tokenizer: object = None) -> DocumentView:
+def view_document(
+    dataset: Dataset | str | Path, number: int, tokenizer: object = None
+) -> DocumentView:
     """Document `number` of a dataset, counted from 0.
 
     `tokenizer` is the Python tokenizer that encoded, or `python:module:name`; every other is in the
@@ -45,8 +47,8 @@ def view_document(folder: str | Path, number: int, tokenizer: object = None) -> 
     Raises:
         UserError: there is no such document, or a Python tokenizer is needed, or is another one.
     """
-    dataset = Dataset(folder)
-    return _view(dataset, open_reference(dataset, tokenizer), number)
+    found = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    return _view(found, open_reference(found, tokenizer), number)
 
 
 def _view(dataset: Dataset, reference: Reference, number: int) -> DocumentView:

@@ -31,14 +31,10 @@ class Part:
 
     @property
     def files(self) -> list[FileEntry]:
-        """Files that the manifest names; every part uses, and checks, those of the tokenizer."""
+        """Files that are of no shard; every part uses, and checks, those of the tokenizer."""
         manifest = self.dataset.manifest
         rejected = share([file.bytes for file in manifest.rejected], self.shard)
-        return [
-            *manifest.tokenizer.files,
-            *(file for entry in manifest.shards[self.shards] for file in entry.files),
-            *manifest.rejected[rejected],
-        ]
+        return [*manifest.tokenizer.files, *manifest.rejected[rejected]]
 
     @property
     def documents(self) -> range:

@@ -15,13 +15,16 @@ import xxhash
 from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
-from tokenmill.records import Advance
+from tokenmill.records import Advance, Int64Array
 from tokenmill.report.parts import Part
 from tokenmill.run.agents.shard import parse_shard
 from tokenmill.store.canonical import read_sealed
+from tokenmill.store.copying.ends import open_end
+from tokenmill.store.copying.transfer import require_sizes
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
+from tokenmill.store.temporary import dataset_to_verify, whole_shard
 from tokenmill.stored_reference import decode_stored, open_reference
 
 if TYPE_CHECKING:
@@ -72,42 +75,79 @@ def verify(
         VerificationError: something differs; the message lists what.
         UserError: there is no dataset, or its Python tokenizer is needed, or is another one.
     """
-    dataset = Dataset(folder)
-    part = Part(dataset, parse_shard(shard or "0/1", os.environ))
-    result = Verification(dataset, shard=str(part.shard) if shard else "")
-    _collect(result, _check_identity, dataset)
-    if part.is_first:
-        _collect(result, _check_strangers, dataset)
-        _collect(result, _check_run, dataset)
-    _check_files(result, part.files, sample, advance)
-    if result.problems:
-        raise _all_problems(result)  # what is damaged is not looked into
+    with dataset_to_verify(folder) as dataset:
+        part = Part(dataset, parse_shard(shard or "0/1", os.environ))
+        result = Verification(dataset, shard=str(part.shard) if shard else "")
+        _collect(result, _check_identity, dataset)
+        if part.is_first:
+            _collect(result, _check_strangers, dataset)
+            _collect(result, _check_run, dataset)
+        sampled = _check_contents(result, part, sample, advance)
+        _raise_problems(result)
+        missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
+        if against_sources or (sampled and not missing):
+            reading = sample if against_sources else 0.0
+            arguments = (result, part, tokenizer, sampled, reading, advance)
+            _collect(result, _check_with_reference, *arguments)
+        _raise_problems(result)
+        result.plans = _check_plans(part, [*dataset.plans, *map(str, plans)], advance)
+    return result
+
+
+def _check_contents(
+    result: Verification, part: Part, sample: float, advance: Advance
+) -> list[Int64Array]:
+    """Check files and what is in them; returns the ids of some documents, to be decoded."""
+    dataset = part.dataset
+    step = max(dataset.num_documents // NUM_DECODED, 1)
+    documents = part.documents
+    sampled = [number for number in range(0, dataset.num_documents, step) if number in documents]
     shards = dataset.shards[part.shards]
-    for index, each in enumerate(shards):
-        _collect(result, _check_shard, result, each)
+    if dataset.origin is None:
+        files = [*part.files, *(file for shard in shards for file in shard.entry.files)]
+        _check_files(result, files, sample, advance)
+        _raise_problems(result)  # what is damaged is not looked into
+    else:
+        end = open_end(dataset.origin.location, "a dataset")
+        _collect(result, require_sizes, end, dataset.manifest.files)
+        _check_files(result, part.files, sample, advance)
+    ids: list[Int64Array] = []
+    for index, shard in enumerate(shards):
+        _collect(result, _check_shard, result, shard, sampled, ids)
         advance("shards", index + 1, len(shards))
-    missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
-    if not result.problems and (against_sources or not missing):
-        reading = sample if against_sources else 0.0
-        _collect(result, _check_with_reference, result, part, tokenizer, reading, advance)
-    if result.problems:
-        raise _all_problems(result)
-    if names := part.plans([*dataset.plans, *map(str, plans)]):
+    return ids
+
+
+def _check_plans(part: Part, plans: Sequence[str], advance: Advance) -> int:
+    """Check those plans that are in this part; returns their number."""
+    names = part.plans(plans)
+    if names:
         from tokenmill.report.plans import check_plans  # loads a compiler
 
+        dataset = part.dataset
+        if dataset.origin is not None:
+            dataset.origin.obtain(shard.entry.files[1] for shard in dataset.shards)
         check_plans(dataset, names, advance)
-    result.plans = len(names)
-    return result
+    return len(names)
+
+
+def _raise_problems(result: Verification) -> None:
+    if result.problems:
+        raise _all_problems(result)
 
 
 def _all_problems(result: Verification) -> VerificationError:
     count = len(result.problems)
     return VerificationError(
         f"the dataset has {count} problem{'s' if count > 1 else ''}",
-        where=str(result.dataset.folder),
+        where=_location(result.dataset),
         why="\n       ".join(result.problems[:MAX_PROBLEMS]),
         hint="restore the files from a copy, or build the dataset again with --overwrite",
     )
+
+
+def _location(dataset: Dataset) -> str:
+    return str(dataset.folder) if dataset.origin is None else dataset.origin.location
 
 
 def _collect(result: Verification, check: Callable[..., None], *arguments: object) -> None:
@@ -142,11 +182,16 @@ def _check_identity(dataset: Dataset) -> None:
 
 def _check_strangers(dataset: Dataset) -> None:
     known = {file.name for file in dataset.manifest.files}
-    for folder in OWN_FOLDERS:
-        for path in sorted((dataset.folder / folder).glob("*")):
-            name = path.relative_to(dataset.folder).as_posix()
-            if name not in known:
-                raise _problem("a file is not part of the dataset", name)
+    for name in _names_in_own_folders(dataset):
+        if name not in known:
+            raise _problem("a file is not part of the dataset", name)
+
+
+def _names_in_own_folders(dataset: Dataset) -> list[str]:
+    if dataset.origin is not None:
+        return sorted(open_end(dataset.origin.location, "a dataset").sizes(OWN_FOLDERS))
+    paths = [path for folder in OWN_FOLDERS for path in (dataset.folder / folder).glob("*")]
+    return sorted(path.relative_to(dataset.folder).as_posix() for path in paths)
 
 
 def _check_run(dataset: Dataset) -> None:
@@ -170,6 +215,8 @@ def _check_files(
 
 
 def _check_digest(dataset: Dataset, file: FileEntry, _: float) -> None:
+    if dataset.origin is not None:
+        dataset.origin.obtain([file])
     if file_digest(dataset.folder / file.name) != file.xxh3_128:
         raise _problem("a file is damaged", file.name, "its xxh3 digest differs")
 
@@ -199,7 +246,23 @@ def _check_blocks(dataset: Dataset, file: FileEntry, sample: float) -> None:
                 raise _problem("a block is damaged", where, "its xxh3 digest differs")
 
 
-def _check_shard(result: Verification, shard: Shard) -> None:
+def _check_shard(
+    result: Verification, shard: Shard, sampled: Sequence[int], ids: list[Int64Array]
+) -> None:
+    """Check what is in a shard, and add the ids of those documents of it that were sampled."""
+    dataset = result.dataset
+    with whole_shard(dataset, shard):
+        if dataset.origin is not None:
+            result.files += len(shard.entry.files)
+            result.bytes += sum(file.bytes for file in shard.entry.files)
+        _check_tokens(result, shard)
+        for number in sampled:
+            found, index = dataset.locate(number)
+            if found is shard:
+                ids.append(shard.document(index).astype(np.int64))
+
+
+def _check_tokens(result: Verification, shard: Shard) -> None:
     tokenizer = result.dataset.manifest.tokenizer
     where = shard.path("bin").name
     ids, offsets = shard.ids, shard.offsets
@@ -240,22 +303,19 @@ def _check_table(table: pa.Table, shard: Shard, manifest: Manifest) -> None:
 
 
 def _check_with_reference(
-    result: Verification, part: Part, tokenizer: object, sample: float, advance: Advance
+    result: Verification,
+    part: Part,
+    tokenizer: object,
+    documents: Sequence[Int64Array],
+    sample: float,
+    advance: Advance,
 ) -> None:
     """Decode some documents; encode a sample of those of the sources again, if there is one."""
-    dataset = result.dataset
-    step = max(dataset.num_documents // NUM_DECODED, 1)
-    decoded = [
-        number for number in range(0, dataset.num_documents, step) if number in part.documents
-    ]
-    if not decoded and not sample:
-        return
-    reference = open_reference(dataset, tokenizer)
+    reference = open_reference(part.dataset, tokenizer)
     if reference.can_decode:
-        for number in decoded:
-            shard, index = dataset.locate(number)
-            decode_stored(reference, shard.document(index).tolist())
-        result.decoded_documents += len(decoded)
+        for ids in documents:
+            decode_stored(reference, ids.tolist())
+        result.decoded_documents += len(documents)
     if sample:
         from tokenmill.report.comparison import compare_with_sources
 

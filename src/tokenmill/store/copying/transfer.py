@@ -45,7 +45,7 @@ class Transfer:
         """Copy what is not at the target; what it has of the names in `fresh` is not trusted."""
         folders = sorted({_folder_of(file.name) for file in files})
         if self.origin.can_list:
-            _require_sizes(self.origin, folders, files)
+            require_sizes(self.origin, files)
         there = self.target.sizes(folders)
         missing = [
             file for file in files if file.name in fresh or there.get(file.name) != file.bytes
@@ -164,9 +164,9 @@ def _folder_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _require_sizes(end: CopyEnd, folders: Sequence[str], files: Sequence[FileEntry]) -> None:
-    """Raise a VerificationError if a file of the source is missing or has another size."""
-    sizes = end.sizes(folders)
+def require_sizes(end: CopyEnd, files: Sequence[FileEntry]) -> None:
+    """Raise a VerificationError if a file is missing or has another size."""
+    sizes = end.sizes(sorted({_folder_of(file.name) for file in files})) if end.can_list else {}
     for file in files:
         size = sizes.get(file.name, end.store.size(file.name))
         if size is None:

@@ -1,0 +1,83 @@
+"""Datasets for one command: those in a bucket through a folder that is removed after it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokenmill.cloud.names import is_remote
+from tokenmill.store.copying.contents import read_manifest_of
+from tokenmill.store.copying.ends import open_end
+from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.files import storage_errors
+from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+from tokenmill.store.remote.fetcher import Fetcher
+from tokenmill.store.remote.origin import Origin, open_origin
+
+
+@contextmanager
+def dataset_at(name: str | Path) -> Iterator[Dataset]:
+    """Open a dataset in a folder or a bucket.
+
+    Raises:
+        UserError: there is none.
+        VerificationError: it is damaged.
+        StorageError: the bucket, or the folder for temporary files, fails.
+    """
+    if not is_remote(name):
+        yield Dataset(name)
+        return
+    with _temporary_folder() as folder:
+        origin = open_origin(str(name), folder / "cache")
+        yield Dataset(origin.folder, origin)
+
+
+@contextmanager
+def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
+    """Open a dataset as `dataset_at`; of one in a bucket, shards only come by `whole_shard`.
+
+    Sizes of its files are not compared.
+    """
+    if not is_remote(name):
+        yield Dataset(name)
+        return
+    end = open_end(name, "a dataset")
+    data, manifest = read_manifest_of(end)
+    run = end.store.read(RUN_NAME)
+    with _temporary_folder() as folder:
+        with storage_errors("write a temporary file", folder):
+            (folder / MANIFEST_NAME).write_bytes(data)
+            if run is not None:
+                (folder / RUN_NAME).write_bytes(run)
+        origin = Origin(end.location, folder, None, 0, Fetcher(end.location))
+        origin.obtain(manifest.tokenizer.files)
+        origin.obtain_plans()
+        yield Dataset(folder, origin)
+
+
+@contextmanager
+def whole_shard(dataset: Dataset, shard: Shard) -> Iterator[None]:
+    """Have all files of a shard on this machine, compared with their digests if they were brought.
+
+    Raises:
+        VerificationError: one is not what was written.
+        StorageError: the bucket, or the folder for temporary files, fails.
+    """
+    if dataset.origin is None:
+        yield
+        return
+    try:
+        dataset.origin.obtain(shard.entry.files)
+        yield
+    finally:
+        shard.release()
+        for file in shard.entry.files:
+            (dataset.folder / file.name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+        yield Path(folder)
