@@ -99,10 +99,10 @@ def test_an_agent_without_network_is_replaced_and_comes_back_to_a_finished_datas
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
+    """A disk of 16 KiB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a tmpfs cannot be mounted here")
     try:
@@ -117,7 +117,7 @@ def test_an_agent_whose_scratch_is_full_ends_and_the_others_go_on(
     """Row 21."""
     trial = Trial(tmp_path / "trial", look_seconds=2)
     environment = s3_environment(server)
-    full = trial.agent("--shard", "0/2", out=TARGET, **environment, TMPDIR=str(small_disk))
+    full = trial.agent("--shard", "0/2", "--scratch", str(small_disk), out=TARGET, **environment)
     others = trial.agent("--shard", "1/2", out=TARGET, **environment)
     with full, others:
         text, _ = full.communicate(timeout=200)
