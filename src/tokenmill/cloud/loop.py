@@ -18,6 +18,8 @@ from tokenmill.errors import StorageError
 
 CHECK_SECONDS = 0.2
 END_SECONDS = 5.0
+LAST_WORD_SECONDS = 0.3
+"""The library's threads hear of what is cancelled a little later, and still call the interpreter."""
 
 Result = TypeVar("Result")
 
@@ -53,6 +55,8 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks:
+        await asyncio.sleep(LAST_WORD_SECONDS)
 
 
 _loop: RequestLoop | None = None
