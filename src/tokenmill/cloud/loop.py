@@ -19,7 +19,7 @@ from tokenmill.errors import StorageError
 CHECK_SECONDS = 0.2
 END_SECONDS = 5.0
 LAST_WORD_SECONDS = 0.3
-"""The library's threads hear of what is cancelled a little later, and still call the interpreter."""
+"""The library's threads hear a little later of what is cancelled, and call the interpreter."""
 
 Result = TypeVar("Result")
 
