@@ -64,11 +64,10 @@ def kill_at_random_moments(
     return kills
 
 
-@pytest.mark.timeout(600)
-def test_a_hundred_kills_at_random_moments_change_no_byte(
+def test_kills_at_random_moments_change_no_byte(
     corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
 ) -> None:
-    assert kill_at_random_moments(100, corpus, tokenizer_path, clean, tmp_path) >= 100
+    assert kill_at_random_moments(20, corpus, tokenizer_path, clean, tmp_path) >= 20
 
 
 @pytest.mark.soak
