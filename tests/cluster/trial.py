@@ -100,7 +100,7 @@ class Trial:
     def claimed_by(self, agent: str) -> set[str]:
         """The items that an agent has claimed."""
         place = self.out / "work" / "claims"
-        claims = {path.name: path.read_text() for path in place.iterdir()}
+        claims = {path.name: path.read_text() for path in place.rglob("*.*")}
         return {name.partition(".")[0] for name, text in claims.items() if agent in text}
 
     def undone(self, items: set[str]) -> set[str]:
