@@ -24,8 +24,18 @@ Inputs = str | Path | Sequence[str | Path]
 class BuildReport(_build.BuildReport):
     """What a build did."""
 
-    dataset: Dataset | None = None
-    """None where it is in a bucket: `open` it with a cache."""
+    opened: Dataset | None = None
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset, opened.
+
+        Raises:
+            UserError: it is in a bucket: `tokenmill.open(report.out, cache=...)`.
+        """
+        if self.opened is None:
+            raise _build.in_bucket(self.out)
+        return self.opened
 
 
 def build(
@@ -50,8 +60,8 @@ def build(
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }
-    dataset = Dataset(report.dataset.folder) if report.dataset else None
-    return BuildReport(**{**values, "dataset": dataset})
+    opened = Dataset(report.opened.folder) if report.opened else None
+    return BuildReport(**{**values, "opened": opened})
 
 
 def estimate(

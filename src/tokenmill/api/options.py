@@ -61,6 +61,7 @@ class ResourceArguments(TypedDict, total=False):
     memory: int | str | None
     prefetch: int
     cache_dir: str | Path | None
+    scratch: str | None
 
 
 class PackArguments(TypedDict, total=False):

@@ -17,6 +17,7 @@ from tokenmill.run.start.preparation import Preparation
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokenmill.planning.packing import PlanReport
     from tokenmill.report.contents import SubsetCounts
     from tokenmill.run.commit.ledger import Reused
     from tokenmill.store.manifest import Counts
@@ -60,7 +61,7 @@ def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     """Documents and tokens of each subset; none without a validation subset."""
     from tokenmill.report.contents import count_subsets
 
-    return count_subsets(report.dataset) if report.dataset else {}
+    return count_subsets(report.opened) if report.opened else {}
 
 
 def _plan_lines(report: BuildReport) -> list[str]:
@@ -68,7 +69,7 @@ def _plan_lines(report: BuildReport) -> list[str]:
         return []
     from tokenmill.cli.plan_display import plan_lines
 
-    return [line for plan in report.plans for line in ("", *plan_lines(plan))]
+    return [line for plan in report.plans for line in ("", *plan_lines(plan, _place(report, plan)))]
 
 
 def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
@@ -77,7 +78,12 @@ def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
         return []
     from tokenmill.cli.plan_display import plan_values
 
-    return [plan_values(plan) for plan in report.plans]
+    return [plan_values(plan, _place(report, plan)) for plan in report.plans]
+
+
+def _place(report: BuildReport, plan: PlanReport) -> str:
+    """Where a plan is, if not in its folder: that of a bucket was a temporary one."""
+    return "" if report.opened else f"{report.out}/plans/{plan.plan.folder.name}"
 
 
 def reused_facts(found: Reused | None) -> list[tuple[str, str]]:

@@ -74,14 +74,31 @@ class BuildReport:
     run: Run
     snapshot: Snapshot | None
     """None where the dataset was already complete."""
-    dataset: Dataset | None = None
-    """None where it is in a bucket."""
+    opened: Dataset | None = None
+    """The dataset; None where it is in a bucket."""
     reused: Reused | None = None
     """What earlier attempts at a build had done."""
     remarks: tuple[str, ...] = ()
     """Libraries that a complete dataset was built with, if other versions are installed now."""
     plans: tuple[PlanReport, ...] = ()
     """Plans that the recipe asks for, one a subset."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset, opened.
+
+        Raises:
+            UserError: it is in a bucket.
+        """
+        if self.opened is None:
+            raise in_bucket(self.out)
+        return self.opened
+
+
+def in_bucket(out: str) -> UserError:
+    """The error for a dataset that cannot be opened without a cache."""
+    hint = "tokenmill.open(report.out, cache=...)"
+    return UserError("the dataset is in a bucket", where=out, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,6 @@ class Departure:
     out: str
     snapshot: Snapshot
     reused: Reused | None
-    dataset: None = None
 
 
 @overload
@@ -144,12 +160,16 @@ def build(
             open_workspace(recipe.out, scratch=recipe.resources.scratch)
         )
         report = _build_dataset(workspace, recipe, tokenizer, overwrite, events, executor, shard)
-    if report.dataset and recipe.pack.sequence_length is not None:
+    if recipe.pack.sequence_length is None or isinstance(report, Departure):
+        return report
+    if shard is None or report.snapshot is not None:  # of several agents the one that published
         from tokenmill.planning.packing import (
             pack_subsets,  # loads a compiler, which encoding does without
         )
+        from tokenmill.store.temporary import dataset_at
 
-        report = replace(report, plans=tuple(pack_subsets(report.dataset, recipe.pack)))
+        with dataset_at(report.out) as dataset:
+            report = replace(report, plans=tuple(pack_subsets(dataset, recipe.pack)))
     return report
 
 
