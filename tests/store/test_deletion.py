@@ -12,6 +12,8 @@ from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
 from tokenmill.cloud.client import Client, open_client
 from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.run.agents.agent import new_agent
+from tokenmill.run.agents.claims import Claims
 from tokenmill.store.deletion import delete, look_at
 from tokenmill.store.objects.bucket import BucketStore
 
@@ -94,6 +96,8 @@ def test_an_unfinished_build_goes(bucket: Client) -> None:
     names = ["work/job.json", "work/receipts/00000000-000000.json", "tokens/00000000-000000.bin"]
     for name in names:
         bucket.put(name, b"{}")
+    claims = Claims(BucketStore(bucket), new_agent(None), ["00000000-000000"], lambda: 0.0)
+    assert claims.take() == "00000000-000000"
     assert look_at(bucket.location).what == "an unfinished build"
     delete(look_at(bucket.location))
     assert keys(bucket) == []

@@ -33,7 +33,8 @@ AT_ONCE = 1000
 
 _OURS = re.compile(
     r"(manifest|run|copy)\.json|tokenizer/[^/]+|plans/[^/]+/(plan\.json|\w+\.npy)"
-    r"|work/(\w+\.json|probe-\w+|(receipts|streams|claims|agents|damaged|failed|agreed)/[^/]+)"
+    r"|work/(\w+\.json|probe-\w+|(receipts|streams|agents|damaged|failed|agreed)/[^/]+"
+    r"|claims/\d+/[^/]+)"
     r"|(tokens|documents|rejected)/(\d{5,}|\d{8}-\d{6}(-limit)?)\.(bin|idx|xxh3|parquet|jsonl)"
 )
 
