@@ -126,3 +126,23 @@ def test_names_that_cannot_be_kept_are_refused(name: str, what: str) -> None:
     with pytest.raises(TokenmillError, match=what) as error:
         open_client(name)
     assert "hunter2" not in str(error.value)
+
+
+def test_an_object_that_stands_for_the_location_is_none(client: Client, bucket: Any) -> None:
+    bucket.put_object(Key="corpus/", Body=b"")  # as the console makes folders
+    assert list(client.list()) == list(client.list_folder()) == []
+    assert client.names() == set()
+
+
+def test_names_are_those_of_objects_and_folders(client: Client, bucket: Any) -> None:
+    for key in ("corpus/a", "corpus/b/c/d", "corpus2/e"):
+        bucket.put_object(Key=key, Body=b"")
+    assert client.names() == {"a", "b"}
+
+
+def test_an_object_that_cannot_be_named_is_a_mistake_and_not_overlooked(
+    client: Client, bucket: Any
+) -> None:
+    bucket.put_object(Key="corpus/a//b", Body=b"")
+    with pytest.raises(UserError, match="cannot have this name"):
+        list(client.list())

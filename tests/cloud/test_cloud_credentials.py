@@ -14,6 +14,7 @@ import pytest
 from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import ENVIRONMENT
 from tokenmill.cloud import stores
+from tokenmill.cloud.admission import admission_environment
 from tokenmill.cloud.client import open_client
 from tokenmill.cloud.options import set_options
 from tokenmill.errors import StorageError, UserError
@@ -71,6 +72,20 @@ def test_who_may_not_read_is_told_where_keys_come_from(bucket: Any, proxy: Chaos
     assert error.value.exit_code == 2
     assert "AWS_PROFILE" in error.value.hint
     assert "--anonymous" in error.value.hint
+
+
+def test_who_was_let_in_before_may_have_credentials_that_expired(bucket: Any, proxy: Chaos) -> None:
+    client = open_client(f"s3://{bucket.name}")
+    assert client.get("a") is None
+    client.put("a", b"")
+    proxy.refuse = (403, "AccessDenied")
+    with pytest.raises(StorageError, match="does not let you in") as error:
+        client.get("a")
+    assert error.value.exit_code == 6
+    with pytest.raises(UserError, match="does not let you in"):
+        list(client.list())
+    doing = admission_environment()["TOKENMILL_LET_IN"].split()
+    assert {f"read:s3://{bucket.name}", f"write:s3://{bucket.name}"} <= set(doing)
 
 
 def test_a_store_that_is_busy_for_ever_ends_in_an_error(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from remote_kit import blocks_of_digits, bytes_kept, damage, opener
@@ -20,6 +22,7 @@ from tokenmill.cloud.client import open_client
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.manifest import read_manifest, write_manifest
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -251,3 +254,23 @@ def test_what_is_missing_is_said(bucket: str, tmp_path: Path) -> None:
     assert error.value.where == f"{bucket}/nothing"
     with pytest.raises(UserError, match="there is no plan 'c'"):
         tokenmill.open(bucket, cache=tmp_path / "cache").batches("c", batch_size=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "plans/a/plan.json", "../a.json", ".private.a.tmp/b"]
+)
+def test_no_file_of_the_cache_takes_the_place_of_another(
+    local: Dataset, tmp_path: Path, name: str
+) -> None:
+    """A tokenizer file that is a second manifest would be read without having been checked."""
+    folder = tmp_path / "dataset"
+    shutil.copytree(local.folder, folder)
+    manifest = read_manifest(folder)
+    files = [msgspec.structs.replace(file, name=name) for file in manifest.tokenizer.files]
+    lying = msgspec.structs.replace(manifest.tokenizer, files=files)
+    write_manifest(folder, msgspec.structs.replace(manifest, tokenizer=lying))
+    location = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    open_client(location).put("manifest.json", (folder / "manifest.json").read_bytes())
+    with pytest.raises(VerificationError, match="points outside the dataset"):
+        tokenmill.open(location, cache=tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["tokenmill-cache.json"]

@@ -227,6 +227,15 @@ def test_a_destination_that_holds_something_else_is_left_as_it_is(
     assert store.read("run.json") is None
 
 
+@pytest.mark.parametrize("destination", ["", "inside", ".."])
+def test_a_dataset_is_not_copied_into_itself(copied: Path, destination: str) -> None:
+    """A file that is found damaged at the destination is removed: here, from the source."""
+    before = contents(copied)
+    with pytest.raises(UserError, match="cannot be copied into itself"):
+        tokenmill.copy_dataset(copied, copied / destination, verify=True)
+    assert contents(copied) == before
+
+
 def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> None:
     tokenmill.make_plan(copied, name="mine", sequence_length=16)
     tokenmill.copy_dataset(copied, tmp_path / "copy")

@@ -95,7 +95,7 @@ def test_a_deletion_that_was_stopped_is_finished_by_the_next(
 def test_an_unfinished_build_goes(bucket: Client) -> None:
     names = ["work/job.json", "work/receipts/00000000-000000.json", "tokens/00000000-000000.bin"]
     for name in names:
-        bucket.put(name, b"{}")
+        bucket.put(name, b'{"job": "a", "identity": {"versions": {"tokenmill": "0.1.0"}}}')
     claims = Claims(BucketStore(bucket), new_agent(None), ["00000000-000000"], lambda: 0.0)
     assert claims.take() == "00000000-000000"
     assert look_at(bucket.location).what == "an unfinished build"
@@ -103,7 +103,10 @@ def test_an_unfinished_build_goes(bucket: Client) -> None:
     assert keys(bucket) == []
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "tokens/00000.bin"])
+@pytest.mark.parametrize(
+    "name",
+    ["notes.txt", "tokens/00000.bin", "copy.json", "work/job.json", "work/deleting.json"],
+)
 def test_what_holds_no_dataset_is_refused(bucket: Client, name: str) -> None:
     bucket.put(name, b"mine")
     with pytest.raises(OutputConflictError, match="there is no dataset to delete"):

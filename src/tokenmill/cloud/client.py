@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from tokenmill.cloud import admission
+from tokenmill.cloud.admission import Doing
 from tokenmill.cloud.failures import (
     MissingObjectError,
     input_changed,
@@ -151,7 +153,7 @@ class Client:
                 return False
             return True
 
-        return wait(request_loop().begin(self._tried(key, put)))
+        return wait(request_loop().begin(self._tried(key, put, "write")))
 
     def put_file(self, key: str, path: Path) -> None:
         """Store a file of this machine as an object, large ones in parts.
@@ -167,7 +169,7 @@ class Client:
                 store, key, path, chunk_size=PART_BYTES, max_concurrency=MAX_PARTS_IN_FLIGHT
             )
 
-        wait(request_loop().begin(self._tried(key, put)))
+        wait(request_loop().begin(self._tried(key, put, "write")))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield all objects below a folder, "" for all, sorted by key."""
@@ -178,7 +180,7 @@ class Client:
             pages = obstore.list(store, prefix or None, chunk_size=LIST_PAGE)
             return [_info(found) async for page in _pages(pages) for found in page]
 
-        yield from self._listed(prefix, list_all)
+        yield from _sorted(self._listed(prefix, list_all))
 
     def list_folder(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects directly in a folder, sorted by key."""
@@ -189,7 +191,18 @@ class Client:
             found = await obstore.list_with_delimiter_async(store, prefix or None)
             return [_info(each) for each in found["objects"]]
 
-        yield from self._listed(prefix, list_one)
+        yield from _sorted(self._listed(prefix, list_one))
+
+    def names(self) -> set[str]:
+        """Names of the objects and folders directly at the location."""
+
+        async def list_one(store: Any, prefix: str) -> Sequence[str]:  # noqa: ARG001
+            import obstore
+
+            found = await obstore.list_with_delimiter_async(store)
+            return [*(each["path"] for each in found["objects"]), *found["common_prefixes"]]
+
+        return {name for name in self._listed("", list_one) if name}
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -200,12 +213,12 @@ class Client:
             await obstore.delete_async(store, key)
 
         try:
-            wait(request_loop().begin(self._tried(key, delete)))
+            wait(request_loop().begin(self._tried(key, delete, "delete")))
         except MissingObjectError:
             return
 
-    def _listed(self, prefix: str, listing: Request[Sequence[ObjectInfo]]) -> Sequence[ObjectInfo]:
-        async def again(store: Any, prefix: str) -> Sequence[ObjectInfo]:
+    def _listed(self, prefix: str, listing: Request[Sequence[Result]]) -> Sequence[Result]:
+        async def again(store: Any, prefix: str) -> Sequence[Result]:
             for seconds in LIST_WAITS:
                 try:
                     return await listing(store, prefix)
@@ -215,8 +228,7 @@ class Client:
                 await asyncio.sleep(seconds)
             return await listing(store, prefix)
 
-        found = wait(request_loop().begin(self._tried(prefix.strip("/"), again)))
-        return sorted(found, key=lambda each: each.key)
+        return wait(request_loop().begin(self._tried(prefix.strip("/"), again, "list")))
 
     async def _head(self, store: Any, key: str) -> ObjectInfo:
         import obstore
@@ -239,23 +251,28 @@ class Client:
         except MissingObjectError:
             return None
 
-    async def _tried(self, key: str, request: Request[Result]) -> Result:
+    async def _tried(self, key: str, request: Request[Result], doing: Doing = "read") -> Result:
         """What a request gives, with credentials that are looked for anew if they have expired."""
         name = self._name.below(key) if key else self._name
         try:
             store = self._opened(None)
             try:
-                return await request(store, key)
+                result = await request(store, key)
             except Exception as error:
                 if not is_expired(error):
                     raise
-                return await request(self._opened(store), key)
+                result = await request(self._opened(store), key)
+            admission.note(name.store, doing)
+            return result
         except (TokenmillError, asyncio.CancelledError):
             raise
         except _ChangedError as error:
             raise input_changed(name, str(error)) from None
         except Exception as error:
-            raise translated(error, name) from None
+            if isinstance(error, FileNotFoundError):
+                admission.note(name.store, doing)
+            let_in = admission.was_let_in(name.store, doing)
+            raise translated(error, name, was_let_in=let_in) from None
 
     def _opened(self, expired: Any) -> Any:
         """The store, opened anew if it still is the one whose credentials have expired."""
@@ -300,6 +317,11 @@ def _condition(etag: str) -> dict[str, Any]:
     if not etag or etag.startswith("W/"):
         return {}  # a weak ETag never matches
     return {"if_match": etag}
+
+
+def _sorted(found: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+    """Objects by key, without the one that some tools make of the location itself."""
+    return sorted((each for each in found if each.key), key=lambda each: each.key)
 
 
 def _info(found: Any) -> ObjectInfo:

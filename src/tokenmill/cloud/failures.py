@@ -13,7 +13,7 @@ RESUMABLE = "run the same command again later: it resumes where it stopped"
 
 _EXPIRED = re.compile(r"expired|TokenRefreshRequired|not valid in the specified time", re.I)
 _NAMES_NOTHING = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.I)
-_QUERY = re.compile(r"\?[^\s\"')>,]*")
+_QUERY = re.compile(r"\?[^\s\"')>]*")
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]*[A-Za-z])")
@@ -28,9 +28,15 @@ class MissingObjectError(StorageError):
 
 def is_expired(error: BaseException) -> bool:
     """Whether a store refuses credentials that were good for some time, or may have been."""
-    kind = type(error).__name__
-    refused = kind in ("PermissionDeniedError", "UnauthenticatedError")
-    return refused or (kind == "GenericError" and bool(_EXPIRED.search(_text(error))))
+    is_generic = type(error).__name__ == "GenericError"
+    return _is_refusal(error) or (is_generic and bool(_EXPIRED.search(_text(error))))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether a store does not let the user in; the library has no class for it in listings."""
+    status = _STATUS.search(_text(error))
+    named = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError")
+    return named or (status is not None and status[1][:3] in ("401", "403"))
 
 
 def is_broken_off(error: BaseException) -> bool:
@@ -38,8 +44,13 @@ def is_broken_off(error: BaseException) -> bool:
     return type(error).__name__ == "GenericError" and "response body" in _text(error)
 
 
-def translated(error: BaseException, name: ObjectName) -> TokenmillError:
-    """The error to show for an exception of `obstore` about an object."""
+def translated(
+    error: BaseException, name: ObjectName, *, was_let_in: bool = False
+) -> TokenmillError:
+    """The error to show for an exception of `obstore` about an object.
+
+    `was_let_in`: the store has carried out such a request of this run before.
+    """
     kind, text, where = type(error).__name__, _text(error), str(name)
     why = _why(text)
     if isinstance(error, FileNotFoundError):
@@ -49,7 +60,11 @@ def translated(error: BaseException, name: ObjectName) -> TokenmillError:
     if _EXPIRED.search(text):
         hint = "renew your credentials, and run the same command again: it resumes where it stopped"
         return StorageError("credentials have expired", where=where, why=why, hint=hint)
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+    if _is_refusal(error):
+        if was_let_in:
+            hint = "it did before: renew your credentials, or ask for access to this object; "
+            hint += "then run the same command again: it resumes where it stopped"
+            return StorageError("the store does not let you in", where=where, why=why, hint=hint)
         return UserError(
             "the store does not let you in", where=where, why=why, hint=_credentials_hint(name)
         )
@@ -59,7 +74,7 @@ def translated(error: BaseException, name: ObjectName) -> TokenmillError:
     if "redirect" in text and name.scheme == "s3":
         hint = "set AWS_REGION to the region of the bucket"
         return UserError("a bucket is in another region", where=where, why=why, hint=hint)
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError) or "object with invalid path" in text:
         return UserError("an object cannot have this name", where=where, why=why)
     if _has_no_credentials(text):
         return UserError(

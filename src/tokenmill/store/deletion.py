@@ -9,11 +9,12 @@ work/deleting.json   last
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.cloud.client import open_client
+from tokenmill.cloud.client import Client, open_client
 from tokenmill.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.records import Advance
@@ -21,12 +22,16 @@ from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.bucket import BucketStore
 
 MARKER = "work/deleting.json"
+DELETION = b'{"format":"tokenmill-deletion","format_version":1}\n'
 UNFINISHED = {
-    MARKER: "what a deletion has left",
-    "work/job.json": "an unfinished build",
-    "copy.json": "an unfinished copy of a dataset",
+    MARKER: ("what a deletion has left", b'"tokenmill-deletion"'),
+    "work/job.json": ("an unfinished build", b'"tokenmill"'),
+    "copy.json": ("an unfinished copy of a dataset", b'"tokenmill-copy"'),
 }
-"""What tells that a place without a manifest is ours, in the order of looking."""
+"""What tells that a place without a manifest is ours, in the order of looking, and what it holds.
+
+Other programs have files of these names as well.
+"""
 FORMAT = "tokenmill"
 AT_ONCE = 1000
 """Objects between two reports of progress."""
@@ -77,7 +82,7 @@ def look_at(location: str) -> Holding:
     found = {each.key: each.num_bytes for each in client.list()}
     manifest = client.get(MANIFEST_NAME)
     what = _dataset(manifest) if manifest is not None else None
-    what = what or next((noun for name, noun in UNFINISHED.items() if name in found), None)
+    what = what or next(_unfinished(client, found), None)
     if what is None or (manifest is not None and _dataset(manifest) is None):
         raise OutputConflictError(
             "there is no dataset to delete",
@@ -96,7 +101,7 @@ def delete(holding: Holding, advance: Advance = lambda stage, done, total: None)
         StorageError: the store fails.
     """
     store = BucketStore(open_client(holding.location))
-    store.replace(MARKER, b"{}\n")
+    store.replace(MARKER, DELETION)
     total, done = sum(holding.sizes.values()), 0
     first = [name for name in (MANIFEST_NAME, RUN_NAME) if name in holding.sizes]
     rest = sorted(holding.sizes.keys() - {*first, MARKER})
@@ -108,6 +113,13 @@ def delete(holding: Holding, advance: Advance = lambda stage, done, total: None)
         done += sum(holding.sizes[name] for name in names)
         advance("delete", done, total)
     store.remove([MARKER])
+
+
+def _unfinished(client: Client, found: Collection[str]) -> Iterator[str]:
+    """What is left of builds, copies and deletions among the names of a place."""
+    for name, (noun, sign) in UNFINISHED.items():
+        if name in found and sign in (client.get(name) or b""):
+            yield noun
 
 
 def _dataset(manifest: bytes) -> str | None:

@@ -6,7 +6,7 @@ The digest of a manifest finds damage, not lies: whoever makes a dataset can sea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from tokenmill.errors import VerificationError
+from tokenmill.paths import is_safe_path
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype
-from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, TokenizerEntry
+from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, TokenizerEntry
 from tokenmill.store.policies import Policies
 
 SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
@@ -38,6 +39,23 @@ def check_manifest(folder: Path, manifest: Manifest) -> None:
             why=problem,
             hint="do not use this dataset; get it again from where it came from",
         )
+
+
+def check_file_names(location: str, files: Iterable[FileEntry]) -> None:
+    """Raise a VerificationError for a name that is not that of a file in a folder of a dataset.
+
+    Whoever writes the files of a dataset that is elsewhere must not write over what is not one.
+    """
+    for file in files:
+        folder = file.name.partition("/")[0]
+        is_reserved = folder in (file.name, "plans", "work") or folder.startswith(".")
+        if not is_safe_path(file.name) or is_reserved:
+            raise VerificationError(
+                f"the file name {file.name!r} points outside the dataset",
+                where=location,
+                why="a dataset may only name files in folders of its own",
+                hint="do not use this dataset; get it again from where it came from",
+            )
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:

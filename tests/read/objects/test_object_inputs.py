@@ -15,11 +15,12 @@ from backports import zstd
 import tokenmill
 from cloud_kit.chaos import chaos
 from conftest import write_jsonl
-from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.errors import DataError, InputChangedError, TokenmillError, UserError
 from tokenmill.read import units
 from tokenmill.read.places.objects import place
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import list_sources
+from tokenmill.run.start.inputs import refuse_output_among
 
 PLACES = Access()
 
@@ -212,3 +213,31 @@ def test_files_of_web_servers_are_inputs(
         names_of(f"{address}/")
     with pytest.raises(UserError, match="an input does not exist"):
         names_of(f"{address}/nothing.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "what"),
+    [
+        ("data", "data", "is not empty and holds no dataset"),
+        ("data", "data/out", "the output prefix is inside an input"),
+        ("", "out", "the output prefix is inside an input"),
+        ("da*", "data/out", "the output prefix is inside an input"),
+        ("data/**/*.jsonl", "data/out", "the output prefix is inside an input"),
+        ("data/in/*.jsonl", "data", "is not empty and holds no dataset"),
+    ],
+)
+def test_no_output_is_read_and_no_input_written_over(
+    bucket: Any, tokenizer_path: Path, name: str, out: str, what: str
+) -> None:
+    bucket.put_object(Key="data/in/a.jsonl", Body=b'{"text": "x"}\n')
+    place = f"s3://{bucket.name}"
+    with pytest.raises(TokenmillError, match=what):
+        tokenmill.build([f"{place}/{name}"], tokenizer_path, f"{place}/{out}", workers=1)
+    assert [found.key for found in bucket.objects.all()] == ["data/in/a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "out"), [("data", "data2"), ("data/*.jsonl", "data/out"), ("data/a.jsonl", "data/b")]
+)
+def test_outputs_beside_inputs_are_no_inputs(name: str, out: str) -> None:
+    refuse_output_among([f"s3://bucket/{name}"], f"s3://bucket/{out}")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.cloud.client import open_client
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError
 from tokenmill.paths import local_path, refuse_non_utf8
@@ -176,7 +177,7 @@ def check_output(workspace: Workspace) -> None:
     """Raise an OutputConflictError where the output holds anything but a dataset or a build."""
     out, noun = workspace.folder, workspace.kind.noun
     if workspace.bucket is not None:
-        names = {entry.name for entry in workspace.bucket.entries("")}
+        names = open_client(workspace.location).names()
     else:
         if out.is_symlink() and not out.exists():
             raise OutputConflictError("the output is a broken link", where=str(out))

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from tokenmill.cloud.admission import admission_environment
 from tokenmill.run.local.worker import WORKER_ENVIRONMENT
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.units import wire
@@ -106,7 +107,12 @@ class Fleet:
             [sys.executable, "-P", "-m", "tokenmill.run.local.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **WORKER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                **admission_environment(),
+                **WORKER_ENVIRONMENT,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
             start_new_session=True,  # Ctrl-C is for the main process; and all of it ends at once
         )
         process = Process(popen)

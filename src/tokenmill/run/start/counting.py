@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -104,7 +103,7 @@ def resolve_count(
         sources, names = list_with_groups(recipe.inputs, recipe.read.format, access)
     else:
         names = [source.name for source in sources]
-    refuse_output_inside(sources, Path(recipe.out))
+    refuse_output_inside(sources, recipe.out)
     groups = names if recipe.by == INPUT_GROUPS else []
     return CountResolution(recipe, split, list(sources), groups)
 
@@ -140,9 +139,7 @@ def prepare_count(
         TokenmillError: a file cannot be fetched.
     """
     recipe, fields = resolution.recipe, resolution.fields
-    sources = ready_sources(
-        resolution.sources, fields, recipe.read.format, Path(recipe.out), access
-    )
+    sources = ready_sources(resolution.sources, fields, recipe.read.format, recipe.out, access)
     sample = sample_texts(sources, fields)
     if why := probe(as_tokenizer_file(resolution.split), sample):
         hint = "remove the document, or use another split"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenmill.cloud.names import ObjectName, is_remote
 from tokenmill.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.places.globs import is_glob, matches
 from tokenmill.read.places.place import Access, FetchListener, ReadMode
 from tokenmill.read.preview import check_before_fetch, check_fields
 from tokenmill.read.sources import Source, fetch_sources
@@ -20,6 +22,11 @@ MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000
 SAMPLE_BYTES = 1 << 18
 MAX_WHOLE_BYTES = 4 << 20
+WRITTEN = (
+    *("manifest.json", "run.json", "tokenizer/tokenizer.json", "work/job.json"),
+    *("tokens/0.bin", "tokens/0.idx", "documents/0.parquet", "rejected/0.jsonl"),
+)
+"""One name of each kind that a build gives."""
 
 
 def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchListener) -> Access:
@@ -29,7 +36,7 @@ def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchList
 
 
 def ready_sources(
-    sources: Sequence[Source], fields: Fields, file_format: str, out: Path, access: Access
+    sources: Sequence[Source], fields: Fields, file_format: str, out: str, access: Access
 ) -> list[Source]:
     """The same sources, downloaded where they are to be, with the fields that are asked for.
 
@@ -44,13 +51,52 @@ def ready_sources(
     return fetched
 
 
-def refuse_output_inside(sources: Sequence[Source], out: Path) -> None:
-    """Raise a UserError if an input lies in the output folder."""
-    folder = out.resolve()
+def refuse_output_inside(sources: Sequence[Source], out: str) -> None:
+    """Raise a UserError if an input lies in the output."""
+    why = "a build never reads what it writes"
+    if is_remote(out):
+        place = f"{ObjectName.parse(out)}/"
+        for source in sources:
+            if source.location.startswith(place):
+                what = "an input is inside the output prefix"
+                raise UserError(what, where=source.location, why=why)
+        return
+    folder = Path(out).resolve()
     for source in sources:
         if source.path and source.path.is_relative_to(folder):  # paths are resolved
-            why = "a build never reads what it writes"
             raise UserError("an input is inside the output folder", where=str(source.path), why=why)
+
+
+def refuse_output_among(inputs: Sequence[str], out: str) -> None:
+    """Raise a UserError for an output prefix whose objects an input stands for.
+
+    Agents that start later would take them for inputs.
+    """
+    if not is_remote(out):
+        return
+    output = ObjectName.parse(out)
+    for name in inputs:
+        if not is_remote(name):
+            continue
+        named = ObjectName.parse(name)
+        if named.store == output.store and _takes(named.key, output.key.split("/")):
+            raise UserError(
+                "the output prefix is inside an input",
+                where=str(output),
+                why=f"the input {name} stands for all that is below it, also for what is written",
+                hint="choose a prefix that is not below an input",
+            )
+
+
+def _takes(key: str, output: Sequence[str]) -> bool:
+    """Whether a folder or a glob takes what is written below an output."""
+    if not is_glob(key):
+        return not key or list(output[: key.count("/") + 1]) == key.split("/")
+    pattern = key.split("/")
+    folders = (output[: end + 1] for end in range(len(output)))
+    return any(matches(folder, pattern, hidden=False) for folder in folders) or any(
+        matches([*output, *written.split("/")], pattern, hidden=False) for written in WRITTEN
+    )
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -29,6 +28,7 @@ from tokenmill.run.start.contents import Contents
 from tokenmill.run.start.inputs import (
     input_identity,
     ready_sources,
+    refuse_output_among,
     refuse_output_inside,
     sample_texts,
 )
@@ -42,7 +42,7 @@ class Resolution:
 
     inputs: list[str]
     """As the user named them."""
-    out: Path
+    out: str
     fields: Fields
     policies: Policies
     engine: str
@@ -92,11 +92,12 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     if recipe.read.no_loss is not None:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
+    refuse_output_among(recipe.inputs, recipe.out)
     sources = list_sources(recipe.inputs, recipe.read.format, access)
-    refuse_output_inside(sources, Path(recipe.out))
+    refuse_output_inside(sources, recipe.out)
     return Resolution(
         inputs=recipe.inputs,
-        out=Path(recipe.out),
+        out=recipe.out,
         fields=recipe.read.fields,
         policies=recipe.policies,
         engine=recipe.encode.engine,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,19 +41,6 @@ def damaged(end: CopyEnd, name: str, why: str) -> VerificationError:
     """The error for a file of a place that is not as it was written."""
     where = f"{end.location}/{name}"
     return VerificationError("a file of the dataset is damaged", where=where, why=why, hint=RESTORE)
-
-
-def check_names(end: CopyEnd, files: Sequence[FileEntry]) -> None:
-    """Raise a VerificationError for a name that is not that of a file in a folder of a dataset."""
-    for file in files:
-        folder = file.name.partition("/")[0]
-        if not is_safe_path(file.name) or folder in (file.name, PLANS, "work"):
-            raise VerificationError(
-                f"the file name {file.name!r} points outside the dataset",
-                where=end.location,
-                why="a dataset may only name files in folders of its own",
-                hint="do not use this dataset; get it again from where it came from",
-            )
 
 
 def read_manifest_of(end: CopyEnd) -> tuple[bytes, Manifest]:

@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.copying.contents import (
     CopiedPlan,
-    check_names,
     read_manifest_of,
     read_plan,
     read_run,
@@ -30,6 +30,7 @@ from tokenmill.store.copying.contents import (
 from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd, open_end
 from tokenmill.store.copying.transfer import Transfer
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+from tokenmill.store.manifest_checks import check_file_names
 
 COPY_NAME = "copy.json"
 FILES_AT_ONCE = 8
@@ -72,10 +73,11 @@ def copy_dataset(
     if not target.can_list:
         why = "web servers can only be read"
         raise UserError("cannot copy to this location", where=target.location, why=why)
+    _refuse_nested(origin, target)
     data, manifest = read_manifest_of(origin)
     plans = [read_plan(origin, name, manifest.dataset_id) for name in origin.plans()]
     run = read_run(origin)
-    check_names(origin, manifest.files)
+    check_file_names(origin.location, manifest.files)
     _claim(target, data, manifest.dataset_id)
     for plan in plans:
         _refuse_other(target, f"{PLANS}/{plan.name}/{PLAN_FILE}", plan.data)
@@ -96,6 +98,22 @@ def copy_dataset(
         copied_bytes=transfer.copied_bytes,
         plans=len(plans),
     )
+
+
+def _refuse_nested(origin: CopyEnd, target: CopyEnd) -> None:
+    """Raise a UserError for two places of which one is the other, or lies in it."""
+    places = [f"{_resolved(end.location)}/" for end in (origin, target)]
+    if places[0].startswith(places[1]) or places[1].startswith(places[0]):
+        raise UserError(
+            "a dataset cannot be copied into itself",
+            where=target.location,
+            why=f"the dataset is {origin.location}",
+            hint="choose a place that is neither in it nor around it",
+        )
+
+
+def _resolved(location: str) -> str:
+    return location if is_remote(location) else str(Path(location).resolve())
 
 
 def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from tokenmill.cloud.admission import admission_environment
 from tokenmill.errors import StorageError
 from tokenmill.store.remote.messages import Answer, Request, Setup
 
@@ -108,7 +109,11 @@ class Fetcher:
                 [sys.executable, "-P", "-m", "tokenmill.store.remote.fetching"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={
+                    **os.environ,
+                    **admission_environment(),
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                },
                 start_new_session=True,
                 bufsize=0,
             )

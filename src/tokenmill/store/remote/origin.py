@@ -19,7 +19,7 @@ from tokenmill.store.files import (
     temporary_folder,
 )
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, read_manifest
-from tokenmill.store.manifest_checks import check_manifest
+from tokenmill.store.manifest_checks import check_file_names, check_manifest
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
 from tokenmill.store.remote.fetcher import Fetcher
 from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
@@ -193,6 +193,7 @@ def open_origin(
         above = Origin(name, temporary, None, 0, fetcher)
         manifest = _manifest(above)
         check_manifest(temporary, manifest)
+        check_file_names(name, manifest.files)
         folder = root / manifest.digest
         with storage_errors("write into the cache", folder):
             folder.mkdir(exist_ok=True)
