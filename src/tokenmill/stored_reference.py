@@ -32,7 +32,7 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
     if stored != found:
         raise VerificationError(
             "the manifest contradicts the tokenizer that the dataset carries",
-            where=str(dataset.folder),
+            where=dataset.location,
             why=f"the largest id is {stored} in the manifest and {found} by the tokenizer",
             hint="do not use this dataset; get it again from where it came from",
         )

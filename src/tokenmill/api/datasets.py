@@ -137,5 +137,5 @@ def copy_dataset(
     """
     from tokenmill.store.copying.copy import copy_dataset
 
-    source = dataset.folder if isinstance(dataset, _store.Dataset) else dataset
+    source = dataset.location if isinstance(dataset, _store.Dataset) else dataset
     return copy_dataset(source, destination, verify=verify)

@@ -118,10 +118,10 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
         _print_json({**summary, "num_shards": len(manifest.shards), "subsets": subsets})
         return
     totals, tokenizer = manifest.totals, manifest.tokenizer
-    place = dataset.folder if dataset.origin is None else dataset.origin.location
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
     facts = {
-        "dataset": f"{place} (id {manifest.dataset_id}, format {manifest.format_version})",
+        "dataset": f"{dataset.location} (id {manifest.dataset_id}, "
+        f"format {manifest.format_version})",
         "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
         "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
         f"{totals.tokens / max(totals.documents, 1):,.0f} a document",

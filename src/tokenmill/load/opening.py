@@ -175,7 +175,7 @@ def only_plan(dataset: Dataset) -> str:
     if len(names) != 1:
         raise UserError(
             "choose a plan to load" if names else "the dataset has no plan",
-            where=str(dataset.folder),
+            where=dataset.location,
             why=f"there are {', '.join(names)}" if names else "batches are made from a plan",
             hint="plan=..." if names else "tokenmill pack makes plans",
         )

@@ -203,7 +203,7 @@ def packed_windows(
             reasons = ledger.left_out.lost_documents.items()
             why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
             why += f"; the requested subset is {options.subset!r}" if options.subset else ""
-        raise UserError("nothing to pack", where=str(dataset.folder), why=why)
+        raise UserError("nothing to pack", where=dataset.location, why=why)
 
 
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:

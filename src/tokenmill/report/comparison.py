@@ -106,7 +106,7 @@ class _Identity(msgspec.Struct):
 
 def _versions(dataset: Dataset, run: Run) -> list[str]:
     """The versions of inputs that are not on this machine, "" for all others."""
-    where = str(dataset.folder)
+    where = dataset.location
     try:
         identity = msgspec.convert(run.identity, _Identity)
     except msgspec.ValidationError as error:

@@ -63,7 +63,7 @@ def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance)
     if problems:
         raise VerificationError(
             f"the dataset is intact, but {len(problems)} of its plans are damaged",
-            where=str(dataset.folder),
+            where=dataset.location,
             why="\n       ".join(problems),
             hint="make them again: tokenmill pack --overwrite",
         )

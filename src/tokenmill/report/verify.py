@@ -108,7 +108,7 @@ def _check_contents(
         _check_files(result, files, sample, advance)
         _raise_problems(result)  # what is damaged is not looked into
     else:
-        end = open_end(dataset.origin.location, "a dataset")
+        end = open_end(dataset.location, "a dataset")
         _collect(result, require_sizes, end, dataset.manifest.files)
         _check_files(result, part.files, sample, advance)
     ids: list[Int64Array] = []
@@ -140,14 +140,10 @@ def _all_problems(result: Verification) -> VerificationError:
     count = len(result.problems)
     return VerificationError(
         f"the dataset has {count} problem{'s' if count > 1 else ''}",
-        where=_location(result.dataset),
+        where=result.dataset.location,
         why="\n       ".join(result.problems[:MAX_PROBLEMS]),
         hint="restore the files from a copy, or build the dataset again with --overwrite",
     )
-
-
-def _location(dataset: Dataset) -> str:
-    return str(dataset.folder) if dataset.origin is None else dataset.origin.location
 
 
 def _collect(result: Verification, check: Callable[..., None], *arguments: object) -> None:
@@ -189,7 +185,7 @@ def _check_strangers(dataset: Dataset) -> None:
 
 def _names_in_own_folders(dataset: Dataset) -> list[str]:
     if dataset.origin is not None:
-        return sorted(open_end(dataset.origin.location, "a dataset").sizes(OWN_FOLDERS))
+        return sorted(open_end(dataset.location, "a dataset").sizes(OWN_FOLDERS))
     paths = [path for folder in OWN_FOLDERS for path in (dataset.folder / folder).glob("*")]
     return sorted(path.relative_to(dataset.folder).as_posix() for path in paths)
 

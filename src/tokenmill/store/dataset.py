@@ -168,8 +168,12 @@ class Dataset:
         counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
         plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
-        place = str(self.folder) if self.origin is None else self.origin.location
-        return f"<Dataset {place!r}: {counts} in {shards}, {plans}>"
+        return f"<Dataset {self.location!r}: {counts} in {shards}, {plans}>"
+
+    @property
+    def location(self) -> str:
+        """The folder, or scheme://bucket/prefix."""
+        return str(self.folder) if self.origin is None else self.origin.location
 
     @property
     def plans(self) -> list[str]:

@@ -17,7 +17,6 @@ from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
-from tokenmill.store.part_files import PartFiles
 from tokenmill.store.rejected import RejectedWriter, SourceNames
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
@@ -41,8 +40,7 @@ class ShardWriter:
     ) -> None:
         self._layout = layout
         self._names = source_names
-        self.files = PartFiles(folder, stem)
-        self._paths = {part: self.files.path(part) for part in PARTS}
+        self._paths = {part: folder / f"{stem}.{part}" for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)
             self._rejected = RejectedWriter(self._paths["jsonl"], source_names)
@@ -112,4 +110,6 @@ class ShardWriter:
         for writer in (self._tokens, self._rejected):
             with contextlib.suppress(OSError):
                 writer.close()
-        self.files.discard(PARTS)
+        for path in self._paths.values():
+            with contextlib.suppress(OSError):  # the next attempt clears its folder
+                path.unlink(missing_ok=True)

@@ -270,18 +270,6 @@ class TestListings:
         assert list(store.entries("work/claims")) == [ObjectEntry("work/claims/a.0", 3)]
         assert list(store.entries("work/nothing")) == []
 
-    def test_old_leftovers_are_swept_and_new_ones_stay(self, tmp_path: Path) -> None:
-        store = FolderStore(tmp_path)
-        store.create("work/claims/a.0", b"abc")
-        old = tmp_path / "work/claims/.b.0.0123456789abcdef.tmp"
-        old.write_bytes(b"a writer was killed yesterday")
-        os.utime(old, (time.time() - 86_400,) * 2)
-        new = tmp_path / "work/claims/.c.0.0123456789abcdef.tmp"
-        new.write_bytes(b"being written")
-        assert store.remove_leftovers("work") == 1
-        assert store.remove_leftovers("nothing") == 0
-        assert files_below(tmp_path) == ["work/claims/.c.0.0123456789abcdef.tmp", "work/claims/a.0"]
-
     def test_a_temporary_file_that_is_swept_too_early_is_written_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -204,7 +204,7 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
             kept = [each for each in table.column_names if each.startswith("column.")]
             raise UserError(
                 f"the documents table has no column {name!r}",
-                where=str(dataset.folder),
+                where=dataset.location,
                 why=f"it keeps {', '.join(kept) or 'none'}",
                 hint="build the dataset with --keep to add columns",
             )

@@ -35,7 +35,7 @@ def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encodin
     if differences:
         raise UserError(
             "the tokenizer is not the one that the dataset was built with",
-            where=f"{dataset.folder}, compared with {file.origin}",
+            where=f"{dataset.location}, compared with {file.origin}",
             why="\n       ".join(differences),
             hint="train with the dataset's own tokenizer, which is in its folder tokenizer/, or "
             "build the dataset again with this one",

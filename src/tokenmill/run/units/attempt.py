@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Rece
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
 from tokenmill.run.units.sampling import UInt64Array, document_hashes
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
-from tokenmill.store.part_files import PartFiles
 
 T = TypeVar("T")
 
@@ -66,6 +66,16 @@ class UnitAttempt:
     def stem(self) -> str:
         """How the names of these files begin."""
         return f"{self.assignment.unit.key}.{os.getpid()}"
+
+    def path(self, part: str) -> Path:
+        """Where a part is written."""
+        return self.folder / f"{self.stem}.{part}"
+
+    def remove_files(self) -> None:
+        """Remove what was written of all parts."""
+        for path in self.folder.glob(f"{self.stem}.*"):
+            with contextlib.suppress(OSError):  # the next attempt clears its folder
+                path.unlink()
 
     def guarded(
         self, group: Sequence[DocumentBatch], together: Callable[[], T], alone: Callable[[], T]
@@ -200,9 +210,7 @@ class UnitAttempt:
 
 
 class UnitTask(Protocol):
-    """One unit of a task: files are written under `UnitAttempt.stem` in `UnitAttempt.folder`."""
-
-    files: PartFiles
+    """One unit of a task: files are written where `UnitAttempt.path` says."""
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Do some batches of documents, and book them."""

@@ -31,7 +31,6 @@ from tokenmill.store.counts.runs import write_run
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
-from tokenmill.store.part_files import PartFiles
 from tokenmill.store.rejected import RejectedWriter
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.table import WordTable
@@ -63,10 +62,9 @@ class CountedUnit:
 
     def __init__(self, runner: CountRunner, attempt: UnitAttempt) -> None:
         self._runner, self._task, self._attempt = runner, runner.task, attempt
-        self.files = PartFiles(attempt.folder, attempt.stem)
         self._tables: dict[str, WordTable] = {}
         self._runs: list[FileEntry] = []
-        self._rejected_path = self.files.path("jsonl")
+        self._rejected_path = attempt.path("jsonl")
         with storage_errors("write rejected records", self._rejected_path):
             self._rejected = RejectedWriter(self._rejected_path, attempt.source_names)
 
@@ -102,8 +100,7 @@ class CountedUnit:
         """Remove what was written."""
         with contextlib.suppress(OSError):
             self._rejected.close()
-        parts = [f"{RUN_PREFIX}{number}" for number in range(len(self._runs) + 1)]
-        self.files.discard([*parts, "jsonl"])
+        self._attempt.remove_files()
 
     def _within_limit(self, group: Sequence[DocumentBatch]) -> list[DocumentBatch]:
         """Documents are taken in order until a limit is reached."""
@@ -219,7 +216,7 @@ class CountedUnit:
         if not words:
             return
         part = f"{RUN_PREFIX}{len(self._runs)}"
-        path = self.files.path(part)
+        path = self._attempt.path(part)
         with storage_errors("write word counts", path):
             write_run(path, words)
             size, digest = path.stat().st_size, file_digest(path)

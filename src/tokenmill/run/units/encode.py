@@ -84,7 +84,6 @@ class ShardTask:
     def __init__(self, runner: EncodeRunner, attempt: UnitAttempt) -> None:
         self.runner, self.task, self.attempt = runner, runner.task, attempt
         self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout, attempt.source_names)
-        self.files = self.writer.files
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
         """Encode, screen and write some batches of documents."""

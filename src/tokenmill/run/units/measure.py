@@ -24,7 +24,6 @@ from tokenmill.run.units.tasks import NO_VALUE, MeasureTask
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
-from tokenmill.store.part_files import PartFiles
 
 TALLY_PART = "npz"
 
@@ -75,7 +74,6 @@ class MeasuredUnit:
     def __init__(self, runner: MeasureRunner, attempt: UnitAttempt) -> None:
         task = runner.task
         self._runner, self._task, self._attempt = runner, task, attempt
-        self.files = PartFiles(attempt.folder, attempt.stem)
         self._measurer = Measurer(
             runner.measured, task.words, task.sequence_lengths, task.offsets_share
         )
@@ -101,7 +99,7 @@ class MeasuredUnit:
 
     def close(self) -> list[FileEntry]:
         """Write the tally."""
-        path = self.files.path(TALLY_PART)
+        path = self._attempt.path(TALLY_PART)
         with storage_errors("write a tally", path):
             with open(path, "wb") as file:
                 arrays: dict[str, Any] = dict(self._measurer.tally.arrays())
@@ -111,7 +109,7 @@ class MeasuredUnit:
 
     def discard(self) -> None:
         """Remove what was written."""
-        self.files.discard([TALLY_PART])
+        self._attempt.remove_files()
 
     def _groups(self, batch: DocumentBatch) -> list[str]:
         """The group of each document."""

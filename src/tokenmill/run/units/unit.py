@@ -27,7 +27,6 @@ from tokenmill.run.units.tasks import CountTask, EncodeTask, MeasureTask
 from tokenmill.store.layout import part_name
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
-from tokenmill.store.part_files import PartFiles
 
 
 def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
@@ -50,7 +49,7 @@ class FinishedUnit:
     """Files that are written but have not yet their names."""
 
     outcome: Outcome
-    _files: PartFiles
+    _attempt: UnitAttempt
     _store: ObjectStore
 
     def commit(self) -> Outcome:
@@ -62,9 +61,9 @@ class FinishedUnit:
         receipt = self.outcome.receipt
         if self._store.size(receipt_name(receipt.key)) is None:
             parts = [file.name for file in receipt.files]
-            files = {part_name(receipt.key, part): self._files.path(part) for part in parts}
+            files = {part_name(receipt.key, part): self._attempt.path(part) for part in parts}
             self._store.add_files(files)
-        self._files.discard([file.name for file in receipt.files])
+        self._attempt.remove_files()
         self.outcome.seconds["fsync"] = time.perf_counter() - started
         return self.outcome
 
@@ -119,7 +118,7 @@ class UnitRunner:
                     break
             with attempt.timing("write"):
                 files = unit.close()
-            return FinishedUnit(attempt.outcome(files), unit.files, self._store)
+            return FinishedUnit(attempt.outcome(files), attempt, self._store)
         except MemoryError as error:
             unit.discard()
             raise self._out_of_memory() from error

@@ -27,8 +27,6 @@ UNCERTAIN = (errno.EEXIST, errno.ENOENT, errno.ESTALE)
 """Answers that may be those of a request sent a second time, or of a name that just went away."""
 WAITS = (0.0, 0.0, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0)
 """Seconds before each try; a network mount may need a while to see what another host has done."""
-LEFTOVER_SECONDS = 900.0
-"""Age at which nobody writes a temporary file any more; who does, writes it once more."""
 
 
 class FolderStore:
@@ -107,27 +105,6 @@ class FolderStore:
         for path in map(self._path, names):
             with storage_errors("remove", path):
                 path.unlink(missing_ok=True)
-
-    def remove_leftovers(self, folder: str, *, seconds: float = LEFTOVER_SECONDS) -> int:
-        """Remove temporary files that killed processes left in a folder or below; return how many.
-
-        Only files that were not written to for `seconds`, by the clock of the file system, are
-        removed. Whoever loses a file in spite of that, as a process that was stopped, writes it
-        again.
-        """
-        path = self._path(folder)
-        removed = 0
-        with storage_errors("clean", path):
-            if not path.is_dir():
-                return 0
-            with _written(path / "clock", b"", durable=False) as clock:
-                newest = clock.stat().st_mtime - seconds
-            for file in path.rglob(".*.tmp"):
-                with contextlib.suppress(FileNotFoundError):
-                    if file.is_file() and file.lstat().st_mtime < newest:
-                        file.unlink()
-                        removed += 1
-        return removed
 
     def _path(self, name: str) -> Path:
         return self._folder / name
