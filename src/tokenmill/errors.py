@@ -9,6 +9,7 @@
     │   └── DamagedInputError      3   a file's bytes are not what its format promises
     ├── VerificationError          5   a dataset on disk is not what its manifest says
     ├── StorageError               6   disk full, read-only, vanished files
+    │   └── MissingObjectError     6   an object that a store does not have
     └── EngineError                7   an encoding engine crashed, panicked or gave wrong ids
 
     KeyboardInterrupt
@@ -82,6 +83,10 @@ class StorageError(TokenmillError, OSError):
     """The file system refused a read or a write."""
 
     exit_code = 6
+
+
+class MissingObjectError(StorageError):
+    """An object store has no such object."""
 
 
 class EngineError(TokenmillError):

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from tokenmill.cloud.client import Client, ObjectInfo, open_client
-from tokenmill.cloud.failures import MissingObjectError
-from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError
+from tokenmill.errors import (
+    InputChangedError,
+    MissingObjectError,
+    StorageError,
+    TokenmillError,
+    UserError,
+)
 
 
 @pytest.fixture

@@ -190,14 +190,14 @@ def test_a_node_that_joins_with_other_packages_gets_no_work() -> None:
 
 
 def test_an_error_of_one_agent_does_not_stop_the_others() -> None:
-    failed = Leaving(error=failure("", DataError("a full disk"), None))
+    failed = Leaving(error=failure("", DataError("a full disk"), None).error)
     fleet = PaperFleet({"n1": 1, "n2": 1}, [failed, DONE])
     assert "failed  agent 0 on n1: a full disk" in run(fleet)
 
 
 def test_the_first_error_is_raised_where_nobody_finishes() -> None:
     errors = [DataError("bad", where="x"), UserError("worse")]
-    leavings = [Leaving(error=failure("", error, None)) for error in errors]
+    leavings = [Leaving(error=failure("", error, None).error) for error in errors]
     with pytest.raises(DataError, match="bad") as caught:
         run(PaperFleet({"n1": 1, "n2": 1}, leavings))
     assert caught.value.where == "x"

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 from tokenmill.cloud import admission
 from tokenmill.cloud.admission import Doing
 from tokenmill.cloud.failures import (
-    MissingObjectError,
     input_changed,
     is_broken_off,
     is_expired,
@@ -23,7 +22,7 @@ from tokenmill.cloud.failures import (
 from tokenmill.cloud.loop import request_loop, wait
 from tokenmill.cloud.names import ObjectName
 from tokenmill.cloud.stores import open_store
-from tokenmill.errors import StorageError, TokenmillError
+from tokenmill.errors import MissingObjectError, StorageError, TokenmillError
 
 MAX_IN_FLIGHT = 128
 PART_BYTES = 64 << 20

@@ -6,7 +6,14 @@ import os
 import re
 
 from tokenmill.cloud.names import ObjectName
-from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError, one_line
+from tokenmill.errors import (
+    InputChangedError,
+    MissingObjectError,
+    StorageError,
+    TokenmillError,
+    UserError,
+    one_line,
+)
 
 MAX_WHY = 400
 RESUMABLE = "run the same command again later: it resumes where it stopped"
@@ -20,10 +27,6 @@ _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]*[A-Za-z])")
 _SECRET_VARIABLES = re.compile(r"SECRET|TOKEN|KEY|PASSWORD|CONNECTION_STRING|SIGNATURE|CREDENTIALS")
 _SHORT = 8
 """What is shorter and in such a variable may be a word."""
-
-
-class MissingObjectError(StorageError):
-    """There is no such object."""
 
 
 def is_expired(error: BaseException) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from tokenmill.error_records import ErrorRecord
 from tokenmill.errors import TokenmillError, UserError
 from tokenmill.run.agents.shard import Shard
 from tokenmill.run.build import Departure, build
 from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.workspace import JOB_NAME
 from tokenmill.run.events import RunEvents
-from tokenmill.run.local.messages import Failed, failure
+from tokenmill.run.local.messages import failure
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import JOB_VARIABLE
@@ -71,7 +72,7 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     tokens: int = 0
     shards: int = 0
-    error: Failed | None = None
+    error: ErrorRecord | None = None
 
 
 class AgentActor:
@@ -97,7 +98,7 @@ class AgentActor:
             self._out = asked.recipe.out
             leaving = self._build(asked)
         except Exception as error:
-            leaving = Leaving(error=failure("", error, None))
+            leaving = Leaving(error=failure("", error, None).error)
             print(f"tokenmill: {error}", flush=True)
         return msgspec.json.encode(leaving)
 

@@ -3,61 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from tokenmill.errors import (
-    DamagedInputError,
-    DataError,
-    EngineError,
-    InputChangedError,
-    InternalError,
-    OutputConflictError,
-    StorageError,
-    TokenmillError,
-    UserError,
-    VerificationError,
-)
+from tokenmill.error_records import ErrorRecord
+from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.run.agents.agent import is_agent
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.objects.object_store import ObjectStore
 
 FOLDER = "work/failed"
-_KINDS: dict[str, type[TokenmillError]] = {
-    kind.__name__: kind
-    for kind in (
-        DamagedInputError, DataError, EngineError, InputChangedError, InternalError,
-        OutputConflictError, StorageError, UserError, VerificationError,
-    )
-}  # fmt: skip
-_Text = Annotated[str, Meta(max_length=10_000)]
-
-
-class _Note(msgspec.Struct, frozen=True):
-    kind: _Text
-    what: _Text
-    where: _Text
-    why: _Text
-    hint: _Text
 
 
 def note_failure(store: ObjectStore, item: str, agent: str, error: TokenmillError) -> None:
     """Tell all agents that an item failed on this one."""
-    kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "")
-    texts = (text[:10_000] for text in (error.what, error.where, error.why, error.hint))
-    store.create(_name(item, agent), canonical_json(_Note(kind, *texts)), durable=False)
+    store.create(_name(item, agent), canonical_json(ErrorRecord.of(error)), durable=False)
 
 
 def noted_failure(store: ObjectStore, item: str, agent: str) -> TokenmillError:
     """The error that an item failed with on an agent."""
     try:
-        note = msgspec.json.decode(store.read(_name(item, agent)) or b"", type=_Note)
+        data = store.read(_name(item, agent)) or b""
+        return msgspec.json.decode(data, type=ErrorRecord).rebuild()
     except (ValueError, RecursionError):
         return EngineError(f"{item} failed on the agent {agent}", why="its note cannot be read")
-    kind = _KINDS.get(note.kind, EngineError)
-    return kind(note.what, where=note.where, why=note.why, hint=note.hint)
 
 
 def failed_agents(store: ObjectStore, is_past: Callable[[str], bool]) -> dict[str, set[str]]:

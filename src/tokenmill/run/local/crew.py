@@ -164,7 +164,7 @@ class Crew:
                 self._tell(Finished(process.popen.pid, message))
             case Failed():
                 process.uncommitted.pop(message.key, None)
-                error = message.rebuild()
+                error = message.error.rebuild()
                 pid = process.popen.pid
                 self._tell(executor.Failed(pid, message.key, error, message.source))
 

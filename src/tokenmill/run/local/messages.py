@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill import errors
+from tokenmill.error_records import ErrorRecord
 from tokenmill.errors import EngineError, InternalError, TokenmillError
 from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Outcome, Tally
@@ -57,17 +57,8 @@ class Failed(msgspec.Struct, tag="failed", kw_only=True):
     """From a worker: an error, and the unit that it ended; no unit for an error of the engine."""
 
     key: str
-    error: str
-    what: str
-    where: str
-    why: str
-    hint: str
+    error: ErrorRecord
     source: int | None = None
-
-    def rebuild(self) -> TokenmillError:
-        """The error, as it was raised in the worker."""
-        kind: type[TokenmillError] = getattr(errors, self.error, errors.InternalError)
-        return kind(self.what, where=self.where, why=self.why, hint=self.hint)
 
 
 Command = Assignment | Calibrate
@@ -78,19 +69,10 @@ def failure(key: str, error: BaseException, source: int | None) -> Failed:
     """The message for an error of any kind."""
     if isinstance(error, OSError) and not isinstance(error, TokenmillError):
         error = storage_error(error, "read or write a file")
-    if isinstance(error, TokenmillError):
-        parts = (error.what, error.where, error.why, error.hint)
-        kinds = (kind.__name__ for kind in type(error).__mro__)
-        name = next(kind for kind in kinds if hasattr(errors, kind))
     elif isinstance(error, MemoryError):
         hint = "raise --memory, or lower --workers"
-        parts, name = ("a worker ran out of memory", key, str(error), hint), EngineError.__name__
-    else:
-        why = f"{type(error).__name__}: {error}"
-        hint = "run again with --debug, and report what it prints"
-        parts, name = ("an unexpected error", f"unit {key}", why, hint), "InternalError"
-    what, where, why, hint = parts
-    return Failed(key=key, error=name, what=what, where=where, why=why, hint=hint, source=source)
+        error = EngineError("a worker ran out of memory", where=key, why=str(error), hint=hint)
+    return Failed(key=key, error=ErrorRecord.of(error, where=f"unit {key}"), source=source)
 
 
 def decode(line: bytes) -> Message:

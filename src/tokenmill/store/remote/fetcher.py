@@ -156,7 +156,7 @@ class Fetcher:
             for line in lines:
                 answer = msgspec.json.decode(line, type=Answer)
                 if answer.number < 0 and answer.failure is not None:
-                    raise answer.failure.error()
+                    raise answer.failure.rebuild()
                 if self._running.pop(answer.number, None) is not None:
                     self._answers[answer.number] = answer
             if lines:

@@ -20,14 +20,13 @@ import msgspec
 import numpy as np
 
 from tokenmill.cloud.client import Client, open_client
-from tokenmill.cloud.failures import MissingObjectError
-from tokenmill.errors import StorageError, UserError, VerificationError
+from tokenmill.error_records import ErrorRecord
+from tokenmill.errors import MissingObjectError, StorageError, UserError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
 from tokenmill.store.files import storage_errors, whole_file
 from tokenmill.store.remote.messages import (
     Answer,
-    Failure,
     FetchBlocks,
     FetchFile,
     ListFolder,
@@ -184,7 +183,7 @@ class _Server:
             try:
                 answer = Answer(number=request.number, names=self._fetching.carry_out(request))
             except BaseException as error:
-                answer = Answer(number=request.number, failure=Failure.of(error))
+                answer = Answer(number=request.number, failure=ErrorRecord.of(error))
             with self._lock:
                 try:
                     self._out.write(msgspec.json.encode(answer) + b"\n")
@@ -205,7 +204,7 @@ def main() -> None:
     try:
         _Server(requests, out).run()
     except UserError as error:
-        out.write(msgspec.json.encode(Answer(number=-1, failure=Failure.of(error))) + b"\n")
+        out.write(msgspec.json.encode(Answer(number=-1, failure=ErrorRecord.of(error))) + b"\n")
         out.flush()
     os._exit(0)  # without waiting for what nobody needs
 

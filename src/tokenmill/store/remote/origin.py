@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.cloud.failures import MissingObjectError
 from tokenmill.cloud.names import WEB, ObjectName
-from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.errors import MissingObjectError, TokenmillError, UserError, VerificationError
 from tokenmill.paths import is_safe_path
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.files import (
@@ -133,7 +132,7 @@ class Origin:
         self.fetcher.send([ListFolder(number=number, prefix="plans")])
         (answer,) = self.fetcher.wait([number])
         if answer.failure is not None:
-            raise answer.failure.error()
+            raise answer.failure.rebuild()
         for key in answer.names:
             folder, _, leaf = key.rpartition("/")
             name = folder.removeprefix("plans/")
@@ -163,7 +162,7 @@ class Origin:
         self.fetcher.send(requests)
         for answer in self.fetcher.wait([request.number for request in requests]):
             if answer.failure is not None:
-                raise answer.failure.error()
+                raise answer.failure.rebuild()
 
 
 def open_origin(

@@ -1,0 +1,50 @@
+"""Errors that one process writes down, and another raises again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tokenmill import errors
+from tokenmill.errors import InternalError, TokenmillError
+
+MAX_TEXT = 10_000
+
+_KINDS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, TokenmillError)
+}
+_Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of any kind; long texts are cut."""
+
+    kind: _Text
+    what: _Text
+    where: _Text
+    why: _Text
+    hint: _Text
+
+    @classmethod
+    def of(cls, error: BaseException, where: str = "") -> ErrorRecord:
+        """What an error says; one that is not ours is a bug, and happened at `where`."""
+        if not isinstance(error, TokenmillError):
+            why = f"{type(error).__name__}: {error}"
+            hint = "run again with --debug, and report what it prints"
+            error = InternalError("an unexpected error", where=where, why=why, hint=hint)
+        return cls(
+            kind=next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS),
+            what=error.what[:MAX_TEXT],
+            where=error.where[:MAX_TEXT],
+            why=error.why[:MAX_TEXT],
+            hint=error.hint[:MAX_TEXT],
+        )
+
+    def rebuild(self) -> TokenmillError:
+        """The error, to be raised."""
+        kind = _KINDS.get(self.kind, InternalError)
+        return kind(self.what, where=self.where, why=self.why, hint=self.hint)
