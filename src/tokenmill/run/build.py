@@ -34,7 +34,7 @@ from tokenmill.run.commit.publish import (
 from tokenmill.run.commit.workspace import Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
-from tokenmill.run.job import Job, Work, attempt_with, board_for
+from tokenmill.run.job import CheckedTask, Job, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import ProgressBoard, Snapshot
@@ -270,43 +270,54 @@ class _Build:
 
     def run(self, recipe: Recipe) -> BuildReport | Departure:
         """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
-        prepared, resources = self.prepared, self.prepared.resources
+        prepared, store = self.prepared, self.workspace.store
         self.workspace.create(alone=self.alone)
-        store, start = self.workspace.store, start_of(prepared, self.events.on_compare)
+        start = start_of(prepared, self.events.on_compare)
         agree_on_start(self.workspace, start)
         if self.workspace.is_complete():  # by other agents, in the meantime
             return _already_complete(self.workspace, start)
         self.ledger = Ledger(store, prepared.items, self.total, start.versions_for)
         if self.alone:
             self.ledger.read_all()
-        reused = self.ledger.reused(resources.num_workers)
+        reused = self.ledger.reused(prepared.resources.num_workers)
         store_tokenizer(self.workspace, prepared.file)
         self.board = self._board()
         with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
-            try:
-                with self._presence() as presence:
-                    job = self._job(exam, presence.claims)
-                    engine = job.run(prepared.candidates.names, self.events.on_engine)
-            except StorageError:  # others took this agent for dead, published, and swept its files
-                if not self.workspace.is_complete():
-                    raise
-        if self.workspace.is_complete():
+            encoded = self._encode(exam)
+        if encoded is None or self.workspace.is_complete():
             return _already_complete(self.workspace, start)
         if not self.ledger.is_complete():
             return Departure(store.location, self.board.snapshot(), reused)
         manifest = self._describe(fingerprint.result().value)
-        identity, wall = identity_of(prepared), time.monotonic() - self.started
-        run = job.record(recipe, identity, engine, len(exam.result().texts), wall)
-        run = msgspec.structs.replace(run, tokenizer_commit=prepared.file.commit or msgspec.UNSET)
-        run = publish(store, run, manifest)
+        run = publish(store, self._record(recipe, exam.result(), *encoded), manifest)
         sweep(self.workspace, (file.name for file in manifest.files))
         self.board.refresh(force=True)
         dataset = Dataset(self.workspace.folder) if self.workspace.bucket is None else None
         return BuildReport(
             store.location, manifest, run, self.board.snapshot(), dataset, reused=reused
         )
+
+    def _encode(self, exam: Future[Exam]) -> tuple[Job, str] | None:
+        """Run the units that this agent gets, and return with what engine; None if other agents
+        took this one for dead, published, and swept its files.
+        """
+        try:
+            with self._presence() as presence:
+                job = self._job(exam, presence.claims)
+                return job, job.run(self.prepared.candidates.names, self.events.on_engine)
+        except StorageError:
+            if not self.workspace.is_complete():
+                raise
+        return None
+
+    def _record(self, recipe: Recipe, exam: Exam, job: Job, engine: str) -> Run:
+        """How the dataset was made."""
+        identity, wall = identity_of(self.prepared), time.monotonic() - self.started
+        run = job.record(recipe, identity, engine, len(exam.texts), wall)
+        commit = self.prepared.file.commit or msgspec.UNSET
+        return msgspec.structs.replace(run, tokenizer_commit=commit)
 
     def _board(self) -> ProgressBoard:
         """The progress, for people and for other agents."""
@@ -343,7 +354,7 @@ class _Build:
             executor=self.executor,
             ledger=self.ledger,
             board=self.board,
-            work=Work(self._task(), prepared.file, exam, encoder, twin),
+            checked=CheckedTask(self._task(), prepared.file, exam, encoder, twin),
             claims=claims,
         )
 

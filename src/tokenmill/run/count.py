@@ -28,7 +28,7 @@ from tokenmill.run.commit.publish import rejected_files, sweep
 from tokenmill.run.commit.workspace import Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
-from tokenmill.run.job import Job, Work, board_for
+from tokenmill.run.job import CheckedTask, Job, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.progress import ProgressBoard, Snapshot
@@ -226,7 +226,7 @@ class _Count:
             executor=self.executor,
             ledger=self.ledger,
             board=self.board,
-            work=Work(task, as_tokenizer_file(prepared.split), exam, reference),
+            checked=CheckedTask(task, as_tokenizer_file(prepared.split), exam, reference),
         )
 
     def _publish(self, job: Job, engine: str, num_calibrated: int) -> Run:

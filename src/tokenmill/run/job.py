@@ -38,8 +38,8 @@ from tokenmill.store.manifest import Attempt, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What the units of a job do, and what their engine is held against."""
+class CheckedTask:
+    """What all units do, and what their engine is held against."""
 
     task: Task
     file: TokenizerFile
@@ -62,7 +62,7 @@ class Job:
     executor: Executor
     ledger: Ledger
     board: ProgressBoard
-    work: Work
+    checked: CheckedTask
     claims: Claims | None = None
     """What this agent does; None: everything."""
 
@@ -110,20 +110,20 @@ class Job:
 
     def _phase(self, engine: str) -> Phase:
         """How units run with an engine."""
-        work, workspace, resources = self.work, self.workspace, self.resources
-        is_slow = KINDS[work.file.kind].is_slow
+        checked, workspace, resources = self.checked, self.workspace, self.resources
+        is_slow = KINDS[checked.file.kind].is_slow
         setup = Setup(
-            task=work.task,
+            task=checked.task,
             fields=self.fields,
             engine=engine,
-            is_watched=bool(unknown_step(work.file)),
+            is_watched=bool(unknown_step(checked.file)),
             batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
             cache_bytes=resources.cache_bytes,
             growth_bytes=resources.growth_bytes,
             scratch=str(workspace.scratch.resolve()),
             out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
         )
-        return Phase(setup, self.sources, work.exam, work.reference, work.twin)
+        return Phase(setup, self.sources, checked.exam, checked.reference, checked.twin)
 
     def _run_all(self, phase: Phase) -> None:
         """Run all units that have no receipt, the one in which a limit falls up to it.

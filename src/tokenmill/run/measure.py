@@ -26,7 +26,7 @@ from tokenmill.records import Advance
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer
 from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.job import Job, Work, board_for
+from tokenmill.run.job import CheckedTask, Job, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import Resources, choose_resources
 from tokenmill.run.progress import Snapshot
@@ -129,7 +129,7 @@ class _Run:
                 executor=executor,
                 ledger=ledger,
                 board=board_for(ledger, num_bytes, 0, tell, executor),
-                work=Work(self._task(), file, exam, encoder, twin),
+                checked=CheckedTask(self._task(), file, exam, encoder, twin),
             )
             names = rank_engines(file, self.tokenizer.control_tokens).names
             job.run(names, lambda engine, remark: None)
