@@ -83,7 +83,7 @@ def test_finished_files_get_their_names_and_no_other_is_left(tmp_path: Path) -> 
     writer = ShardWriter(attempts, "unit.123", LAYOUT, NAMES)
     append(writer, 0, [1, 0])
     parts = [entry.name for entry in writer.close()]
-    files = {part_name("unit", part): writer.files.path(part) for part in parts}
+    files = {part_name("unit", part): attempts / f"unit.123.{part}" for part in parts}
     FolderStore(out).add_files(files)
     assert list(attempts.iterdir()) == []
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*")) == [
