@@ -24,7 +24,7 @@ from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.receipts import read_receipts
 from tokenmill.run.commit.workspace import JOB_NAME, Workspace
-from tokenmill.run.start.contents import LEFT_OUT, LIMITED, Contents
+from tokenmill.run.start.contents import LEFT_OUT, STOPPED_AT_LIMIT, Contents
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
 
@@ -180,7 +180,7 @@ def agree_on_finished(
         if entry.quarantined:
             return LEFT_OUT
         if limited:
-            return LIMITED
+            return STOPPED_AT_LIMIT
         rows = (run.row_digests or {}).get(str(index), "")
         return start.contents.change_since_build(index, entry.xxh3_128, rows)
 

@@ -21,7 +21,7 @@ from tokenmill.run.units.assignment import Receipt
 
 BATCH_BYTES = 1 << 20
 CHANGED = "its content changed"
-LIMITED = "its content cannot be compared, because the build stopped at a limit"
+STOPPED_AT_LIMIT = "its content cannot be compared, because the build stopped at a limit"
 LEFT_OUT = "its content cannot be compared, because it was left out as damaged"
 UNDIGESTED = "its content cannot be compared, because an older version recorded only its texts"
 
