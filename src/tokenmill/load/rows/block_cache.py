@@ -154,7 +154,7 @@ class BlockCache:
                 failures.append(answer.failure)
         self._there.difference_update(wanted)
         if failures:
-            raise failures[0].error()
+            raise failures[0].rebuild()
 
     def _too_small(self, num_bytes: int) -> UserError:
         """The error for a limit below what is needed at once."""
