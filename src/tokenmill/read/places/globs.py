@@ -1,4 +1,4 @@
-"""Globs over names that are no files of this machine."""
+"""Globs over names of files elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path stands for all that match it."""
+    """Whether a path is a glob."""
     return bool(_MAGIC.search(path))
 
 

@@ -2,7 +2,7 @@
 
 No two clocks are compared: an agent is silent when its counter was found unchanged in three looks,
 each at least 20 s of our monotonic time after the last one. An outage of the store, or of this
-process, is no look, so nobody is taken for dead by whoever was away.
+process, does not count as a look: who was away takes nobody for dead.
 """
 
 from __future__ import annotations

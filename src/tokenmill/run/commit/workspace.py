@@ -65,7 +65,7 @@ class Workspace:
     """Where a run keeps what is not yet a dataset, or whatever it makes."""
 
     folder: Path
-    """The output; where that is a bucket, a folder of this agent for what it needs at hand."""
+    """The output; for a bucket, a local folder of this agent for its own files."""
     kind: OutputKind = DATASET_OUTPUT
     bucket: ObjectStore | None = None
     """The output, if it is not a folder."""
@@ -104,7 +104,7 @@ class Workspace:
 
     @property
     def shards(self) -> Path:
-        """Finished files that are no part of the output, under the names of their units."""
+        """Finished files that the output does not keep, under the names of their units."""
         return self.work / "shards"
 
     def is_complete(self) -> bool:

@@ -32,8 +32,8 @@ WAITS = (0.0, 0.0, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0)
 class FolderStore:
     """Objects are files below a folder; an ObjectStore.
 
-    A file whose name starts with a dot is no object: so are called unfinished files, and what was
-    removed from a network mount while it was open.
+    Files whose names start with a dot are not objects: they are unfinished, or were removed from a
+    network mount while they were open.
     """
 
     def __init__(self, folder: Path) -> None:
