@@ -74,6 +74,14 @@ def test_who_may_not_read_is_told_where_keys_come_from(bucket: Any, proxy: Chaos
     assert "--anonymous" in error.value.hint
 
 
+def test_expired_credentials_are_known_where_an_answer_has_no_text(
+    bucket: Any, proxy: Chaos
+) -> None:
+    proxy.refuse = (400, "ExpiredToken")
+    with pytest.raises(StorageError, match="credentials have expired"):
+        open_client(f"s3://{bucket.name}").head("a")
+
+
 def test_who_was_let_in_before_may_have_credentials_that_expired(bucket: Any, proxy: Chaos) -> None:
     client = open_client(f"s3://{bucket.name}")
     assert client.get("a") is None

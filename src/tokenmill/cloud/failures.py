@@ -19,6 +19,8 @@ MAX_WHY = 400
 RESUMABLE = "run the same command again later: it resumes where it stopped"
 
 _EXPIRED = re.compile(r"expired|TokenRefreshRequired|not valid in the specified time", re.I)
+_SILENT = re.compile(r"HEAD .*status code: 400 Bad Request:\s*$", re.DOTALL)
+"""S3 refuses expired credentials with 400, and answers to HEAD have no text that could say so."""
 _NAMES_NOTHING = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.I)
 _QUERY = re.compile(r"\?[^\s\"')>]*")
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
@@ -32,7 +34,11 @@ _SHORT = 8
 def is_expired(error: BaseException) -> bool:
     """Whether a store refuses credentials that were good for some time, or may have been."""
     is_generic = type(error).__name__ == "GenericError"
-    return _is_refusal(error) or (is_generic and bool(_EXPIRED.search(_text(error))))
+    return _is_refusal(error) or (is_generic and _says_expired(_text(error)))
+
+
+def _says_expired(text: str) -> bool:
+    return bool(_EXPIRED.search(text) or _SILENT.search(text))
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -60,7 +66,7 @@ def translated(
         return MissingObjectError("an object does not exist", where=where, why=why)
     if kind == "PreconditionError":
         return input_changed(name, "the store says that it is no longer the one that was listed")
-    if _EXPIRED.search(text):
+    if _says_expired(text):
         hint = "renew your credentials, and run the same command again: it resumes where it stopped"
         return StorageError("credentials have expired", where=where, why=why, hint=hint)
     if _is_refusal(error):
