@@ -235,15 +235,21 @@ def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_
     assert "😀" in shown
 
 
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [
+        ("s3://me:secret@bucket/x", "a name holds a user or a password"),
+        ("hdfs://me:secret@host/x", "the output folder must be on this machine"),
+    ],
+)
 def test_an_output_with_a_scheme_makes_no_folder_and_shows_no_secret(
-    tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    out: str, what: str, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["a"])
     monkeypatch.chdir(tmp_path)
-    out = "s3://me:secret@bucket/x"
     result = tokenmill("build", source, "--tokenizer", tokenizer_path, "--out", out, small=False)
     assert result.returncode == 2
-    assert result.stderr.startswith("tokenmill: the output folder must be on this machine\n")
-    assert "where: s3://***@bucket/x" in result.stderr
+    assert result.stderr.startswith(f"tokenmill: {what}\n")
+    assert f"where: {out.replace('me:secret', '***')}" in result.stderr
     assert "secret" not in result.stdout + result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
