@@ -14,7 +14,8 @@ from toy_executor import LastFirst
 import tokenmill
 from tokenmill.errors import EngineError, Interrupted
 from tokenmill.read import units
-from tokenmill.run.build import BuildEvents, BuildReport, build
+from tokenmill.run.build import BuildEvents, build
+from tokenmill.run.build_report import BuildReport
 
 CRASHING = "00000001-000000"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tokenmill.api.datasets import Dataset
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import build as _build
+from tokenmill.run import build_report as _report
 from tokenmill.run.recipe.checks import make_recipe, section_of
 from tokenmill.run.recipe.options import Recipe
 
@@ -21,7 +22,7 @@ Inputs = str | Path | Sequence[str | Path]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BuildReport(_build.BuildReport):
+class BuildReport(_report.BuildReport):
     """What a build did."""
 
     opened: Dataset | None = None
@@ -34,7 +35,7 @@ class BuildReport(_build.BuildReport):
             UserError: it is in a bucket: `tokenmill.open(report.out, cache=...)`.
         """
         if self.opened is None:
-            raise _build.in_bucket(self.out)
+            raise _report.in_bucket(self.out)
         return self.opened
 
 

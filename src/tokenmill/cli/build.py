@@ -75,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.cli.display import display_for, events_for, naming_kept_units
     from tokenmill.cli.summary import BUILD
     from tokenmill.run.agents.shard import parse_shard
-    from tokenmill.run.build import BuildReport, build
+    from tokenmill.run.build import build
+    from tokenmill.run.build_report import BuildReport
 
     shard = None if options.shard is None else parse_shard(options.shard, os.environ)
     if shard and options.overwrite:

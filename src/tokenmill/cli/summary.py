@@ -11,7 +11,7 @@ import msgspec
 from tokenmill.cli.quantities import counted, duration_text, size_text
 from tokenmill.cli.shown import Shown
 from tokenmill.cli.subsets import subset_facts
-from tokenmill.run.build import BuildReport
+from tokenmill.run.build_report import BuildReport
 from tokenmill.run.start.preparation import Preparation
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import msgspec
 from tokenmill.error_records import ErrorRecord
 from tokenmill.errors import TokenmillError, UserError
 from tokenmill.run.agents.shard import Shard
-from tokenmill.run.build import Departure, build
+from tokenmill.run.build import build
+from tokenmill.run.build_report import Departure
 from tokenmill.run.commit.identity import versions
 from tokenmill.run.commit.workspace import JOB_NAME
 from tokenmill.run.events import RunEvents

@@ -19,8 +19,9 @@ from tokenmill.errors import StorageError, UserError
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import Presence, present
 from tokenmill.run.agents.shard import Shard
+from tokenmill.run.build_report import BuildReport, Departure
 from tokenmill.run.commit.identity import versions
-from tokenmill.run.commit.ledger import Ledger, Reused
+from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.publish import (
     Description,
@@ -37,7 +38,7 @@ from tokenmill.run.executor import Executor
 from tokenmill.run.job import CheckedTask, Job, attempt_with, board_for
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
-from tokenmill.run.progress import ProgressBoard, Snapshot
+from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.recipe.options import LimitOptions, Recipe
 from tokenmill.run.start.agreement import Start, agree_on_finished, agree_on_start, found_before
 from tokenmill.run.start.inputs import access_of
@@ -57,57 +58,11 @@ from tokenmill.store.objects.probe import refuse_unsafe
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
-    from tokenmill.planning.packing import PlanReport
+    pass
 
 
 BuildEvents = RunEvents[Preparation]
 """What a caller may want to hear of a build; everything is optional."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What a build did."""
-
-    out: str
-    """The folder or the bucket's prefix."""
-    manifest: Manifest
-    run: Run
-    snapshot: Snapshot | None
-    """None where the dataset was already complete."""
-    opened: Dataset | None = None
-    """The dataset; None where it is in a bucket."""
-    reused: Reused | None = None
-    """What earlier attempts at a build had done."""
-    remarks: tuple[str, ...] = ()
-    """Libraries that a complete dataset was built with, if other versions are installed now."""
-    plans: tuple[PlanReport, ...] = ()
-    """Plans that the recipe asks for, one a subset."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """The dataset, opened.
-
-        Raises:
-            UserError: it is in a bucket.
-        """
-        if self.opened is None:
-            raise in_bucket(self.out)
-        return self.opened
-
-
-def in_bucket(out: str) -> UserError:
-    """The error for a dataset that cannot be opened without a cache."""
-    hint = "tokenmill.open(report.out, cache=...)"
-    return UserError("the dataset is in a bucket", where=out, hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """An agent has left: what is not done, others are at."""
-
-    out: str
-    snapshot: Snapshot
-    reused: Reused | None
 
 
 @overload
