@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tokenmill.cloud.client import Client, ObjectInfo, open_client
+<<<<<<< HEAD
 from tokenmill.errors import (
     InputChangedError,
     MissingObjectError,
@@ -14,6 +15,14 @@ from tokenmill.errors import (
     TokenmillError,
     UserError,
 )
+||||||| parent of eca6b25 (A missing bucket is named when it is read, too)
+from tokenmill.cloud.failures import MissingObjectError
+from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError
+=======
+from tokenmill.cloud.failures import MissingObjectError
+from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError
+from tokenmill.report.status import build_status
+>>>>>>> eca6b25 (A missing bucket is named when it is read, too)
 
 
 @pytest.fixture
@@ -110,6 +119,10 @@ def test_ranges_of_what_is_not_there_are_errors(client: Client) -> None:
 def test_a_bucket_that_does_not_exist_is_a_mistake(bucket: Any) -> None:
     with pytest.raises(UserError, match="a bucket does not exist"):
         list(open_client("s3://no-such-bucket").list())
+    with pytest.raises(UserError, match="a bucket does not exist"):
+        open_client("s3://no-such-bucket").get("a")
+    with pytest.raises(UserError, match="a bucket does not exist"):
+        build_status("s3://no-such-bucket/corpus")
 
 
 def test_a_client_can_be_pickled(client: Client) -> None:

@@ -27,7 +27,10 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
     """Add inputs, tokenizer and every option of every section."""
     parser.common = COMMON
     parser.add_argument(
-        "inputs", nargs="*", metavar="INPUT", help="files, folders, globs, or hf:// names"
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="files, folders, globs, s3:// gs:// az:// https:// or hf:// names",
     )
     parser.add_argument(
         "--tokenizer",
@@ -35,7 +38,9 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
         help="tokenizer.json, its folder, .tiktoken, .model, Hub name, or python:MODULE:NAME",
     )
     if out:
-        parser.add_argument("--out", metavar="DIR", help="folder of the dataset")
+        parser.add_argument(
+            "--out", metavar="DIR", help="folder of the dataset, or s3://BUCKET/PREFIX"
+        )
     parser.add_argument("--config", metavar="FILE", help="YAML recipe; flags take precedence")
     parser.add_argument(
         "--set",

@@ -62,7 +62,8 @@ def translated(
     """
     kind, text, where = type(error).__name__, _text(error), str(name)
     why = _why(text)
-    if isinstance(error, FileNotFoundError):
+    code = _CODE.search(text)
+    if isinstance(error, FileNotFoundError) and not (code and _NAMES_NOTHING.search(code[1])):
         return MissingObjectError("an object does not exist", where=where, why=why)
     if kind == "PreconditionError":
         return input_changed(name, "the store says that it is no longer the one that was listed")

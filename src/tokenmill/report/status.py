@@ -107,7 +107,7 @@ def build_status(out: str | Path) -> BuildStatus:
             tokens=manifest.totals.tokens,
             units_done=len(manifest.shards),
         )
-    if store.size(JOB_NAME) is None:
+    if store.read(JOB_NAME) is None:
         if store.size(OLD_STATE_NAME) is not None:
             return BuildStatus(out=store.location, state="begun by an older version")
         hint = "tokenmill build begins one; its --out is what this command takes"
