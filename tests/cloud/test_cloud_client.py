@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tokenmill.cloud.client import Client, ObjectInfo, open_client
-<<<<<<< HEAD
 from tokenmill.errors import (
     InputChangedError,
     MissingObjectError,
@@ -15,14 +14,7 @@ from tokenmill.errors import (
     TokenmillError,
     UserError,
 )
-||||||| parent of eca6b25 (A missing bucket is named when it is read, too)
-from tokenmill.cloud.failures import MissingObjectError
-from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError
-=======
-from tokenmill.cloud.failures import MissingObjectError
-from tokenmill.errors import InputChangedError, StorageError, TokenmillError, UserError
 from tokenmill.report.status import build_status
->>>>>>> eca6b25 (A missing bucket is named when it is read, too)
 
 
 @pytest.fixture
