@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpora import contents, random_texts, write_corpus
 from toy_executor import LastFirst
@@ -110,3 +112,20 @@ def test_what_one_executor_has_begun_another_finishes(build_with: Any) -> None:
     assert report.reused is not None
     assert report.reused.units == 2
     assert same_dataset(report, build_with(None, "clean"))
+
+
+def test_of_a_source_damaged_twice_the_manifest_tells_the_first_place(
+    corpus: Path, build_with: Any
+) -> None:
+    path, lines = corpus / "table.parquet", [{"text": text} for text in random_texts(300, seed=9)]
+    pq.write_table(pa.Table.from_pylist(lines), path, row_group_size=100)
+    data, groups = bytearray(path.read_bytes()), pq.read_metadata(path)
+    for group, size in ((0, 8), (2, 2000)):
+        start = groups.row_group(group).column(0).data_page_offset
+        data[start : start + size] = bytes(size)
+    path.write_bytes(data)
+    first, last = (
+        build_with(executor, name, on_bad_file="quarantine")
+        for executor, name in ((None, "clean"), (LastFirst(), "out"))
+    )
+    assert same_dataset(first, last)

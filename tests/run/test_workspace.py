@@ -13,6 +13,7 @@ import pytest
 
 from tokenmill.errors import OutputConflictError, StorageError
 from tokenmill.run.commit.lock import locked
+from tokenmill.run.commit.publish import sweep
 from tokenmill.run.commit.workspace import (
     DATASET_OUTPUT,
     Workspace,
@@ -168,6 +169,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from tokenmill.run.commit.lock import locked
+from tokenmill.run.commit.publish import sweep
 from tokenmill.run.commit.workspace import Workspace
 with locked(Workspace(Path(sys.argv[1]))):
     print("held", flush=True)
@@ -249,3 +251,34 @@ def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
     monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(StorageError, match="cannot remove the old dataset"):
         workspace.remove_output()
+
+
+def test_a_lock_stays_until_the_last_of_those_that_hold_it_together_has_ended(
+    workspace: Workspace,
+) -> None:
+    """One that was stopped while others published may still write: nobody may overwrite that."""
+    with locked(workspace, "together"):
+        with locked(workspace, "together"):
+            fill(workspace.folder, "manifest.json")
+        refused = pytest.raises(OutputConflictError, match="another build is writing")
+        with refused, locked(workspace, "alone"):
+            pass
+    assert tree(workspace.folder) == {"manifest.json"}
+    assert not workspace.work.exists()
+
+
+def test_a_sweep_leaves_the_lock_and_what_is_not_ours(workspace: Workspace) -> None:
+    probes = ("work/probe-0a", "work/.probe-0a.link", "work/.job.json.0a.tmp")
+    halves = (".run.json.0a.tmp", "tokenizer/.tokenizer.json.0a.tmp", "work/claims/0/a.0")
+    fill(workspace.folder, *DATASET, *BUILD, *OTHERS, *probes, *halves)
+    sweep(workspace)
+    assert tree(workspace.folder) == DATASET | OTHERS
+
+
+@pytest.mark.parametrize("name", ["tokens", "work"])
+def test_a_folder_of_the_output_may_not_be_a_link_out_of_it(name: str, tmp_path: Path) -> None:
+    fill(tmp_path, "elsewhere/lock", "out/manifest.json")
+    (tmp_path / "out" / "manifest.json").write_bytes(DATASET_OUTPUT.start)
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputConflictError, match="is a link that leads out of it"):
+        check_output(Workspace(tmp_path / "out"))

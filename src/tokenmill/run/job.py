@@ -146,6 +146,8 @@ class Job:
                 if self.claims and self.claims.parked:
                     raise next(iter(self.claims.parked.values()))
                 return  # others are at what is left
+        if self.claims:
+            self.claims.heed_others()
         ledger.read_all()
         if not ledger.is_complete() and not self.workspace.is_complete():
             replace(self, claims=None)._run_all(phase)  # files were lost

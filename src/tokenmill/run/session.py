@@ -49,9 +49,11 @@ class Session:
     limit: Limit = NO_LIMIT
     """For each unit."""
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
-    """What is wrong with sources, by index; their units have no receipt."""
+    """What is wrong with sources, by index: of their units without a receipt, the first one's."""
     _started: dict[str, Work] = field(default_factory=dict)
     _encoding: set[str] = field(default_factory=set)
+    _damaged_keys: dict[int, str] = field(default_factory=dict)
+    """The units that these errors are of, by source."""
     _calibrated: set[int] = field(default_factory=set)
     _held: dict[int, list[Outcome]] = field(default_factory=dict)
     """By worker: finished before its engine was calibrated."""
@@ -69,7 +71,8 @@ class Session:
         self.queue.notify = self.executor.wake
         try:
             self.executor.begin(self.phase, self._hear)
-            while self._started or not self.queue.exhausted:
+            # With damage of its own it waits for nobody: others may wait for what became of that.
+            while self._started or not self.queue.is_exhausted(patient=not self.damaged):
                 self._start_units()
                 self.executor.wait(POLL_SECONDS)
                 self.board.refresh()
@@ -164,7 +167,9 @@ class Session:
                 raise error
             self._give_up(event.key, error)
             return
-        self.damaged[event.source] = error
+        if event.key <= self._damaged_keys.setdefault(event.source, event.key):
+            self._damaged_keys[event.source] = event.key
+            self.damaged[event.source] = error
         self.board.drop(event.key)
         with contextlib.suppress(FileNotFoundError):
             self.queue.release(self._take_back(event.key))

@@ -127,15 +127,18 @@ class WorkQueue:
             self._stopping = True
             self._ready.clear()
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether no further unit will come."""
+    def is_exhausted(self, *, patient: bool) -> bool:
+        """Whether no further unit will come, or one that is not `patient` would have to wait for
+        what other agents are at.
+        """
         with self._lock:
             if self._ready or self._again or self._num_feeding:
                 return False
             if self._stopping:
                 return True
-        return not self._ours and (self.claims is None or self.claims.exhausted)
+        if self._ours or self.claims is None:
+            return not self._ours
+        return self.claims.exhausted if patient and not self.failures else self.claims.idle
 
     def upcoming(self) -> list[Unit]:
         """The next `prefetch` units that will probably be taken and are not fed, to read ahead."""

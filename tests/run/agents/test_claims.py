@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 from simulated_agents import Cluster, Costs, items_named
 
-from tokenmill.errors import DamagedInputError, EngineError
+from tokenmill.errors import DamagedInputError, EngineError, InternalError
 from tokenmill.run.agents.agent import Agent, new_agent
 from tokenmill.run.agents.claims import Claims, claim_name
 from tokenmill.run.agents.shard import Shard
@@ -251,6 +251,14 @@ class TestFailures:
         cluster.run()
         assert len(cluster.done) == 12
         assert all(not node.claims.parked for node in cluster.nodes[3:])
+
+    def test_whoever_has_finished_hears_that_another_stopped_the_build(self) -> None:
+        store, items = MemoryStore(), ["a"]
+        first, second = (agent_claims(store, items, index, 2) for index in range(2))
+        assert all_taken(first) == ["a"]
+        second.stop(InternalError("a unit that was run twice gave two results"))
+        with pytest.raises(InternalError, match="gave two results"):
+            first.heed_others()
 
     def test_a_note_keeps_the_kind_of_the_error(self) -> None:
         store, items = MemoryStore(), ["a"]

@@ -122,9 +122,12 @@ class Claims:
 
         Either all other items are done or parked, or enough agents are left to wait for them.
         """
-        if self._may_find or self._gone_items or self._must_sweep:
-            return False
-        return self._may_leave or not self.waiting_for
+        return self.idle and (self._may_leave or not self.waiting_for)
+
+    @property
+    def idle(self) -> bool:
+        """Whether this agent has nothing to take at the moment."""
+        return not (self._may_find or self._gone_items or self._must_sweep)
 
     @property
     def complete(self) -> bool:
@@ -195,9 +198,7 @@ class Claims:
             StorageError: the store fails.
             TokenmillError: another agent has stopped the build.
         """
-        failures = failed_agents(self._store, self._watch.is_past)
-        if stopped := failures.pop(ALL_ITEMS, None):
-            raise noted_failure(self._store, ALL_ITEMS, min(stopped))
+        failures = self._failures()
         self._done = done
         for number in [number for number in self._held if self._items[number] in done]:
             del self._held[number]
@@ -213,6 +214,17 @@ class Claims:
         self._watch.look()
         first = [name for name in self._watch.living if name < self._agent.name]
         self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
+
+    def heed_others(self) -> None:
+        """Raise the error with which another agent has stopped the build, if one has."""
+        self._failures()
+
+    def _failures(self) -> dict[str, set[str]]:
+        """By item: the agents that it failed on."""
+        failures = failed_agents(self._store, self._watch.is_past)
+        if stopped := failures.pop(ALL_ITEMS, None):
+            raise noted_failure(self._store, ALL_ITEMS, min(stopped))
+        return failures
 
     @property
     def _may_find(self) -> bool:

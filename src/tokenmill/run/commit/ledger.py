@@ -97,8 +97,7 @@ class Ledger:
         self.ends |= read_stream_ends(self.store, self.ends)
         known = {**self.receipts, **read_receipts(self.store, self.receipts)}
         self.receipts = without_lost_files(self.store, known)
-        if len(self.receipts) < len(known):
-            self._prefix = Prefix(self.sound_items(), self.limit)
+        self._prefix = Prefix(self.sound_items(), self.limit)  # others may have found losses, too
         self.finished = set(self.receipts)
 
     def reused(self, num_workers: int) -> Reused | None:
@@ -145,7 +144,9 @@ class Ledger:
         return [item for item in self.items if not self._is_quarantined(item)]
 
     def is_finished(self, item: Unit | Stream) -> bool:
-        """Whether all units of an item have receipts."""
+        """Whether all units of an item have receipts, or it is left out."""
+        if self._is_quarantined(item):
+            return True
         if isinstance(item, Stream) and item.source not in self.ends:
             return False
         return all(key in self.finished for key in unit_keys(item, self.ends))

@@ -7,7 +7,6 @@ written. What a build writes needs none: see `store/objects/object_store.py`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -48,22 +47,29 @@ def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
     file, alone = _take_lock(workspace, how)
     try:
         yield alone
-        if workspace.is_complete():
-            _remove_lock(workspace, alone=alone)
+        if workspace.is_complete() and (alone or _is_last(file)):
+            _remove_lock(workspace)
     finally:
         with contextlib.suppress(OSError):  # it is closed even so
             file.close()
 
 
-def _remove_lock(workspace: Workspace, *, alone: bool) -> None:
+def _is_last(file: FileIO) -> bool:
+    """Whether nobody else holds the lock: who does may still write, so it must keep others away."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_lock(workspace: Workspace) -> None:
     try:
         workspace.lock.unlink(missing_ok=True)
         workspace.work.rmdir()
     except FileNotFoundError:
         pass  # another agent was quicker
     except OSError as error:
-        if error.errno == errno.ENOTEMPTY and not alone:
-            return  # another agent is still at work
         text = "%s is complete, but %s could not be removed: %s"
         LOGGER.warning(text, workspace.kind.the, workspace.work, error.strerror)
 

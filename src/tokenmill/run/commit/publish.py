@@ -21,7 +21,7 @@ from tokenmill.errors import DataError, InternalError, TokenmillError
 from tokenmill.read.sources import Source
 from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected
-from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace
+from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace, sweep_unfinished
 from tokenmill.run.units.assignment import Receipt
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.files import storage_errors
@@ -212,11 +212,12 @@ def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
             for folder in ("work", *WORK_FOLDERS, *claim_folders(store)):
                 store.remove([entry.name for entry in store.entries(folder)])
             return
+        sweep_unfinished(workspace.folder)
         for name in WORK_FOLDERS:
             shutil.rmtree(workspace.folder / name, ignore_errors=True)
-        shutil.rmtree(workspace.shards, ignore_errors=True)
-        for path in workspace.work.glob("*.json"):
-            path.unlink(missing_ok=True)
+        for pattern in ("*.json", "probe-*", ".probe-*"):
+            for path in workspace.work.glob(pattern):
+                path.unlink(missing_ok=True)
 
 
 def _is_part(name: str) -> bool:

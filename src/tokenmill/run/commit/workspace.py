@@ -165,12 +165,12 @@ def sweep_unfinished(folder: Path) -> None:
     for name in ("", "work", "tokenizer", *WORK_FOLDERS):
         for path in (folder / name).glob(".*.tmp"):
             if path.is_file():
-                path.unlink()
+                path.unlink(missing_ok=True)
     for path in folder.glob("*.tmp"):
         if HALF_WRITTEN.fullmatch(path.name):
-            path.unlink()
+            path.unlink(missing_ok=True)
     for path in (folder / "tokenizer").glob("*.tmp"):
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def check_output(workspace: Workspace) -> None:
@@ -183,6 +183,7 @@ def check_output(workspace: Workspace) -> None:
             raise OutputConflictError("the output is a broken link", where=str(out))
         if out.exists() and not out.is_dir():
             raise OutputConflictError("the output is a file", where=str(out))
+        _refuse_links(workspace)
         names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if names and not (is_finished(workspace) or _may_be_begun(workspace, names)):
         plural = noun if noun.endswith("s") else f"{noun}s"
@@ -192,6 +193,20 @@ def check_output(workspace: Workspace) -> None:
             why=f"it holds {sorted(names)[0]!r}",
             hint=f"choose another folder; --overwrite replaces {plural} only",
         )
+
+
+def _refuse_links(workspace: Workspace) -> None:
+    """A folder of the output that is a link to elsewhere would be written to, and swept, there."""
+    root = Path(os.path.realpath(workspace.folder))
+    for name in workspace.kind.folders:
+        real = Path(os.path.realpath(root / name))
+        if not real.is_relative_to(root):
+            raise OutputConflictError(
+                f"the folder {name!r} of the output is a link that leads out of it",
+                where=str(workspace.folder / name),
+                why=f"it points to {real}, and whatever is named like a part would be replaced",
+                hint="remove the link; the whole output folder may be a link",
+            )
 
 
 @contextmanager

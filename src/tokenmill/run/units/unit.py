@@ -25,6 +25,7 @@ from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.encode import EncodeRunner
 from tokenmill.run.units.tasks import CountTask, EncodeTask, MeasureTask
 from tokenmill.store.layout import part_name
+from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
 
@@ -55,11 +56,13 @@ class FinishedUnit:
     def commit(self) -> Outcome:
         """Give the files their names, for good; the receipt may follow.
 
-        Where the unit has a receipt, another agent has done it: the caller compares the two.
+        Where the unit has a receipt, another agent has done it: the caller compares the two. A
+        dataset that others have published stays as it is.
         """
         started = time.perf_counter()
         receipt = self.outcome.receipt
-        if self._store.size(receipt_name(receipt.key)) is None:
+        done = (receipt_name(receipt.key), MANIFEST_NAME)
+        if all(self._store.size(name) is None for name in done):
             parts = [file.name for file in receipt.files]
             files = {part_name(receipt.key, part): self._attempt.path(part) for part in parts}
             self._store.add_files(files)

@@ -1,0 +1,42 @@
+"""What agents know of each other's units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenmill.read.units import Extent, Unit
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.units.assignment import Receipt, receipt_name
+from tokenmill.store.objects.folder import FolderStore
+
+KEYS = ("00000000-000000", "00000000-000001")
+
+
+def receipt(key: str) -> Receipt:
+    """Of a unit with nothing in it."""
+    return Receipt(
+        key=key,
+        extents=[],
+        files=[],
+        documents=0,
+        tokens=0,
+        counts={},
+        read_digests={},
+        audited=0,
+        excluded=[],
+    )
+
+
+def test_a_receipt_that_another_agent_removed_is_missing_again(tmp_path: Path) -> None:
+    """That agent has found that files of the unit are lost."""
+    store, units = FolderStore(tmp_path), [Unit(key, (Extent(0, 0, 1),), 1) for key in KEYS]
+    first, second = Ledger(store, units), Ledger(store, units)
+    for key in KEYS:
+        first.record(receipt(key), "reference")
+    second.refresh()
+    assert second.is_complete()
+    store.remove([receipt_name(KEYS[1])])
+    second.read_all()
+    assert not second.is_complete()
+    second.record(receipt(KEYS[1]), "reference")
+    assert [found.key for found in second.final_receipts()] == list(KEYS)
