@@ -201,6 +201,51 @@ def test_a_second_run_reads_tokens_from_the_cache(
     assert proxy.counted["GET"] - before < 8  # manifest, plans, listing
 
 
+def test_indexes_come_with_the_first_batch_that_needs_them(
+    local: Dataset, bucket: str, tmp_path: Path
+) -> None:
+    how = {"cache": tmp_path / "cache", "prefetch_steps": 0}
+    options = {"global_batch_size": 1, "shuffle": "none"}
+    (batches,) = opener([bucket], how, **options)()
+    assert index_names(tmp_path) == set()
+    assert all_bytes([batches.batch(0)]) == all_bytes(
+        [opener([local.folder], **options)()[0].batch(0)]
+    )
+    assert index_names(tmp_path) == {Path(local.shards[0].entry.files[1].name).name}
+    list(batches)
+    assert index_names(tmp_path) == {Path(each.entry.files[1].name).name for each in local.shards}
+
+
+def index_names(folder: Path) -> set[str]:
+    """Names of the token indexes below a folder."""
+    return {path.name for path in folder.rglob("*.idx")}
+
+
+def test_an_index_that_is_damaged_in_the_cache_is_fetched_again(
+    local: Dataset, bucket: str, tmp_path: Path
+) -> None:
+    how = {"cache": tmp_path / "cache"}
+    expected = run_of(opener([bucket], how))
+    for pattern in ("*.idx", "*.xxh3"):
+        for path in (tmp_path / "cache").rglob(pattern):
+            path.write_bytes(bytes(path.stat().st_size))
+    assert run_of(opener([bucket], how)) == expected
+
+
+def test_sizes_are_compared_when_a_dataset_is_opened(local: Dataset, tmp_path: Path) -> None:
+    location = uploaded(local)
+    client = open_client(location)
+    name = local.shards[2].entry.files[0].name
+    client.put(name, b"short")
+    with pytest.raises(VerificationError, match="a file has another size") as error:
+        tokenmill.open(location, cache=tmp_path / "cache")
+    assert error.value.where == f"{location}/{name}"
+    client.delete(name)
+    with pytest.raises(VerificationError, match="a file of the dataset is missing") as error:
+        tokenmill.open(location, cache=tmp_path / "cache")
+    assert error.value.where == f"{location}/{name}"
+
+
 def test_a_fetcher_that_is_killed_is_replaced(local: Dataset, bucket: str, tmp_path: Path) -> None:
     dataset = tokenmill.open(bucket, cache=tmp_path / "cache")
     batches = dataset.batches("a", global_batch_size=4, seed=3, epochs=2)

@@ -63,16 +63,18 @@ def open(
 ) -> Dataset:
     """Open a dataset in a folder, or in a bucket: s3://bucket/corpus, gs://..., az://...
 
-    Of a folder, the manifest and the sizes of all files are checked. Of a bucket, the manifest,
-    indexes and digests are copied into `cache`; tokens come in blocks of 64 KiB when batches need
-    them, and are verified before they count.
+    The manifest and the sizes of all files are checked; web servers, which list nothing, say no
+    sizes. Of a bucket, the manifest is copied into `cache`; the index of a shard comes when batches
+    first need the shard, and tokens in blocks of 64 KiB; all are verified before they count. A
+    store that does not answer fails a batch after about two minutes.
 
     Args:
         folder: where the dataset is.
         cache: for a bucket: a new or empty folder, or one that was a cache before. Processes of a
             machine may share it.
         cache_bytes: the most bytes of tokens that each loader keeps in files of its own, as a
-            number or as "200GB"; None: all that were read, shared by all loaders.
+            number or as "200GB"; eight ranks of a machine, or eight workers of a DataLoader, may
+            keep eight times as much. None: all that were read, shared by all loaders.
         prefetch_steps: steps whose blocks are fetched ahead.
 
     Raises:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.load.rows.reader import RowReader
@@ -14,14 +16,19 @@ from tokenmill.records import Int64Array
 SequencesOf = Callable[[GlobalBatch, int], Int64Array]
 """The sequences of a global batch that are read here with the reader of a number."""
 
+_Rows = tuple[RowReader, Int64Array, int]
+"""Rows of a step that a reader with a cache reads: their sequences, and their length."""
+
 _Blocks = tuple[BlockCache, Int64Array]
 
 
 class ReadAhead:
     """Announces steps to the caches of readers, in the order in which they will come.
 
-    Nothing depends on it but time: what was not announced is brought when it is read. It keeps a
-    schedule of its own, since one that knows its steps only one after another cannot be at two.
+    Nothing depends on it but time: what was not announced is brought when it is read. Shards of
+    twice as many steps are announced first, since their indexes say which blocks those need. It
+    keeps a schedule of its own, since one that knows its steps only one after another cannot be at
+    two.
     """
 
     def __init__(self, readers: Sequence[RowReader], schedule: Schedule) -> None:
@@ -33,6 +40,8 @@ class ReadAhead:
         self._next: tuple[int, int] | None = None
         """The step that comes next if steps go on in order, and how far apart they are."""
         self._num_announced = 0
+        self._looked_at: deque[list[_Rows]] = deque()
+        """Steps after those, whose shards are announced."""
 
     def __reduce__(self) -> tuple[type[ReadAhead], tuple[object, ...]]:
         return type(self), (self._readers, self._schedule)
@@ -53,18 +62,16 @@ class ReadAhead:
         self._stand_at(step, stride)
         most = self._most if begins or self._next == (step, stride) else 0
         self._next = (step + stride, stride)
-        coming = [
-            self._blocks_of(whole, sequences_of)
-            for whole in self._coming(most + 1 - self._num_announced, stride)
-        ]
+        self._look_at(2 * most + 1 - self._num_announced, stride, sequences_of)
         if begins:
-            for steps_of_cache in zip(*coming, strict=True):
-                cache = steps_of_cache[0][0]
-                cache.check_room([blocks for _, blocks in steps_of_cache])
-        for blocks_of_step in coming:
-            if not self._announce(blocks_of_step):
+            self._check_room(most + 1)
+        while self._looked_at and self._num_announced <= most:
+            rows = self._looked_at[0]
+            if self._num_announced and not _has_shards(rows):
                 break
-            self._last += stride
+            if not self._announce(_blocks_of(rows)):
+                break
+            self._looked_at.popleft()
             self._num_announced += 1
         if not self._num_announced:  # it does not fit: what is read will say so
             self._next = (step, -1)
@@ -78,24 +85,33 @@ class ReadAhead:
             return
         self._ahead = copy.copy(self._schedule)
         self._num_announced, self._last = 0, step - stride
+        self._looked_at.clear()
         for cache in self._caches():
             cache.forget_announced()
 
-    def _blocks_of(self, whole: GlobalBatch, sequences_of: SequencesOf) -> list[_Blocks]:
-        """The blocks of a step, for each cache."""
-        return [
-            (reader.cache, reader.blocks_of(sequences_of(whole, number), whole.row_length))
-            for number, reader in enumerate(self._readers)
-            if reader.cache is not None
-        ]
-
-    def _coming(self, count: int, stride: int) -> Iterator[GlobalBatch]:
-        """So many steps after those that were announced, as far as there are any."""
-        for number in range(1, count + 1):
-            whole = self._ahead.batch(self._last + number * stride)
+    def _look_at(self, count: int, stride: int, sequences_of: SequencesOf) -> None:
+        """Announce the shards of so many steps after those that were announced, if they exist."""
+        while len(self._looked_at) < count:
+            whole = self._ahead.batch(self._last + stride)
             if whole is None:
                 return
-            yield whole
+            self._last += stride
+            rows = [
+                (reader, sequences_of(whole, number), whole.row_length)
+                for number, reader in enumerate(self._readers)
+                if reader.cache is not None
+            ]
+            for reader, sequences, row_length in rows:
+                reader.announce_shards(sequences, row_length)
+            self._looked_at.append(rows)
+
+    def _check_room(self, num_steps: int) -> None:
+        """Raise a UserError if a cache with a limit cannot hold the blocks of the next steps."""
+        if any(cache.is_limited for cache in self._caches()):
+            coming = [_blocks_of(rows) for rows in islice(self._looked_at, num_steps)]
+            for steps_of_cache in zip(*coming, strict=True):
+                cache = steps_of_cache[0][0]
+                cache.check_room([blocks for _, blocks in steps_of_cache])
 
     def _announce(self, step: Sequence[_Blocks]) -> bool:
         """Whether the blocks of a step fit into all caches; if not, none has it announced."""
@@ -108,3 +124,17 @@ class ReadAhead:
 
     def _caches(self) -> list[BlockCache]:
         return [reader.cache for reader in self._readers if reader.cache is not None]
+
+
+def _has_shards(rows: Sequence[_Rows]) -> bool:
+    """Whether the blocks of a step are known without waiting."""
+    return all(reader.has_shards(sequences, length) for reader, sequences, length in rows)
+
+
+def _blocks_of(rows: Sequence[_Rows]) -> list[_Blocks]:
+    """The blocks of a step, for each cache."""
+    return [
+        (reader.cache, reader.blocks_of(sequences, row_length))
+        for reader, sequences, row_length in rows
+        if reader.cache is not None
+    ]

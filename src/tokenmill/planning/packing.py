@@ -250,6 +250,7 @@ def _windows(choice: DocumentChoice, ledger: Ledger) -> Iterator[list[_Part]]:
     first_document, tokens = 0, 0
     complete: list[_Part] = []
     current: list[_Part] = []
+    dataset.announce_pass()
     for shard in dataset.shards:
         chosen = choice.choose(shard, first_document)
         lengths = shard.read_lengths()

@@ -53,6 +53,7 @@ def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
     if not dataset.policies.read.validation:
         return {}
     documents = tokens = 0
+    dataset.announce_pass()
     for shard in dataset.shards:
         held_out = _in_validation(shard)
         documents += int(held_out.sum())

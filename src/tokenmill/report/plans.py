@@ -36,6 +36,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     if sum(window.shards for window in plan.manifest.windows) != len(dataset.shards):
         raise plan.damaged("its windows do not cover the dataset")
     first_shard = first_document = num_tokens = 0
+    dataset.announce_pass()
     for number, window in enumerate(plan.manifest.windows):
         shards = dataset.shards[first_shard : first_shard + window.shards]
         lengths = np.concatenate([shard.read_lengths() for shard in shards]).astype(np.int32)

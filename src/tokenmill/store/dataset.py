@@ -15,12 +15,11 @@ from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.paths import local_path
 from tokenmill.records import Int64Array
-from tokenmill.store.canonical import RESTORE
 from tokenmill.store.documents_table import read_documents
 from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
-from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
+from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest, wrong_size
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
@@ -47,11 +46,13 @@ class Shard:
     def path(self, part: str) -> Path:
         """The file of a part: bin, idx, xxh3 or parquet.
 
-        Of a dataset in a bucket, a documents table is brought first, but tokens are not.
+        Of a dataset in a bucket, all but tokens are brought first.
         """
         file = self.entry.files[SHARD_PARTS.index(part)]
         if self._origin is not None and part == "parquet":
             self._origin.obtain([file])
+        elif self._origin is not None and part != "bin":
+            self._origin.indexes.obtain([self.entry])
         return self._folder / file.name
 
     @cached_property
@@ -220,16 +221,14 @@ class Dataset:
                 rows[place] = row
         return rows
 
+    def announce_pass(self) -> None:
+        """Of a dataset in a bucket, begin to bring the indexes of all shards: each will be read."""
+        if self.origin is not None:
+            self.origin.indexes.announce([shard.entry for shard in self.shards])
+
     def _check_sizes(self) -> None:
         """Raise a VerificationError if a file is missing or has another size."""
         expected = {file.name: file.bytes for file in self.manifest.files}
         for name, size in sizes_inside(self.folder, expected):
             if size != expected[name]:
-                raise VerificationError(
-                    "a file of the dataset is missing"
-                    if size is None
-                    else "a file has another size",
-                    where=str(self.folder / name),
-                    why=f"the manifest says {expected[name]} bytes, found {size}",
-                    hint=RESTORE,
-                )
+                raise wrong_size(str(self.folder / name), expected[name], size)

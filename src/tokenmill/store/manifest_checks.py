@@ -15,6 +15,7 @@ import numpy as np
 
 from tokenmill.errors import VerificationError
 from tokenmill.paths import is_safe_path
+from tokenmill.store.canonical import RESTORE
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, TokenizerEntry
@@ -22,6 +23,16 @@ from tokenmill.store.policies import Policies
 
 SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
 TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
+
+
+def wrong_size(where: str, expected: int, found: int | None) -> VerificationError:
+    """The error for a file that has another size than the manifest says; None: it is missing."""
+    return VerificationError(
+        "a file of the dataset is missing" if found is None else "a file has another size",
+        where=where,
+        why=f"the manifest says {expected} bytes, found {found}",
+        hint=RESTORE,
+    )
 
 
 def check_manifest(folder: Path, manifest: Manifest) -> None:

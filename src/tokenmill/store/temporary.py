@@ -53,7 +53,7 @@ def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
                 (folder / RUN_NAME).write_bytes(run)
         origin = Origin(end.location, folder, None, 0, Fetcher(end.location))
         origin.obtain(manifest.tokenizer.files)
-        origin.obtain_plans()
+        origin.obtain_plans(origin.listed("plans"))
         yield Dataset(folder, origin)
 
 

@@ -16,6 +16,7 @@ from tokenmill.cloud import stores
 from tokenmill.cloud.client import open_client
 from tokenmill.errors import StorageError, VerificationError
 from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.remote import fetching as fetching_module
 from tokenmill.store.remote.cache_folder import make_holes, punch_holes
 from tokenmill.store.remote.fetching import TRIES, Fetching
 from tokenmill.store.remote.messages import FetchBlocks, FetchFile
@@ -103,6 +104,27 @@ def test_a_server_that_is_gone_is_said(
             Fetching(open_client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
     assert error.value.where == f"s3://{BUCKET}/place/a.bin"
     assert path.read_bytes() == bytes(len(CONTENT))
+
+
+@pytest.mark.parametrize(("soon_seconds", "tries"), [(60, TRIES), (0, 1)])
+def test_what_fails_late_is_not_tried_again(
+    fetching: Fetching,
+    proxy: Chaos,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    soon_seconds: int,
+    tries: int,
+) -> None:
+    monkeypatch.setattr(stores, "MAX_RETRIES", 0)
+    monkeypatch.setattr(fetching_module, "SOON_SECONDS", soon_seconds)
+    path = tmp_path / "a.bin"
+    make_holes(path, len(CONTENT))
+    before = proxy.counted["GET"]
+    monkeypatch.setattr(proxy, "error", 1)
+    with pytest.raises(StorageError) as error:
+        Fetching(open_client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
+    assert error.value.where == f"s3://{BUCKET}/place/a.bin"
+    assert proxy.counted["GET"] - before == tries
 
 
 def test_a_cache_that_cannot_be_written_is_said(

@@ -144,8 +144,8 @@ class BlockCache:
         self._request(wanted)
         numbers = {self._coming[block] for block in wanted if block in self._coming}
         failures = []
-        for number, answer in zip(numbers, self._origin.fetcher.wait(numbers), strict=True):
-            brought = self._requested.pop(number)
+        for answer in self._origin.fetcher.wait(numbers):
+            brought = self._requested.pop(answer.number)
             for block in brought:
                 del self._coming[block]
             if answer.failure is None:

@@ -17,6 +17,7 @@ A document 7 8 9 5 6 cut after 9, with a second document 3 4 2 and one token of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -205,6 +206,18 @@ class RowReader:
     def cache(self) -> BlockCache | None:
         """Of a dataset in a bucket: where blocks of tokens are brought ahead."""
         return self._maps.cache
+
+    def announce_shards(self, sequences: Int64Array, row_length: int) -> None:
+        """Of a dataset in a bucket, begin to bring what `blocks_of` needs; damage is left to it."""
+        with suppress(VerificationError):
+            self._maps.announce(self._looked_up(sequences, row_length)[1])
+
+    def has_shards(self, sequences: Int64Array, row_length: int) -> bool:
+        """Whether `blocks_of` need not wait for what was announced."""
+        try:
+            return self._maps.can_map(self._looked_up(sequences, row_length)[1])
+        except VerificationError:
+            return True
 
     def blocks_of(self, sequences: Int64Array, row_length: int) -> Int64Array:
         """The blocks of tokens that rows need, for bringing them ahead; those there may be missing.

@@ -7,6 +7,7 @@ written with it, and every id must be in the vocabulary. A digest alone finds da
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
 from tokenmill.store.file_map import FileMap
 from tokenmill.store.layout import HEADER, contradiction, index_bytes
+from tokenmill.store.manifest import ShardEntry
 
 MOST_MAPPED = 1024
 """Shards that stay mapped between two batches."""
@@ -52,11 +54,11 @@ class ShardMaps:
         self._seen: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._last_use = np.zeros(len(self._shards), np.int64)
         self._clock = 0
-        origin = dataset.origin
+        self._origin = dataset.origin
         self.cache = (
             None
-            if origin is None
-            else BlockCache(origin, self._shards, self.first_blocks, self.checked)
+            if self._origin is None
+            else BlockCache(self._origin, self._shards, self.first_blocks, self.checked)
         )
         """Of a dataset in a bucket: where the blocks come from."""
 
@@ -67,13 +69,13 @@ class ShardMaps:
             VerificationError: a file has another size than the manifest says, or an index is not
                 what was written, or contradicts itself.
         """
-        if self.cache is not None and self.cache.begin_in_this_process():
-            self._unmap(np.flatnonzero(self.table[:, 0]))
+        missing = self._missing(shards)
         self._clock += 1
         self._last_use[shards] = self._clock
-        if self.table[shards, 0].all():
+        if not len(missing):
             return
-        missing = np.unique(shards[self.table[shards, 0] == 0])
+        if self._origin is not None:
+            self._origin.indexes.obtain(self._entries(missing))
         mapped = np.flatnonzero(self.table[:, 0])
         too_many = len(mapped) + len(missing) - MOST_MAPPED
         if too_many > 0:
@@ -82,6 +84,28 @@ class ShardMaps:
             self._unmap(oldest)
         for number in missing.tolist():
             self._map(number)
+
+    def announce(self, shards: Int64Array) -> None:
+        """Of a dataset in a bucket, begin to bring what mapping some shards takes."""
+        if self._origin is not None:
+            self._origin.indexes.announce(self._entries(self._missing(shards)))
+
+    def can_map(self, shards: Int64Array) -> bool:
+        """Whether what mapping some shards takes, which was announced, has come."""
+        if self._origin is None:
+            return True
+        return self._origin.indexes.has(self._entries(self._missing(shards)))
+
+    def _missing(self, shards: Int64Array) -> Int64Array:
+        """Those of some shards that are not mapped in this process."""
+        if self.cache is not None and self.cache.begin_in_this_process():
+            self._unmap(np.flatnonzero(self.table[:, 0]))
+        if self.table[shards, 0].all():
+            return np.empty(0, np.int64)
+        return np.unique(shards[self.table[shards, 0] == 0])
+
+    def _entries(self, shards: Int64Array) -> list[ShardEntry]:
+        return [self._shards[number].entry for number in shards.tolist()]
 
     def _unmap(self, shards: Int64Array) -> None:
         for number in shards.tolist():
@@ -102,17 +126,21 @@ class ShardMaps:
         if self.cache is not None:
             self.cache.require(blocks if beside is None else beside)
         shards = np.searchsorted(self.first_blocks, blocks, side="right") - 1
-        for number, block in zip(shards.tolist(), blocks.tolist(), strict=True):
-            shard, place = self._shards[number], block - int(self.first_blocks[number])
-            with open(self._tokens_path(number), "rb") as file:
-                file.seek(place * BLOCK_BYTES)
-                data = file.read(BLOCK_BYTES)
-            _compare(shard, "bin", place, data)
-            if not self._has_only_known_ids(data):
-                why = f"from byte {place * BLOCK_BYTES} on, a block has ids above the largest id"
-                raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
+        numbers, firsts = np.unique(shards, return_index=True)
+        for number, inside in zip(numbers.tolist(), np.split(blocks, firsts[1:]), strict=True):
+            places = inside - self.first_blocks[number]
+            with open(self._tokens_path(number), "rb", buffering=0) as file:
+                for place in places.tolist():
+                    data = os.pread(file.fileno(), BLOCK_BYTES, place * BLOCK_BYTES)
+                    self._check_block(self._shards[number], place, data)
         bits = (1 << (blocks & 7)).astype(np.uint8)
         np.bitwise_or.at(self.checked, blocks >> 3, bits)
+
+    def _check_block(self, shard: Shard, place: int, data: bytes) -> None:
+        _compare(shard, "bin", place, data)
+        if not self._has_only_known_ids(data):
+            why = f"from byte {place * BLOCK_BYTES} on, a block has ids above the largest id"
+            raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
 
     def _tokens_path(self, number: int) -> Path:
         if self.cache is not None:

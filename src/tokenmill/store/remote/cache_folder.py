@@ -3,7 +3,7 @@
     DIR/tokenmill-cache.json      the mark
     DIR/DIGEST/                   a dataset, by the digest of its manifest
         manifest.json  tokenizer/  plans/     whole
-        tokens/NAME.idx  .xxh3                whole
+        tokens/NAME.idx  .xxh3                whole, once a batch needed the shard
         tokens/NAME.bin                       holes, and blocks that were verified
         documents/NAME.parquet                whole, once it was needed
         .private.XXXXXXXX.tmp/tokens/...      token files of one loader with a limit

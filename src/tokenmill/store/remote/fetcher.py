@@ -58,10 +58,13 @@ class Fetcher:
         self._drain(0)
 
     def wait(self, numbers: Collection[int]) -> list[Answer]:
-        """The answers to requests that were sent, each given out once."""
+        """The answers to requests that were sent, each given out once.
+
+        Once one has failed, those that have not come are not waited for.
+        """
         self._of_this_process()
         starts = 0
-        while any(number in self._running for number in numbers):
+        while self._is_worth_waiting(numbers):
             if not self._drain(None):
                 starts += 1
                 if starts >= STARTS:
@@ -73,11 +76,22 @@ class Fetcher:
                         hint="look at its messages above, and at the memory of this machine",
                     )
                 self._restart()
-        return [self._answers.pop(number) for number in numbers]
+        return [self._answers.pop(number) for number in numbers if number in self._answers]
+
+    def look(self) -> None:
+        """Take answers that have come, without waiting for any."""
+        self._of_this_process()
+        self._drain(0)
 
     def is_running(self, number: int) -> bool:
         """Whether a request is still being carried out, as far as this process knows."""
         return number in self._running
+
+    def _is_worth_waiting(self, numbers: Collection[int]) -> bool:
+        """Whether some requests are being carried out, and none has failed."""
+        answers = (self._answers.get(number) for number in numbers)
+        has_failed = any(each is not None and each.failure is not None for each in answers)
+        return not has_failed and any(number in self._running for number in numbers)
 
     def _of_this_process(self) -> None:
         if self._pid != os.getpid():

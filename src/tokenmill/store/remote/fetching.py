@@ -11,8 +11,10 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +26,7 @@ from tokenmill.error_records import ErrorRecord
 from tokenmill.errors import MissingObjectError, StorageError, UserError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
-from tokenmill.store.files import storage_errors, whole_file
+from tokenmill.store.files import storage_errors, temporary_folder, whole_file
 from tokenmill.store.remote.messages import (
     Answer,
     FetchBlocks,
@@ -35,6 +37,8 @@ from tokenmill.store.remote.messages import (
 )
 
 TRIES = 3
+SOON_SECONDS = 5
+"""What fails sooner is tried again; later, the client has tried for two minutes by itself."""
 THREADS = 64
 """Requests that are waited for at the same time."""
 PIECE_BYTES = 8 << 20
@@ -53,26 +57,39 @@ class Fetching:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._lock = threading.Lock()
+        self._unfinished: Path | None = None
+        self._resources = ExitStack()
 
-    def carry_out(self, request: Request) -> list[str]:
-        """Do what is asked for; the names of objects, if it was to list them."""
+    def close(self) -> None:
+        """Remove the folder for files that are unfinished."""
+        self._resources.close()
+
+    def carry_out(self, request: Request) -> dict[str, int]:
+        """Do what is asked for; names and sizes of objects, if it was to list them."""
         if isinstance(request, ListFolder):
-            return [found.key for found in self._client.list(request.prefix)]
+            return {found.key: found.num_bytes for found in self._client.list(request.prefix)}
         if isinstance(request, FetchBlocks):
             self._tried(lambda: self._blocks(request))
         else:
             self._tried(lambda: self._file(request))
-        return []
+        return {}
 
     def _tried(self, work: Callable[[], None]) -> None:
         for last in (False,) * (TRIES - 1) + (True,):
+            began = time.monotonic()
             try:
                 work()
                 return
             except MissingObjectError:
                 raise
-            except (VerificationError, StorageError) as error:
-                if last or error.__cause__ is not None:  # the cache's file system, not the store
+            except VerificationError:
+                if last:
+                    raise
+            except StorageError as error:
+                is_of_cache = error.__cause__ is not None
+                is_given_up = time.monotonic() - began > SOON_SECONDS
+                if last or is_of_cache or is_given_up:
                     raise
 
     def _blocks(self, request: FetchBlocks) -> None:
@@ -108,13 +125,30 @@ class Fetching:
                     "an object is too large", where=self._name(request.key), why=why
                 )
         path = Path(request.path)
-        with storage_errors("write into the cache", path), whole_file(path) as unfinished:
+        if request.is_compared and _is_there(path, size, request.digest):
+            return
+        writing = self._unflushed if request.is_compared else whole_file
+        with storage_errors("write into the cache", path), writing(path) as unfinished:
             with open(unfinished, "xb") as file:
                 for piece in self._pieces(request.key, size):
                     file.write(piece)
             if request.digest and file_digest(unfinished) != request.digest:
                 why = "its digest is not the one that was stored for it"
                 raise self._damaged(request.key, why)
+
+    @contextmanager
+    def _unflushed(self, path: Path) -> Iterator[Path]:
+        """Where to write a file that becomes `path`; a crash of the machine may damage it."""
+        with self._lock:
+            if self._unfinished is None:
+                folder = temporary_folder(path.with_name("unfinished"))
+                self._unfinished = self._resources.enter_context(folder)
+        unfinished = self._unfinished / path.name
+        try:
+            yield unfinished
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
         """An object in parts, some of which are fetched ahead."""
@@ -142,6 +176,15 @@ class Fetching:
         )
 
 
+def _is_there(path: Path, size: int, digest: str) -> bool:
+    with storage_errors("read from the cache", path):
+        try:
+            is_of_size = path.stat().st_size == size
+        except FileNotFoundError:
+            return False
+        return is_of_size and file_digest(path) == digest
+
+
 def _digests(data: bytes) -> list[int]:
     digests: list[int] = np.frombuffer(block_digests(memoryview(data)), "<u8").tolist()
     return digests
@@ -160,7 +203,8 @@ class _Server:
     def __init__(self, requests: BinaryIO, out: BinaryIO) -> None:
         self._requests, self._out = requests, out
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._waiting: queue.PriorityQueue[tuple[bool, int, Request]] = queue.PriorityQueue()
+        """Blocks come before files, which are of later steps; the rest by number."""
         self._idle = threading.Semaphore(0)
         self._num_threads = 0
 
@@ -172,16 +216,19 @@ class _Server:
         self._fetching = Fetching(open_client(setup.location))
         decoder = msgspec.json.Decoder(Request)
         for line in self._requests:
-            self._waiting.put(decoder.decode(line))
+            request = decoder.decode(line)
+            is_later = not isinstance(request, FetchBlocks)
+            self._waiting.put((is_later, request.number, request))
             if not self._idle.acquire(blocking=False) and self._num_threads < THREADS:
                 self._num_threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
+        self._fetching.close()
 
     def _work(self) -> None:
         while True:
-            request = self._waiting.get()
+            *_, request = self._waiting.get()
             try:
-                answer = Answer(number=request.number, names=self._fetching.carry_out(request))
+                answer = Answer(number=request.number, sizes=self._fetching.carry_out(request))
             except BaseException as error:
                 answer = Answer(number=request.number, failure=ErrorRecord.of(error))
             with self._lock:

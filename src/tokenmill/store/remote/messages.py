@@ -30,6 +30,11 @@ class FetchFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
     """None: unknown, and small."""
     digest: str
     """xxh3-128; "" where nobody knows it, and the file is checked by what is in it."""
+    is_compared: bool = False
+    """Whether a file that is there counts if its digest is this one; it need not survive a crash.
+
+    Without it, the file is brought in any case, and is whole whenever it has its name.
+    """
 
 
 class ListFolder(msgspec.Struct, frozen=True, kw_only=True, tag="list"):
@@ -53,5 +58,5 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     number: int
     failure: ErrorRecord | None = None
-    names: list[str] = []
-    """Of objects that were listed."""
+    sizes: dict[str, int] = {}
+    """Of objects that were listed, by name."""

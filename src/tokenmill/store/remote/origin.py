@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tokenmill.cloud.names import WEB, ObjectName
@@ -18,9 +19,10 @@ from tokenmill.store.files import (
     temporary_folder,
 )
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, read_manifest
-from tokenmill.store.manifest_checks import check_file_names, check_manifest
+from tokenmill.store.manifest_checks import check_file_names, check_manifest, wrong_size
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
 from tokenmill.store.remote.fetcher import Fetcher
+from tokenmill.store.remote.index_files import IndexFiles
 from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
 
 PREFETCH_STEPS = 8
@@ -124,20 +126,34 @@ class Origin:
                     temporary.replace(path)
         return path.parent
 
-    def obtain_plans(self) -> None:
-        """Bring the `plan.json` of every plan; from web servers none, as they list nothing."""
+    def listed(self, prefix: str = "") -> dict[str, int]:
+        """Sizes of the objects below a folder; none from web servers, which list nothing.
+
+        Raises:
+            UserError: the store does not let the user in.
+            StorageError: the store fails.
+        """
         if ObjectName.parse(self.location).scheme in WEB:
-            return
+            return {}
         number = self.fetcher.next_number()
-        self.fetcher.send([ListFolder(number=number, prefix="plans")])
+        self.fetcher.send([ListFolder(number=number, prefix=prefix)])
         (answer,) = self.fetcher.wait([number])
         if answer.failure is not None:
             raise answer.failure.rebuild()
-        for key in answer.names:
+        return answer.sizes
+
+    def obtain_plans(self, names: Iterable[str]) -> None:
+        """Bring the `plan.json` of every plan among the names of objects."""
+        for key in names:
             folder, _, leaf = key.rpartition("/")
             name = folder.removeprefix("plans/")
             if leaf == "plan.json" and is_safe_path(name) and "/" not in name:
                 self.obtain_plan(name)
+
+    @cached_property
+    def indexes(self) -> IndexFiles:
+        """The token indexes and block digests of shards."""
+        return IndexFiles(self.fetcher, self.path)
 
     def path(self, name: str) -> Path:
         """The file of the cache with a name of the dataset, which is not trusted.
@@ -171,7 +187,9 @@ def open_origin(
     cache_bytes: int | None = None,
     prefetch_steps: int = PREFETCH_STEPS,
 ) -> Origin:
-    """Mirror a dataset into its folder of a cache: manifest, tokenizer, indexes, digests, plans.
+    """Mirror a dataset into its folder of a cache: manifest, tokenizer, and which plans there are.
+
+    Where the store lists its objects, the size of every file is compared.
 
     Raises:
         UserError: there is no dataset, the store does not let the user in, or the cache is none.
@@ -198,9 +216,12 @@ def open_origin(
             folder.mkdir(exist_ok=True)
             (temporary / MANIFEST_NAME).replace(folder / MANIFEST_NAME)
     origin = Origin(name, folder, cache_bytes, prefetch_steps, fetcher)
+    if listed := origin.listed():
+        for file in manifest.files:
+            if listed.get(file.name) != file.bytes:
+                raise wrong_size(f"{name}/{file.name}", file.bytes, listed.get(file.name))
     origin.obtain(manifest.tokenizer.files)
-    origin.obtain(file for shard in manifest.shards for file in shard.files[1:3])
-    origin.obtain_plans()
+    origin.obtain_plans(listed)
     return origin
 
 
