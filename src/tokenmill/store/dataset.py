@@ -52,7 +52,7 @@ class Shard:
         if self._origin is not None and part == "parquet":
             self._origin.obtain([file])
         elif self._origin is not None and part != "bin":
-            self._origin.indexes.obtain([self.entry])
+            self._origin.indexes.obtain([file])
         return self._folder / file.name
 
     @cached_property
@@ -224,7 +224,7 @@ class Dataset:
     def announce_pass(self) -> None:
         """Of a dataset in a bucket, begin to bring the indexes of all shards: each will be read."""
         if self.origin is not None:
-            self.origin.indexes.announce([shard.entry for shard in self.shards])
+            self.origin.indexes.announce([shard.entry.files[1] for shard in self.shards])
 
     def _check_sizes(self) -> None:
         """Raise a VerificationError if a file is missing or has another size."""

@@ -23,7 +23,7 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
 from tokenmill.store.file_map import FileMap
 from tokenmill.store.layout import HEADER, contradiction, index_bytes
-from tokenmill.store.manifest import ShardEntry
+from tokenmill.store.manifest import FileEntry
 
 MOST_MAPPED = 1024
 """Shards that stay mapped between two batches."""
@@ -75,7 +75,7 @@ class ShardMaps:
         if not len(missing):
             return
         if self._origin is not None:
-            self._origin.indexes.obtain(self._entries(missing))
+            self._origin.indexes.obtain(self._index_files(missing))
         mapped = np.flatnonzero(self.table[:, 0])
         too_many = len(mapped) + len(missing) - MOST_MAPPED
         if too_many > 0:
@@ -88,13 +88,13 @@ class ShardMaps:
     def announce(self, shards: Int64Array) -> None:
         """Of a dataset in a bucket, begin to bring what mapping some shards takes."""
         if self._origin is not None:
-            self._origin.indexes.announce(self._entries(self._missing(shards)))
+            self._origin.indexes.announce(self._index_files(self._missing(shards)))
 
     def can_map(self, shards: Int64Array) -> bool:
         """Whether what mapping some shards takes, which was announced, has come."""
         if self._origin is None:
             return True
-        return self._origin.indexes.has(self._entries(self._missing(shards)))
+        return self._origin.indexes.has(self._index_files(self._missing(shards)))
 
     def _missing(self, shards: Int64Array) -> Int64Array:
         """Those of some shards that are not mapped in this process."""
@@ -104,8 +104,11 @@ class ShardMaps:
             return np.empty(0, np.int64)
         return np.unique(shards[self.table[shards, 0] == 0])
 
-    def _entries(self, shards: Int64Array) -> list[ShardEntry]:
-        return [self._shards[number].entry for number in shards.tolist()]
+    def _index_files(self, shards: Int64Array) -> list[FileEntry]:
+        """The token indexes and block digests of shards."""
+        return [
+            file for number in shards.tolist() for file in self._shards[number].entry.files[1:3]
+        ]
 
     def _unmap(self, shards: Int64Array) -> None:
         for number in shards.tolist():

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from tokenmill.store.manifest import ShardEntry
+from tokenmill.store.manifest import FileEntry
 from tokenmill.store.remote.fetcher import Fetcher
 from tokenmill.store.remote.messages import FetchFile
 
@@ -22,39 +22,35 @@ class IndexFiles:
         self._fetcher, self._path_of = fetcher, path_of
         self._pid = 0
 
-    def announce(self, shards: Collection[ShardEntry]) -> None:
-        """Begin to bring those of some shards."""
+    def announce(self, files: Collection[FileEntry]) -> None:
+        """Begin to bring some files."""
         self._begin_in_this_process()
         requests: list[FetchFile] = []
-        for shard in shards:
-            index = shard.files[1].name
-            if index not in self._known:
-                self._known.add(index)
-                asked = [
-                    FetchFile(
-                        number=self._fetcher.next_number(),
-                        key=file.name,
-                        path=str(self._path_of(file.name)),
-                        num_bytes=file.bytes,
-                        digest=file.xxh3_128,
-                        is_compared=True,
-                    )
-                    for file in shard.files[1:3]
-                ]
-                self._coming[index] = {request.number for request in asked}
-                requests += asked
+        for file in files:
+            if file.name not in self._known:
+                request = FetchFile(
+                    number=self._fetcher.next_number(),
+                    key=file.name,
+                    path=str(self._path_of(file.name)),
+                    num_bytes=file.bytes,
+                    digest=file.xxh3_128,
+                    is_compared=True,
+                )
+                self._known.add(file.name)
+                self._coming[file.name] = request.number
+                requests.append(request)
         if requests:
             self._fetcher.send(requests)
 
-    def has(self, shards: Collection[ShardEntry]) -> bool:
-        """Whether nothing of some shards, which were announced, is still on its way."""
+    def has(self, files: Collection[FileEntry]) -> bool:
+        """Whether none of some files, which were announced, is still on its way."""
         self._begin_in_this_process()
         self._fetcher.look()
-        is_running = self._fetcher.is_running
-        return not any(is_running(number) for shard in shards for number in self._numbers(shard))
+        numbers = (self._coming.get(file.name) for file in files)
+        return not any(number and self._fetcher.is_running(number) for number in numbers)
 
-    def obtain(self, shards: Collection[ShardEntry]) -> None:
-        """Return once those of some shards are there.
+    def obtain(self, files: Collection[FileEntry]) -> None:
+        """Return once some files are there.
 
         Raises:
             VerificationError: one is not what was written, or leads out of the cache.
@@ -62,27 +58,19 @@ class IndexFiles:
             StorageError: the store or the cache's file system fails.
         """
         self._begin_in_this_process()
-        for shard in shards:
-            index = shard.files[1].name
-            there = all(self._path_of(file.name).is_file() for file in shard.files[1:3])
-            if not there and index not in self._coming:
-                self._known.discard(index)
-        self.announce(shards)
-        names = {number: shard.files[1].name for shard in shards for number in self._numbers(shard)}
+        for file in files:
+            if file.name not in self._coming and not self._path_of(file.name).is_file():
+                self._known.discard(file.name)
+        self.announce(files)
+        names = {self._coming[file.name]: file.name for file in files if file.name in self._coming}
         for answer in self._fetcher.wait(list(names)):
-            index = names[answer.number]
-            self._coming.get(index, set()).discard(answer.number)
-            if not self._coming.get(index):
-                self._coming.pop(index, None)
+            del self._coming[names[answer.number]]
             if answer.failure is not None:
+                self._known.discard(names[answer.number])
                 raise answer.failure.rebuild()
-
-    def _numbers(self, shard: ShardEntry) -> Collection[int]:
-        """Of the requests that have not been waited for."""
-        return self._coming.get(shard.files[1].name, ())
 
     def _begin_in_this_process(self) -> None:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._known: set[str] = set()
-            self._coming: dict[str, set[int]] = {}
+            self._coming: dict[str, int] = {}
