@@ -210,6 +210,11 @@ def _download_line(progress: FetchProgress) -> str:
 
 
 def _progress_line(snapshot: Snapshot, shown: Shown[P, R]) -> str:
+    if snapshot.num_awaited:
+        items = counted(snapshot.num_awaited, "item")
+        return (
+            f"waiting for {items} of other agents; those of silent ones come here after 60 to 80 s"
+        )
     seconds = max(snapshot.elapsed_seconds, 1e-9)
     eta = snapshot.eta_seconds
     to_disk = f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk"

@@ -37,6 +37,8 @@ class Snapshot:
     memory_bytes: int
     peak_bytes: int
     resumed_bytes: int
+    num_awaited: int
+    """Items that other agents hold, if this one has nothing else to do."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -64,6 +66,8 @@ class ProgressBoard:
     time in which there was nothing left to do but to wait for the disk."""
     listeners: list[Listener] = field(default_factory=list)
     """Others that want to hear."""
+    num_awaited: int = 0
+    """As in `Snapshot`."""
     num_recycled: int = 0
     """Workers replaced because their memory had grown."""
     _started: float = field(default_factory=time.monotonic)
@@ -152,6 +156,7 @@ class ProgressBoard:
             memory_bytes=self._memory,
             peak_bytes=self.peak_bytes,
             resumed_bytes=self._resumed_bytes,
+            num_awaited=self.num_awaited,
         )
 
     @property

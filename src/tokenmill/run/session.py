@@ -74,6 +74,7 @@ class Session:
             # With damage of its own it waits for nobody: others may wait for what became of that.
             while self._started or not self.queue.is_exhausted(patient=not self.damaged):
                 self._start_units()
+                self.board.num_awaited = 0 if self._started else self.queue.num_awaited
                 self.executor.wait(POLL_SECONDS)
                 self.board.refresh()
             self._collect_feed_failures()

@@ -140,6 +140,11 @@ class WorkQueue:
             return not self._ours
         return self.claims.exhausted if patient and not self.failures else self.claims.idle
 
+    @property
+    def num_awaited(self) -> int:
+        """Items that other agents hold, as far as we know."""
+        return 0 if self.claims is None else len(self.claims.waiting_for)
+
     def upcoming(self) -> list[Unit]:
         """The next `prefetch` units that will probably be taken and are not fed, to read ahead."""
         names = self._ours if self.claims is None else self.claims.upcoming(self.prefetch)
