@@ -120,11 +120,14 @@ class SlurmTrial(Trial):
     """One that a Slurm cluster builds."""
 
     slurm: SlurmLab
+    target: str = ""
+    """The output, if it is a bucket; scripts and logs are then in the current folder."""
 
     def scripts(self, agents: int, *options: str) -> Scripts:
         """The files that --on slurm writes, with this test's program in place of tokenmill."""
-        command = self.command(self.out, *options)
-        recipe = Recipe(inputs=["data"], tokenizer="t", out=str(self.out))
+        out = self.target or str(self.out)
+        command = self.command(out, *options)
+        recipe = Recipe(inputs=["data"], tokenizer="t", out=out)
         request = LaunchRequest(
             recipe=recipe, command=command, num_agents=agents, options={}, say=print
         )
