@@ -157,7 +157,7 @@ def test_parts_of_a_build_that_stopped_at_a_limit_compare_its_documents(
 
 def test_more_parts_than_shards_are_allowed(built: Path) -> None:
     result = tokenmill.verify(built / "out", shard="99/100", against_sources=True)
-    assert result.files <= 4
+    assert result.files <= 5  # the tokenizer's, and those of one shard at most
 
 
 @pytest.mark.parametrize("shard", ["3/3", "x", "1/0", "-1/3"])
