@@ -21,8 +21,8 @@ from tokenmill.run.commit.receipts import (
     write_stream_end,
 )
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
-from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.records import create_record, open_record
 
 ENGINE_NAME = "work/engine.json"
 DAMAGED = "work/damaged"
@@ -77,7 +77,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         if data := self.store.read(ENGINE_NAME):
-            self.engine = unseal(data, EngineRecord, self._where(ENGINE_NAME)).engine
+            self.engine = open_record(self.store, ENGINE_NAME, data, EngineRecord).engine
         self._prefix = Prefix(self.items, self.limit)
         self.refresh()
 
@@ -134,9 +134,8 @@ class Ledger:
         """Leave damaged sources out."""
         for source, error in damaged.items():
             name = f"{DAMAGED}/{source:08d}.json"
-            record = sealed(_Damage(why=f"{error.what}: {error.why}"))
-            found = self.store.create(name, canonical_json(record))
-            self.quarantined[source] = unseal(found, _Damage, self._where(name)).why
+            damage = _Damage(why=f"{error.what}: {error.why}")
+            self.quarantined[source] = create_record(self.store, name, damage).why
         self._prefix = Prefix(self.sound_items(), self.limit)
 
     def sound_items(self) -> list[Unit | Stream]:
@@ -177,8 +176,7 @@ class Ledger:
 
     def _agree_on_engine(self, engine: str) -> None:
         mine = EngineRecord(engine=engine, versions=self.versions_for(engine))
-        found = self.store.create(ENGINE_NAME, canonical_json(sealed(mine)))
-        first = unseal(found, EngineRecord, self._where(ENGINE_NAME))
+        first = create_record(self.store, ENGINE_NAME, mine)
         lines = [] if first.engine == engine else [f"engine: theirs {first.engine}, here {engine}"]
         changed = version_differences(first.versions, mine.versions, mine.versions)
         lines += [f"{name}: theirs is version {old}, here {new}" for name, old, new in changed]
@@ -200,9 +198,6 @@ class Ledger:
         found = {int(name[-13:-5]): name for name in names if _DAMAGED.fullmatch(name)}
         new = {name: source for source, name in found.items() if source not in self.quarantined}
         for name, data in self.store.read_all(new):
-            self.quarantined[new[name]] = unseal(data or b"", _Damage, self._where(name)).why
+            self.quarantined[new[name]] = open_record(self.store, name, data, _Damage).why
         if new:
             self._prefix = Prefix(self.sound_items(), self.limit)
-
-    def _where(self, name: str) -> str:
-        return f"{self.store.location}/{name}"

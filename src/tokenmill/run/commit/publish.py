@@ -23,7 +23,7 @@ from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace, sweep_unfinished
 from tokenmill.run.units.assignment import Receipt
-from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import PART_FOLDERS, part_name, token_dtype
 from tokenmill.store.manifest import (
@@ -39,6 +39,7 @@ from tokenmill.store.manifest import (
     dataset_id,
 )
 from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.records import create_record, open_record
 from tokenmill.store.policies import Policies
 
 REJECTED = "jsonl"
@@ -138,8 +139,7 @@ def publish(store: ObjectStore, run: Run, manifest: Manifest) -> Run:
     Raises:
         InternalError: another agent has made another manifest of the same receipts.
     """
-    where = f"{store.location}/{RUN_NAME}"
-    first = unseal(store.create(RUN_NAME, canonical_json(sealed(run))), Run, where)
+    first = create_record(store, RUN_NAME, run)
     data = canonical_json(sealed(manifest))
     if store.create(MANIFEST_NAME, data) != data:
         why = "they were made of the same receipts"
@@ -194,7 +194,7 @@ def describe_rows(receipts: Sequence[Receipt]) -> dict[str, str] | msgspec.Unset
 
 def stored_manifest(store: ObjectStore) -> Manifest:
     """The manifest of a complete output."""
-    return unseal(store.read(MANIFEST_NAME) or b"", Manifest, f"{store.location}/{MANIFEST_NAME}")
+    return open_record(store, MANIFEST_NAME, store.read(MANIFEST_NAME), Manifest)
 
 
 def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:

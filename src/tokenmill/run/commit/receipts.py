@@ -10,11 +10,12 @@ import msgspec
 
 from tokenmill.errors import DataError, InternalError
 from tokenmill.run.units.assignment import RECEIPTS, Receipt, receipt_name
-from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
+from tokenmill.store.objects.records import create_record, open_record
 
 STREAMS = "work/streams"
 _KEY = re.compile(RECEIPTS + r"/\d{8}-\d{6}(-limit)?\.json")
@@ -35,11 +36,7 @@ def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
         InternalError: another agent has done the unit, with another result.
     """
     name = receipt_name(receipt.key)
-    data = canonical_json(sealed(receipt))
-    found = store.create(name, data)
-    if found == data:
-        return receipt
-    first = unseal(found, Receipt, f"{store.location}/{name}")
+    first = create_record(store, name, receipt)
     if not first.is_like(receipt):
         raise InternalError(
             "a unit that was run twice gave two results",
@@ -58,7 +55,7 @@ def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, 
         if _KEY.fullmatch(entry.name) and _key_of(entry.name) not in known
     )
     return {
-        _key_of(name): unseal(data, Receipt, f"{store.location}/{name}")
+        _key_of(name): open_record(store, name, data, Receipt)
         for name, data in store.read_all(names)
         if data is not None
     }
@@ -107,7 +104,7 @@ def read_stream_ends(store: ObjectStore, known: Collection[int] = ()) -> dict[in
         if _STREAM.fullmatch(entry.name) and int(_key_of(entry.name)) not in known
     ]
     return {
-        int(_key_of(name)): unseal(data, StreamEnd, f"{store.location}/{name}").num_parts
+        int(_key_of(name)): open_record(store, name, data, StreamEnd).num_parts
         for name, data in store.read_all(names)
         if data is not None
     }

@@ -27,6 +27,7 @@ from tokenmill.run.commit.workspace import JOB_NAME, Workspace
 from tokenmill.run.start.contents import LEFT_OUT, STOPPED_AT_LIMIT, Contents
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
+from tokenmill.store.objects.records import open_record
 
 R = TypeVar("R")
 
@@ -172,8 +173,7 @@ def agree_on_finished(
     Raises:
         OutputConflictError: it was made of something else; the message holds the differences.
     """
-    where = f"{workspace.location}/{RUN_NAME}"
-    run = unseal(workspace.store.read(RUN_NAME) or b"", Run, where)
+    run = open_record(workspace.store, RUN_NAME, workspace.store.read(RUN_NAME), Run)
 
     def change_of(index: int) -> str:
         entry = sources[index]
