@@ -82,6 +82,13 @@ def command(*arguments: object, small: bool = True) -> list[str]:
     return [sys.executable, *program, *map(str, arguments)]
 
 
+def built(corpus: Path, tokenizer: Path, out: Path) -> Path:
+    """A dataset that the command line builds and nothing disturbs; returns its folder."""
+    result = tokenmill("build", corpus, "--tokenizer", tokenizer, "--out", out)
+    assert result.returncode == 0, result.stderr
+    return out
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a dataset but run.json, which tells of times and hosts."""
     return {

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from corpora import command, contents, tokenmill, wait_for, write_corpus
+from corpora import built, command, contents, wait_for, write_corpus
 
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.s3 import BUCKET, ENVIRONMENT, moto, s3_environment
@@ -29,10 +29,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build of the corpus into a folder."""
-    out = tmp_path_factory.mktemp("clean") / "out"
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    return out
+    return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
 @pytest.fixture(scope="module")

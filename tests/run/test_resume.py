@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from corpora import command, contents, tokenmill, wait_for, write_corpus
+from corpora import built, command, contents, tokenmill, wait_for, write_corpus
 
 from tokenmill.cli import main
 from tokenmill.errors import Interrupted
@@ -28,10 +28,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted build of the corpus."""
-    out = tmp_path_factory.mktemp("clean") / "out"
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    return out
+    return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
 def start(corpus: Path, tokenizer: Path, out: Path, *options: object) -> subprocess.Popen[str]:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from corpora import command, contents, tokenmill, wait_for, write_corpus
+from corpora import built, command, contents, tokenmill, wait_for, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +19,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build by one agent."""
-    out = tmp_path_factory.mktemp("clean") / "out"
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    return out
+    return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
 def started(corpus: Path, tokenizer: Path, out: Path, *options: str) -> subprocess.Popen[str]:

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import command, contents, set_versions, tokenmill, wait_for, write_corpus
+from corpora import built, command, contents, set_versions, tokenmill, wait_for, write_corpus
 
 import tokenmill as package
 from conftest import write_jsonl
@@ -34,10 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build that nothing disturbs."""
-    out = tmp_path_factory.mktemp("clean") / "out"
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    return out
+    return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
 def started(corpus: Path, tokenizer: Path, out: Path) -> subprocess.Popen[str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from corpora import contents, tokenmill, wait_for, write_corpus
+from corpora import built, contents, wait_for, write_corpus
 
 QUICK_AGENTS = Path(__file__).parents[1] / "quick_agents.py"
 Agent = subprocess.Popen[str]
@@ -30,10 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The build of the corpus by one process."""
-    out = tmp_path_factory.mktemp("clean") / "out"
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    return out
+    return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
 class Agents:
