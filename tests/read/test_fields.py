@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.read.fields import Fields, column_value, walk
+from tokenmill.read.fields import Fields
+from tokenmill.read.values import column_value, walk
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class ReadArguments(TypedDict, total=False):
 
     format: str
     text_field: str
+    text_template: str | None
     id_field: str | None
     keep: Sequence[str]
     no_loss: str | None

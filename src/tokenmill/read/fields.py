@@ -1,14 +1,12 @@
-"""Which fields of a record are taken, and how a value becomes a column."""
+"""Which fields of a record are taken."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tokenmill.errors import UserError
+from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -26,6 +24,8 @@ class Fields:
     """A list of [start, stop) character ranges that carry no loss."""
     separator: str | None = None
     """Plain text only: what stands between two documents of one file."""
+    rendering: AnyRendering | None = None
+    """What makes the texts of a record; None if `text` is one."""
     optional: frozenset[str] = frozenset()
     """Of `keep`: what the first records, or the schema of a file, may be without."""
 
@@ -60,22 +60,6 @@ def require_field(name: str, present: set[str], where: str) -> None:
         why=f"the fields are {', '.join(sorted(present)[:20])}",
         hint=hint + NAME_ANOTHER,
     )
-
-
-def column_value(value: object) -> str | None:
-    """A kept value as a column holds it: strings as they are, null as null, the rest as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value, enc_hook=str).decode()
-
-
-def walk(value: object, path: Iterable[str]) -> object:
-    """The value at a path of keys below `value`, or None where the path ends early."""
-    for key in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
 
 
 def char_spans(value: object) -> CharSpans:

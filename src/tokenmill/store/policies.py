@@ -17,6 +17,7 @@ class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str = "auto"
     text_field: str = "text"
+    text_template: str | UnsetType = UNSET
     id_field: str | None = None
     keep: list[str] = []
     no_loss: str | None = None

@@ -27,9 +27,10 @@ import numpy as np
 
 from tokenmill.read.blocks import iter_blocks
 from tokenmill.read.compression import SNIFF_BYTES
-from tokenmill.read.fields import Fields, char_spans, column_value, require_field, walk
+from tokenmill.read.fields import Fields, char_spans, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
+from tokenmill.read.values import column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:

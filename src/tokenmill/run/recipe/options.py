@@ -14,7 +14,8 @@ from msgspec import Meta
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.store.policies import Policies
+from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.store.policies import Policies, ReadPolicies
 from tokenmill.words.digits import Digits
 
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -39,6 +40,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
+    text_template: Annotated[
+        str | None,
+        Meta(description="text made of several fields, e.g. '{title}: {body}', instead of one"),
+    ] = None
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
     keep: Annotated[
         list[str],
@@ -74,7 +79,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         keep = tuple(name.removesuffix("?") for name in self.keep)
         required = {self.id_field, self.no_loss, *self.keep}
         optional = frozenset(keep) - required
-        return Fields(self.text_field, self.id_field, keep, self.no_loss, self.separator, optional)
+        return Fields(
+            self.text_field,
+            self.id_field,
+            keep,
+            self.no_loss,
+            self.separator,
+            rendering=None if self.text_template is None else TextTemplate(self.text_template),
+            optional=optional,
+        )
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,8 +164,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     def policies(self) -> Policies:
         """The options that decide what is written; the manifest holds them."""
         read = msgspec.to_builtins(self.read)
-        if not self.read.streaming:
-            del read["streaming"]
+        for each in msgspec.structs.fields(ReadPolicies):
+            if each.default is msgspec.UNSET and not read[each.name]:
+                del read[each.name]  # so that older datasets keep their id
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
 
 

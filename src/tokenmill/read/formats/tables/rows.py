@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenmill.read.compression import damaged
-from tokenmill.read.fields import Fields, char_spans, column_value
+from tokenmill.read.fields import Fields, char_spans
+from tokenmill.read.values import column_value
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:

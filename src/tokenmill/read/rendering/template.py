@@ -1,0 +1,70 @@
+"""Text from several fields, such as a title and a body."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tokenmill.errors import UserError
+from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
+from tokenmill.read.values import column_value, walk
+
+
+class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
+    """A text with names or dotted paths of fields in braces; {{ and }} are braces."""
+
+    template: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it names, in order."""
+        return tuple(dict.fromkeys(name for _, name in self.parts() if name is not None))
+
+    def parts(self) -> list[tuple[str, str | None]]:
+        """Its literal texts, each with the field that follows it.
+
+        Raises:
+            UserError: a brace is not closed, or something other than a name is in braces.
+        """
+        try:
+            parts = list(string.Formatter().parse(self.template))
+        except ValueError as error:
+            why = f"{error}; write {{{{ for a brace"
+            raise UserError(
+                "cannot read the text template", where=self.template, why=why
+            ) from error
+        for _, name, form, conversion in parts:
+            if name == "" or form or conversion:
+                why = "braces hold the name of a field and nothing else"
+                raise UserError("cannot read the text template", where=self.template, why=why)
+        return [(literal, name) for literal, name, _, _ in parts]
+
+    def renderer(self) -> Renderer:
+        """What fills it in."""
+        return _TemplateRenderer(self)
+
+
+class _TemplateRenderer:
+    """Fills in a template; numbers and other values are written as JSON."""
+
+    def __init__(self, template: TextTemplate) -> None:
+        self._parts = [(text, name and name.split(".")) for text, name in template.parts()]
+
+    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        """One text.
+
+        Raises:
+            UnfitRecordError: a field is missing or null.
+        """
+        written: list[str] = []
+        for literal, path in self._parts:
+            written.append(literal)
+            if path:
+                value = column_value(walk(record, path))
+                if value is None:
+                    raise UnfitRecordError("missing-field", f"there is no {'.'.join(path)!r}")
+                written.append(value)
+        return [RenderedText("".join(written))]
