@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import msgspec
 
@@ -56,10 +56,6 @@ from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Manifest, Run, TokenizerEntry
 from tokenmill.store.objects.probe import refuse_unsafe
 from tokenmill.store.policies import Policies
-
-if TYPE_CHECKING:
-    pass
-
 
 BuildEvents = RunEvents[Preparation]
 """What a caller may want to hear of a build; everything is optional."""
