@@ -211,6 +211,20 @@ def test_a_grid_says_what_a_mask_lacks() -> None:
         grid_of([[2]], 3, num_queries=4)
 
 
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "import tokenmill.masks; found = tokenmill.masks.forms",
+        "from tokenmill.masks import forms as found",
+        "import tokenmill.masks.forms; found = tokenmill.masks.forms",
+        "from tokenmill import masks; found = masks.forms",
+    ],
+)
+def test_masks_have_one_module_under_two_names(imported: str) -> None:
+    same = "from tokenmill.load.masks import forms; assert found is forms"
+    subprocess.run([sys.executable, "-c", f"{imported}; {same}"], check=True)
+
+
 def test_masks_are_there_without_torch() -> None:
     code = "import sys, tokenmill.load.masks.varlen, tokenmill.load.masks.blocks; "
     subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True)

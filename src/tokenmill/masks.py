@@ -1,0 +1,15 @@
+"""The public name of `tokenmill.load.masks`: the same module, with the same submodules."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from tokenmill.load import masks
+from tokenmill.load.masks import *  # noqa: F403 - for type checkers and editors
+
+# Not a copy: a rule of one module must be a rule of the other.
+for _name in masks.__all__:
+    if isinstance(_module := getattr(masks, _name), ModuleType):
+        sys.modules[f"{__name__}.{_name}"] = _module
+sys.modules[__name__] = masks
