@@ -43,15 +43,24 @@ class DocumentBatch:
     source: int
     texts: list[str]
     positions: Int64Array
-    """Shape (n,): byte offset of each record in its (decompressed) source, or row number."""
+    """Shape (n,): byte offset of each record in its (decompressed) source, or row number; texts of
+    one record have the same.
+    """
     record_bytes: Int64Array
-    """Shape (n,): bytes that each record takes in the books (a line with its end, or a text)."""
+    """Shape (n,): bytes that each record takes in the books (a line with its end, or a text); 0
+    for the texts of a line after its first.
+    """
     ids: list[str | None] | None = None
     columns: dict[str, list[str | None]] = field(default_factory=dict)
     no_loss: list[CharSpans] | None = None
     rejected: list[Rejection] = field(default_factory=list)
     blank_bytes: int = 0
     bom_bytes: int = 0
+
+    @property
+    def num_further(self) -> int:
+        """Documents beyond the first of their record."""
+        return int(np.count_nonzero(np.diff(self.positions) == 0))
 
     def head(self, count: int) -> DocumentBatch:
         """The first `count` documents, with what was set aside before the one that follows."""

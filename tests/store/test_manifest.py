@@ -174,10 +174,18 @@ def test_a_record_or_byte_that_is_unaccounted_for_is_our_own_bug(change: dict[st
     assert caught.value.where == "a.jsonl"
 
 
+def test_further_documents_of_a_record_are_in_the_books() -> None:
+    Counts(records=2, further=3, documents=4, empty=1).check_balance("a.jsonl")
+    with pytest.raises(InternalError, match="the books do not balance") as caught:
+        Counts(records=2, further=3, documents=4).check_balance("a.jsonl")
+    assert caught.value.why.startswith("2 records read, 1 accounted for")
+
+
 numbers = st.integers(0, 1000)
 counts = st.builds(
     Counts,
-    **{name: numbers for name in Counts.__struct_fields__ if name != "rejected"},
+    **{name: numbers for name in Counts.__struct_fields__ if name not in ("rejected", "further")},
+    further=st.just(msgspec.UNSET) | st.integers(1, 1000),
     rejected=st.dictionaries(st.sampled_from(["b", "a", "c"]), st.integers(1, 9)),
 )
 
@@ -189,7 +197,9 @@ def test_books_are_added_field_by_field(first: Counts, second: Counts) -> None:
     total.add(first)
     total.add(second)
     for name in Counts.__struct_fields__:
-        if name != "rejected":
+        if name not in ("rejected", "further"):
             assert getattr(total, name) == getattr(first, name) + getattr(second, name)
+    assert (total.further or 0) == (first.further or 0) + (second.further or 0)
+    assert total.further != 0, "absent if there are none"
     assert total.num_rejected == first.num_rejected + second.num_rejected
     assert list(total.rejected) == sorted({*first.rejected, *second.rejected})

@@ -87,16 +87,16 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
         UserError: a source is no longer where it was, or has another size.
         VerificationError: the dataset is damaged.
     """
-    from tokenmill.report.comparison import find_kept_sources
+    from tokenmill.report.comparison import find_kept_sources, read_options
 
     dataset = Dataset(folder)
     policies, manifest = dataset.policies.read, dataset.manifest
     limited = policies.max_documents is not None or policies.max_tokens is not None
-    read = ReadOptions(
-        format=policies.format,
-        text_field=policies.text_field,
-        separator=policies.separator,
-        streaming=policies.streaming is True,
+    read = msgspec.structs.replace(
+        read_options(dataset),
+        **dict.fromkeys(("id_field", "no_loss", "max_tokens")),
+        keep=[],
+        validation=0.0,
         max_documents=manifest.totals.documents if limited else None,
     )
     return find_kept_sources(dataset, lambda *_: None), read

@@ -178,6 +178,7 @@ class CountArguments(LimitArguments, ResourceArguments, total=False):
     min_count: int
     format: str
     text_field: str
+    text_template: str | None
     separator: str | None
     streaming: bool
     max_documents: int | None

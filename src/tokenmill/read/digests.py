@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
+from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Sources
 from tokenmill.records import DocumentBatch
@@ -17,8 +18,9 @@ class ReadDigests:
     rows hold: rows have digests of their own.
     """
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, fields: Fields) -> None:
         self._sources = sources
+        self._has_texts = fields.rendering is not None
         self._bytes: dict[int, xxhash.xxh3_128] = {}
         self._rows: dict[int, list[xxhash.xxh3_128]] = {}
 
@@ -31,6 +33,8 @@ class ReadDigests:
         if not FORMATS[self._sources[batch.source].format].digests_texts_only:
             return
         columns = _columns(batch)
+        if self._has_texts:  # they are in no column of the file
+            columns += _texts(batch)
         hashers = self._rows.setdefault(batch.source, [xxhash.xxh3_128() for _ in columns])
         for hasher, column in zip(hashers, columns, strict=True):
             hasher.update(column)
@@ -45,6 +49,11 @@ class ReadDigests:
             str(source): xxhash.xxh3_128_hexdigest(b"".join(each.digest() for each in hashers))
             for source, hashers in sorted(self._rows.items())
         }
+
+
+def _texts(batch: DocumentBatch) -> list[bytes]:
+    lines = msgspec.json.Encoder().encode_lines
+    return [lines(batch.texts), lines([found.record for found in batch.rejected])]
 
 
 def _columns(batch: DocumentBatch) -> list[bytes]:

@@ -30,10 +30,41 @@ class Fields:
     """Of `keep`: what the first records, or the schema of a file, may be without."""
 
     def __post_init__(self) -> None:
+        if self.rendering:
+            if self.no_loss:
+                why = "its ranges count the characters of a field, and the text is made of others"
+                raise UserError(f"the field {self.no_loss!r} cannot say what has no loss", why=why)
+            return
         for name in self.extra:
             if self.text.startswith(f"{name}."):
                 why = f"the text {self.text!r} lies inside it"
                 raise UserError(f"the field {name!r} cannot be taken whole", why=why)
+
+    @property
+    def texts(self) -> tuple[str, ...] | None:
+        """The fields that the texts are made of; None for the whole record."""
+        return self.rendering.fields if self.rendering else (self.text,)
+
+    @property
+    def required_texts(self) -> tuple[str, ...]:
+        """Those of them that the first records of every source must have."""
+        optional = self.rendering.optional if self.rendering else frozenset()
+        return tuple(name for name in self.texts or () if name not in optional)
+
+    @property
+    def wanted(self) -> tuple[str, ...] | None:
+        """Every field that is read; None for the whole record."""
+        return None if self.texts is None else tuple(dict.fromkeys([*self.texts, *self.extra]))
+
+    @property
+    def may_be_missing(self) -> frozenset[str]:
+        """What the schema of a file may be without."""
+        return self.optional | (self.rendering.optional if self.rendering else frozenset())
+
+    @property
+    def has_no_loss(self) -> bool:
+        """Whether documents come with ranges that carry no loss."""
+        return self.rendering.has_no_loss if self.rendering else self.no_loss is not None
 
     @property
     def extra(self) -> tuple[str, ...]:

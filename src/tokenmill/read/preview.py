@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from tokenmill.errors import DataError, InputChangedError
+from tokenmill.errors import DataError, InputChangedError, UserError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.format import FORMATS
@@ -24,8 +24,14 @@ NUM_THREADS = 4
 
 def check_fields(sources: Sequence[Source], fields: Fields) -> None:
     """Raise a UserError where the text is in none of a source's first records, or another field
-    in none of any source's: ids and kept fields may be rare, the text may not.
+    in none of any source's: ids and kept fields may be rare, the text may not. Also where texts are
+    made of fields and a source has none.
     """
+    if fields.rendering:
+        for source in sources:
+            if not FORMATS[source.format].holds_records:
+                why = "it is plain text, which has no fields to make a text of"
+                raise UserError("an input holds no records", where=source.where, why=why)
     previewed = [source for source in sources[:MAX_PREVIEWED_SOURCES] if source.num_bytes]
     seen: set[str] = set()
     where = ""
@@ -39,7 +45,7 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
 
 
 def check_before_fetch(
-    sources: Sequence[Source], text_field: str, file_format: str, access: Access
+    sources: Sequence[Source], fields: Fields, file_format: str, access: Access
 ) -> None:
     """Raise a UserError if a text is not in the first file of a folder that is about to be fetched:
     that is seen from a part of the file, before a long download.
@@ -51,7 +57,7 @@ def check_before_fetch(
     firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
     with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
         firsts = fetch_sources(firsts, file_format, replace(access, mode="sample"))
-        check_fields(firsts, Fields(text_field))
+        check_fields(firsts, Fields(fields.text, rendering=fields.rendering))
 
 
 def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:

@@ -23,9 +23,11 @@ TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Books of one source, or of several: records = documents + empty + rejected."""
+    """Books of one source, or of several: records + further = documents + empty + rejected."""
 
     records: Count = 0
+    further: Count | msgspec.UnsetType = msgspec.UNSET
+    """Documents, empty ones too, beyond the first of their record; absent if there are none."""
     record_bytes: Count = 0
     documents: Count = 0
     document_bytes: Count = 0
@@ -42,8 +44,9 @@ class Counts(msgspec.Struct, kw_only=True):
     def add(self, other: Counts) -> None:
         """Add the books of `other` to these."""
         for name in self.__struct_fields__:
-            if name != "rejected":
+            if name not in ("rejected", "further"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.further = (self.further or 0) + (other.further or 0) or msgspec.UNSET
         rejected = {**self.rejected}
         for reason, count in other.rejected.items():
             rejected[reason] = rejected.get(reason, 0) + count
@@ -58,11 +61,11 @@ class Counts(msgspec.Struct, kw_only=True):
         """Raise an InternalError where a record or a byte is unaccounted for."""
         records = self.documents + self.empty + self.num_rejected
         num_bytes = self.document_bytes + self.empty_bytes + self.rejected_bytes
-        if records != self.records or num_bytes != self.record_bytes:
+        if records != self.records + (self.further or 0) or num_bytes != self.record_bytes:
             raise InternalError(
                 "the books do not balance",
                 where=where,
-                why=f"{self.records} records read, {records} accounted for; "
+                why=f"{self.records} records read, {records - (self.further or 0)} accounted for; "
                 f"{self.record_bytes} bytes read, {num_bytes} accounted for",
                 hint="please report this with the input",
             )

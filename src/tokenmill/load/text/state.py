@@ -47,7 +47,7 @@ class StreamCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for item in batch.rejected:
             rejected[item.reason] = rejected.get(item.reason, 0) + 1
         found = StreamCounts(
-            records=self.records + len(batch.texts) + len(batch.rejected),
+            records=self.records + len(batch.texts) - batch.num_further + len(batch.rejected),
             documents=self.documents + documents,
             empty=self.empty + len(batch.texts) - documents,
             tokens=self.tokens + tokens,

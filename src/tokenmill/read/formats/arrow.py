@@ -135,5 +135,5 @@ def _text_bytes(batch: pa.RecordBatch, column: str) -> int:
 
     from tokenmill.read.formats.tables.record_batches import column_of, validated
 
-    texts = column_of(validated(batch), column).cast(pa.large_binary())
+    texts = column_of(validated(batch), column.split(".")).cast(pa.large_binary())
     return pc.sum(pc.binary_length(texts)).as_py() or 0

@@ -20,7 +20,7 @@ import operator
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from tokenmill.read.compression import SNIFF_BYTES
 from tokenmill.read.fields import Fields, char_spans, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
+from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.values import column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
@@ -74,11 +75,12 @@ class JsonLines(ByteFormat):
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
         if found:
-            require_field(fields.text, found, source.where)
+            for name in fields.required_texts:
+                require_field(name, found, source.where)
         return found
 
     def parser(self, fields: Fields) -> Parse:
-        parser = JsonlParser(fields)
+        parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:
             return parser.parse(block.content, block.start, source.index)
@@ -117,7 +119,7 @@ class JsonlParser:
         body = block[bom_bytes:] if bom_bytes else block
         require_memory(len(body))
         starts, stops = _line_bounds(body)
-        records = self._parse_block(body, starts, stops)
+        records = decode_block(self._decoder, body, starts, stops)
         if records is not None:
             batch = DocumentBatch(
                 source,
@@ -131,21 +133,6 @@ class JsonlParser:
         batch = self._parse_lines(body, offset + bom_bytes, source, starts, stops)
         batch.bom_bytes = bom_bytes
         return batch
-
-    def _parse_block(self, body: bytes, starts: Int64Array, stops: Int64Array) -> list[Any] | None:
-        data = np.frombuffer(body, np.uint8)
-        if not len(starts) or not (data[starts] == ord("{")).all():
-            return None
-        ends = stops - 1
-        ends = ends - (data[ends] == ord("\n"))
-        ends = ends - (data[ends] == ord("\r"))
-        if not (data[ends] == ord("}")).all() or not _is_utf8(body):
-            return None
-        try:
-            records = self._decoder.decode_lines(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        return records if len(records) == len(starts) else None
 
     def _parse_lines(
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
@@ -234,6 +221,93 @@ class JsonlParser:
         return True
 
 
+class RenderingParser:
+    """Parses blocks of lines for what renders them; made once for a set of fields."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._renderer = RecordRenderer(fields)
+        self._decoder = msgspec.json.Decoder(_object_type(fields.wanted))
+
+    def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
+        """The documents of `block`, which starts at byte `offset` of the source."""
+        bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
+        body = block[bom_bytes:] if bom_bytes else block
+        require_memory(len(body))
+        starts, stops = _line_bounds(body)
+        records = decode_block(self._decoder, body, starts, stops)
+        kept, rejected, blank_bytes = list(range(len(starts))), [], 0
+        if records is None:
+            records, kept = [], []
+            for index, (start, stop) in enumerate(
+                zip(starts.tolist(), stops.tolist(), strict=True)
+            ):
+                line = body[start:stop]
+                if not line.strip(_WHITE_SPACE):
+                    blank_bytes += len(line)
+                    continue
+                record = self._parse_line(line)
+                if isinstance(record, tuple):
+                    place = offset + bom_bytes + start
+                    reason, detail = record
+                    rejected.append(Rejection(source, place, len(line), reason, detail, line))
+                else:
+                    records.append(record)
+                    kept.append(index)
+        first, last = starts[kept], stops[kept]
+        batch = self._renderer.render(
+            source,
+            records,
+            first + (offset + bom_bytes),
+            last - first,
+            as_found=lambda index: body[first[index] : last[index]],
+            rejected=rejected,
+        )
+        batch.blank_bytes, batch.bom_bytes = blank_bytes, bom_bytes
+        return batch
+
+    def _parse_line(self, line: bytes) -> Any:
+        """The record of a line, or why it is none: (reason, detail)."""
+        try:
+            line.decode()
+            return self._decoder.decode(line)
+        except UnicodeDecodeError as error:
+            return "invalid-utf8", f"{error.reason} at byte {error.start} of the record"
+        except RecursionError:
+            return "invalid-json", "nested too deeply"
+        except msgspec.MsgspecError as error:
+            found = _json_object(line, error)
+            return found if isinstance(found, tuple) else ("number-out-of-range", str(error))
+
+
+def _object_type(wanted: Sequence[str] | None) -> Any:
+    """What takes any value under the first keys of the wanted paths; everything if None."""
+    if wanted is None:
+        return dict[str, Any]
+    keys = {name.partition(".")[0]: Any for name in wanted}
+    return TypedDict("Record", keys, total=False)  # type: ignore[operator]
+
+
+def decode_block(
+    decoder: msgspec.json.Decoder[Any], body: bytes, starts: Int64Array, stops: Int64Array
+) -> list[Any] | None:
+    """The records of a block, parsed in one call; None if that could mean something else than
+    parsing line by line.
+    """
+    data = np.frombuffer(body, np.uint8)
+    if not len(starts) or not (data[starts] == ord("{")).all():
+        return None
+    ends = stops - 1
+    ends = ends - (data[ends] == ord("\n"))
+    ends = ends - (data[ends] == ord("\r"))
+    if not (data[ends] == ord("}")).all() or not _is_utf8(body):
+        return None
+    try:
+        records: list[Any] = decoder.decode_lines(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return records if len(records) == len(starts) else None
+
+
 def require_memory(num_bytes: int) -> None:
     """Raise a MemoryError if a long record cannot be copied once more.
 
@@ -298,6 +372,21 @@ def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[typ
 
 
 def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
+    value = _json_object(line, error)
+    if isinstance(value, tuple):
+        return value
+    name = ".".join(text_path)
+    parent = walk(value, text_path[:-1])
+    if not isinstance(parent, dict) or text_path[-1] not in parent:
+        return "missing-field", f"there is no field {name!r}"
+    text = parent[text_path[-1]]
+    if text is None:
+        return "null-text", f"{name!r} is null"
+    return "text-not-a-string", str(error)
+
+
+def _json_object(line: bytes, error: Exception) -> dict[str, Any] | tuple[str, str]:
+    """The shape of a line's object, or why it has none: (reason, detail)."""
     try:
         # Only the shape counts here, and Python refuses to make an int of over 4,300 digits.
         value = json.loads(line, parse_int=lambda digits: 0)
@@ -310,14 +399,7 @@ def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, s
         return "invalid-json", str(error)
     if not isinstance(value, dict):
         return "not-an-object", f"the line is a JSON {type(value).__name__}"
-    name = ".".join(text_path)
-    parent = walk(value, text_path[:-1])
-    if not isinstance(parent, dict) or text_path[-1] not in parent:
-        return "missing-field", f"there is no field {name!r}"
-    text = parent[text_path[-1]]
-    if text is None:
-        return "null-text", f"{name!r} is null"
-    return "text-not-a-string", str(error)
+    return value
 
 
 def _accepts(line: bytes) -> bool:

@@ -8,9 +8,10 @@ are read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tokenmill.records import CharSpans
+if TYPE_CHECKING:
+    from tokenmill.records import CharSpans
 
 
 class RenderedText(NamedTuple):
@@ -50,6 +51,14 @@ class Rendering(Protocol):
     @property
     def fields(self) -> tuple[str, ...] | None:
         """Names or dotted paths of what is read of each record; None for the whole record."""
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Those of them that the first records, or the schema of a file, may be without."""
+
+    @property
+    def has_no_loss(self) -> bool:
+        """Whether its texts come with ranges that carry no loss: all of them, or none."""
 
     def renderer(self) -> Renderer:
         """What renders records.

@@ -23,6 +23,16 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
         """The fields that it names, in order."""
         return tuple(dict.fromkeys(name for _, name in self.parts() if name is not None))
 
+    @property
+    def optional(self) -> frozenset[str]:
+        """None of them."""
+        return frozenset()
+
+    @property
+    def has_no_loss(self) -> bool:
+        """Never: a loss range would count the characters of one field."""
+        return False
+
     def parts(self) -> list[tuple[str, str | None]]:
         """Its literal texts, each with the field that follows it.
 

@@ -6,10 +6,10 @@ are the fields below.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
@@ -163,11 +163,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def policies(self) -> Policies:
         """The options that decide what is written; the manifest holds them."""
-        read = msgspec.to_builtins(self.read)
-        for each in msgspec.structs.fields(ReadPolicies):
-            if each.default is msgspec.UNSET and not read[each.name]:
-                del read[each.name]  # so that older datasets keep their id
+        read = read_policies(self.read)
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
+
+
+def read_policies(read: ReadOptions) -> dict[str, Any]:
+    """Options of reading by name; without those that are younger than the first datasets and at
+    their defaults, so that older datasets keep their id.
+    """
+    values: dict[str, Any] = msgspec.to_builtins(read)
+    young = {each.name for each in msgspec.structs.fields(ReadPolicies) if each.default is UNSET}
+    return {name: value for name, value in values.items() if value or name not in young}
 
 
 def grouped_reading(read: ReadOptions, by: str | None) -> ReadOptions:

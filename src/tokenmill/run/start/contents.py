@@ -102,7 +102,7 @@ class Contents:
                         part.path.unlink()
 
     def _digest(self, extent: Extent, part: SpooledPart | None = None) -> Digests:
-        digests = ReadDigests(self.sources)
+        digests = ReadDigests(self.sources, self.fields)
         reader = Reader(self.sources, self.fields, BATCH_BYTES)
         reader.observe = digests.observe
         for batch in reader.read(extent, part):

@@ -24,6 +24,7 @@ from tokenmill.run.recipe.options import (
     INPUT_GROUPS,
     NOT_FOR_COUNTS,
     CountRecipe,
+    read_policies,
 )
 from tokenmill.run.start.agreement import Start
 from tokenmill.run.start.contents import Contents
@@ -69,7 +70,8 @@ class CountResolution:
     @property
     def policies(self) -> dict[str, Any]:
         """The options of reading that decide what is counted."""
-        read: dict[str, Any] = msgspec.to_builtins(self.recipe.read)
+        read = read_policies(self.recipe.read)
+        read.setdefault("streaming", False)  # counts have always named it
         return {name: value for name, value in read.items() if name not in NOT_FOR_COUNTS}
 
 

@@ -44,7 +44,7 @@ def ready_sources(
         UserError: a field is missing, or a file cannot be read in this way.
         TokenmillError: a file cannot be fetched.
     """
-    check_before_fetch(sources, fields.text, file_format, access)
+    check_before_fetch(sources, fields, file_format, access)
     fetched = fetch_sources(sources, file_format, access)
     refuse_output_inside(fetched, out)
     check_fields(fetched, fields)

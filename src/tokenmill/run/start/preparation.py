@@ -90,7 +90,7 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     control = recipe.encode.special_tokens == "control"
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
-    if recipe.read.no_loss is not None:
+    if recipe.read.fields.has_no_loss:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     refuse_output_among(recipe.inputs, recipe.out)
     sources = list_sources(recipe.inputs, recipe.read.format, access)

@@ -50,7 +50,7 @@ class UnitAttempt:
 
     def __post_init__(self) -> None:
         self.sources = {source.index: source for source in self.assignment.sources}
-        self.digests = ReadDigests(self.sources)
+        self.digests = ReadDigests(self.sources, self.setup.fields)
 
     @property
     def source_names(self) -> dict[int, str]:
@@ -142,7 +142,8 @@ class UnitAttempt:
         record_bytes = int(batch.record_bytes.sum())
         counts = msgspec.structs.replace(
             extra,
-            records=len(batch.texts) + len(batch.rejected),
+            records=len(batch.texts) - batch.num_further + len(batch.rejected),
+            further=batch.num_further or msgspec.UNSET,
             record_bytes=record_bytes + rejected_bytes,
             documents=written,
             document_bytes=written_bytes,

@@ -47,7 +47,7 @@ class EncodeRunner:
         self.layout = ShardLayout(
             token_dtype(task.largest_id),
             setup.fields.keep,
-            setup.fields.no_loss is not None,
+            setup.fields.has_no_loss,
         )
 
     def steps(self) -> list[Step]:

@@ -51,8 +51,12 @@ class TableFormat:
         return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
-        """What the text of a file becomes, whatever else is in it, and the number of rows."""
-        return isolated.totals(source, fields) if self.has_groups else None
+        """What the text of a file becomes, whatever else is in it, and the number of rows; None
+        if it is made of several columns.
+        """
+        if not self.has_groups or fields.rendering:  # what records become is known by rendering
+            return None
+        return isolated.totals(source, fields)
 
     def num_starts(self, source: Source, fields: Fields) -> int:
         return isolated.num_groups(source)
@@ -88,7 +92,10 @@ class TableFormat:
             yield Block(first, first + batch.num_rows, num_bytes, batch)
 
     def parser(self, fields: Fields) -> Parse:
-        from tokenmill.read.formats.tables.rows import parse_record_batch
+        from tokenmill.read.formats.tables.rows import parse_record_batch, rendering_parser
+
+        if fields.rendering:
+            return rendering_parser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:
             return parse_record_batch(block.content, block.start, source, fields)
@@ -96,7 +103,9 @@ class TableFormat:
         return parse
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
-        """The bytes of its texts."""
+        """The bytes of its texts; b"" if they are made of several columns."""
+        if fields.rendering:
+            return b""
         from tokenmill.read.formats.tables.rows import text_bytes
 
         return text_bytes(block.content, fields)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokenmill.errors import TokenmillError
 from tokenmill.read.fields import Fields
@@ -44,15 +44,16 @@ class Slice(NamedTuple):
     first: int
     """The number of the first row."""
     batch: pa.RecordBatch
-    """The wanted columns, named as they were asked for: the text, then the others."""
+    """The wanted columns, named as they were asked for: the text, then the others. If the whole
+    record is wanted, they are those of the file.
+    """
     num_bytes: int
     """What the rows took in the file, decompressed."""
 
 
 def check_schema(source: Source, fields: Fields) -> None:
     """Raise a UserError if a field is missing, or if the text is not a column of strings."""
-    columns, optional = _columns(fields), [*fields.optional]
-    _ask(source, CheckColumns(file=_file(source), columns=columns, optional=optional))
+    _ask(source, CheckColumns(file=_file(source), **_columns(fields)))
 
 
 def group_sizes(source: Source) -> list[tuple[int, int]]:
@@ -94,11 +95,10 @@ def iter_pieces(
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
         file=_file(source, block_bytes),
-        columns=_columns(fields),
-        optional=[*fields.optional],
         groups=None if extent.stop is None else (extent.start, extent.stop),
         first_row=extent.first_row,
         batch_bytes=batch_bytes,
+        **_columns(fields),
     )
     with borrowed_parser(source) as parser, _opened(source, raw) as file:
         parser.send(command)
@@ -125,8 +125,14 @@ def iter_pieces(
             ahead = not source.is_distant
 
 
-def _columns(fields: Fields) -> list[str]:
-    return [fields.text, *fields.extra]
+def _columns(fields: Fields) -> dict[str, Any]:
+    """The columns that are wanted, as commands name them."""
+    return {
+        "columns": [*(fields.texts or ()), *fields.extra],
+        "optional": sorted(fields.may_be_missing),
+        "text": None if fields.rendering else fields.text,
+        "whole": fields.wanted is None,
+    }
 
 
 def _file(source: Source, block_bytes: int = 0) -> TableFile:

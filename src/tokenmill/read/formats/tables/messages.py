@@ -30,9 +30,12 @@ class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
 
     file: TableFile
     columns: list[str]
-    """The text first."""
     optional: list[str]
     """Those that may be missing."""
+    text: str | None
+    """The one of them that must hold strings, if one must."""
+    whole: bool = False
+    """Whether all other columns of the file are wanted, too."""
 
 
 class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
@@ -59,7 +62,10 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
 
     file: TableFile
     columns: list[str]
+    """Names or dotted paths."""
     optional: list[str]
+    text: str | None
+    whole: bool = False
     groups: tuple[int, int] | None
     """Row groups or record batches [start, stop); None: all."""
     first_row: int | None

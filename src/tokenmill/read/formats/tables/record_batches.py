@@ -7,8 +7,9 @@ process that asked knows which one it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,7 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
     """The wanted columns that a file has.
 
     Raises:
-        UserError: one is missing that is not optional, or the first does not hold strings.
+        UserError: one is missing that is not optional, or that of the text holds no strings.
     """
     types = {name: _type_at(schema, name) for name in command.columns}
     for name, kind in types.items():
@@ -32,8 +33,8 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
                 why=f"the columns are {', '.join(schema.names)}",
                 hint=NAME_ANOTHER,
             )
-    text = command.columns[0]
-    if not _holds_text(types[text]):
+    text = command.text
+    if text is not None and not _holds_text(types[text]):
         why = f"its type is {types[text]}, not a string"
         raise UserError(f"column {text!r} holds no text", why=why)
     return [name for name, kind in types.items() if kind is not None]
@@ -57,12 +58,17 @@ def iter_rows(
     Optional columns that the file does not have are null.
     """
     present = {*check_columns(table.schema, command)}
+    wanted = {name: name.split(".") for name in command.columns}
+    if command.whole:
+        wanted = {name: [name] for name in table.schema.names}
+        present = {*wanted}
+        command = msgspec.structs.replace(command, columns=[*wanted])
     row, batches = table.batches(command, announce)
     for batch in map(validated, batches):
         for piece in sliced(batch, command.batch_bytes):
             columns = {
-                name: column_of(piece, name) if name in present else pa.nulls(piece.num_rows)
-                for name in dict.fromkeys(command.columns)
+                name: column_of(piece, path) if name in present else pa.nulls(piece.num_rows)
+                for name, path in wanted.items()
             }
             yield row, piece.nbytes, pa.record_batch(columns)
             row += piece.num_rows
@@ -116,9 +122,9 @@ def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
-def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column by its name or dotted path, in a type that Python has values for."""
-    first, *rest = name.split(".")
+def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """A column by its path, in a type that Python has values for."""
+    first, *rest = path
     column = batch.column(first)
     column = pc.struct_field(column, rest) if rest else column
     kind = column.type

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, char_spans
+from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.rendering.records import RecordRenderer, as_json
 from tokenmill.read.values import column_value
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
@@ -56,6 +58,63 @@ def parse_record_batch(
         documents = documents.select(keep)
         documents.rejected = rejected
     return documents
+
+
+def rendering_parser(fields: Fields) -> Parse:
+    """What parses record batches for what renders their rows."""
+    renderer = RecordRenderer(fields)
+    paths = None if fields.wanted is None else [name.split(".") for name in fields.wanted]
+
+    def parse(block: Block, source: Source) -> DocumentBatch:
+        batch: pa.RecordBatch = block.content
+        reasons: dict[int, tuple[str, str, bytes]] = {}
+        try:
+            columns = [
+                _values(name, _decoded(column, fields), reasons)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise damaged(source.where, f"Python has no such value: {error}") from error
+        found = paths or [[name] for name in batch.schema.names]
+        records = [_nested(found, values) for values in zip(*columns, strict=True)]
+        rows = [row for row in range(batch.num_rows) if row not in reasons]
+        rejected = []
+        for row in sorted(reasons):
+            reason, detail, _ = reasons[row]
+            kept = as_json(records[row])
+            place = block.start + row
+            rejected.append(Rejection(source.index, place, len(kept), reason, detail, kept))
+        return renderer.render(
+            source.index,
+            [records[row] for row in rows],
+            np.array(rows, np.int64) + block.start,
+            rejected=rejected,
+        )
+
+    return parse
+
+
+def _decoded(column: pa.Array, fields: Fields) -> pa.Array:
+    """Bytes as strings, where the fields of a text are asked for by name."""
+    import pyarrow as pa
+
+    if fields.wanted is None or not _is_binary(column.type):
+        return column
+    return column.cast(pa.large_binary()).view(pa.large_string())
+
+
+def _nested(paths: Sequence[Sequence[str]], values: Sequence[object]) -> dict[str, Any]:
+    """A record of the values at some paths; what lies inside a value that is taken whole is there
+    already.
+    """
+    record: dict[str, Any] = {}
+    for path, value in sorted(zip(paths, values, strict=True), key=lambda item: len(item[0])):
+        node: Any = record
+        for key in path[:-1]:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.setdefault(path[-1], value)
+    return record
 
 
 def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) -> Rejection:

@@ -1,0 +1,138 @@
+"""Records of any format to documents, by what renders them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenmill.errors import InternalError
+from tokenmill.read.fields import Fields
+from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+from tokenmill.read.values import column_value, walk
+from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
+
+AsFound = Callable[[int], bytes]
+"""Gives the bytes of a record by its number."""
+
+
+class RecordRenderer:
+    """Makes document batches of records; made once for a set of fields with a rendering."""
+
+    def __init__(self, fields: Fields) -> None:
+        if fields.rendering is None:
+            raise InternalError("fields without a rendering")
+        self._fields = fields
+        self._paths = {name: name.split(".") for name in fields.extra}
+        self._renderer = fields.rendering.renderer()
+
+    def render(
+        self,
+        source: int,
+        records: Sequence[Mapping[str, Any]],
+        positions: Int64Array,
+        record_bytes: Int64Array | None = None,
+        as_found: AsFound | None = None,
+        rejected: Sequence[Rejection] = (),
+    ) -> DocumentBatch:
+        """The documents of some records of one source, and those that cannot be rendered.
+
+        Each record has what `Fields.wanted` names, nested as it was; `positions` (shape (n,)) are
+        their places in the source, `record_bytes` (shape (n,)) what they take there. Without it
+        (rows of tables) each text takes its own bytes, and a rejected record those of its JSON.
+        `as_found` gives a record as the file has it, to be kept with those set aside; without it
+        they are kept as JSON. `rejected` are others that were set aside among them.
+
+        The first text of a record takes all of its bytes, and those after it have the same
+        position. A record without texts becomes an empty document.
+        """
+        made = _Documents()
+        for index, record in enumerate(records):
+            try:
+                texts = self._texts(record)
+                extra = [self._value(record, path) for path in self._paths.values()]
+            except UnfitRecordError as error:
+                found = as_found(index) if as_found else as_json(record)
+                num_bytes = len(found) if record_bytes is None else int(record_bytes[index])
+                place = int(positions[index])
+                made.rejected.append(
+                    Rejection(source, place, num_bytes, error.reason, error.detail, found)
+                )
+                continue
+            made.add(index, texts, extra)
+        if rejected:
+            made.rejected = sorted([*rejected, *made.rejected], key=lambda item: item.position)
+        return self._batch(source, made, positions, record_bytes)
+
+    def _texts(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        rendered = self._renderer.render(record)
+        for each in rendered:
+            if not each.text.isascii():
+                try:
+                    each.text.encode()
+                except UnicodeEncodeError as error:
+                    detail = f"character {error.start} of the text is half of a surrogate pair"
+                    raise UnfitRecordError("lone-surrogate", detail) from error
+        return rendered or [RenderedText("", [])]
+
+    def _value(self, record: Mapping[str, Any], path: Sequence[str]) -> str | None:
+        try:
+            return column_value(walk(record, path))
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise UnfitRecordError("unusable-field", f"{'.'.join(path)!r}: {error}") from error
+
+    def _batch(
+        self,
+        source: int,
+        made: _Documents,
+        positions: Int64Array,
+        record_bytes: Int64Array | None,
+    ) -> DocumentBatch:
+        indices = np.array(made.indices, np.int64)
+        if record_bytes is None:
+            sizes = np.array([len(text.encode()) for text in made.texts], np.int64)
+        else:
+            sizes = record_bytes[indices]
+            sizes[1:][indices[1:] == indices[:-1]] = 0
+        names = dict(zip(self._paths, zip(*made.extra, strict=True), strict=True))
+        columns = {name: list(names.get(name, ())) for name in self._paths}
+        return DocumentBatch(
+            source,
+            made.texts,
+            positions=positions[indices],
+            record_bytes=sizes,
+            ids=columns[self._fields.id] if self._fields.id else None,
+            columns={name: columns[name] for name in self._fields.keep},
+            no_loss=made.no_loss if self._fields.has_no_loss else None,
+            rejected=made.rejected,
+        )
+
+
+class _Documents:
+    """Documents as they are made."""
+
+    def __init__(self) -> None:
+        self.indices: list[int] = []
+        """The number of the record that each is made of."""
+        self.texts: list[str] = []
+        self.no_loss: list[CharSpans] = []
+        self.extra: list[list[str | None]] = []
+        self.rejected: list[Rejection] = []
+
+    def add(self, index: int, rendered: Sequence[RenderedText], extra: list[str | None]) -> None:
+        """Take the texts of one record."""
+        for text, no_loss in rendered:
+            self.indices.append(index)
+            self.texts.append(text)
+            self.no_loss.append(no_loss or [])
+            self.extra.append(extra)
+
+
+def as_json(record: Mapping[str, Any]) -> bytes:
+    """A record as JSON, as far as it has any."""
+    try:
+        return msgspec.json.encode(record, enc_hook=str)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return repr(record).encode(errors="backslashreplace")
