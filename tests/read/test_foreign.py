@@ -107,8 +107,7 @@ BY_MAGIC = {
 }
 
 BY_SUFFIX = {
-    "a.csv": (b"id,text\n1,hello\n", "CSV or TSV"),
-    "b.TSV": (b"id\ttext\n", "CSV or TSV"),
+    "b.DOCX": (b"hello", "office documents or e-books"),
     "c.html": (b"hello", "HTML"),
     "d.xml": (b"<a/>", "XML"),
     "e.ipynb": (b'{"cells": []}', "notebooks"),
@@ -129,7 +128,7 @@ BY_SHAPE = {
 }
 
 COMPRESSED = {
-    "t.csv.gz": (gzip.compress(b"id,text\n1,hello\n"), "CSV or TSV"),
+    "t.rtf.gz": (gzip.compress(b"hello"), "office documents or e-books"),
     "x.tar.gz": (gzip.compress(tarred()), "archives"),
     "x.tgz": (gzip.compress(tarred()), "archives"),
     "x.dat.bz2": (bz2.compress(PDF), "PDF"),
@@ -163,7 +162,13 @@ READ = {
     "orc": (b"ORC and elf went to the inn.\n", "text"),
     "pk": (b"PK is short for Philip Katz; see [Content_Types].xml\n", "text"),
     "riff": (b"RIFF, a story: WAVE on wave\n", "text"),
-    "empty.csv": (b"", "text"),
+    "a.csv": (b"id,text\n1,hello\n", "csv"),
+    "a.TSV": (b"id\ttext\n1\thello\n", "tsv"),
+    "a.csv.gz": (gzip.compress(b"id,text\n1,hello\n"), "csv"),
+    "zero-byte.csv": (b"id,text\n1,\x00\n", "csv"),
+    "objects.csv": (RECORDS, "jsonl"),
+    "commas": (b"id,text\n1,hello\n", "text"),
+    "empty.csv": (b"", "csv"),
 }
 
 
@@ -206,16 +211,16 @@ def test_a_database_is_known_by_its_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_plain_text_is_no_advice_among_records(other: str, advice: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"a,b\n")
+    (tmp_path / "a.rtf").write_bytes(b"hello")
     (tmp_path / other).write_bytes(RECORDS if other == "z.jsonl" else b"words\n")
     with pytest.raises(UserError) as caught:
         find_sources([str(tmp_path)])
-    assert caught.value.hint.endswith(f"duckdb or pyarrow; or {advice}")
+    assert caught.value.hint.endswith(f"pandoc; or {advice}")
 
 
 def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
-    names = [*(f"{letter}.csv" for letter in "abcde"), "f.json.gz", "new\nline.png", "z.jsonl"]
-    data = {"f.json.gz": gzip.compress(b"[\n{}]"), "new\nline.png": PNG, "z.jsonl": RECORDS}
+    names = [*(f"{letter}.ipynb" for letter in "abcde"), "f.html.gz", "new\nline.png", "z.jsonl"]
+    data = {"f.html.gz": gzip.compress(b"<p>hello"), "new\nline.png": PNG, "z.jsonl": RECORDS}
     for name in names:
         (tmp_path / name).write_bytes(data.get(name, b"a,b\n"))
     with pytest.raises(UserError) as caught:
@@ -223,12 +228,12 @@ def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
     assert (
         str(caught.value)
         == f"""7 inputs have formats that tokenmill does not read
-  why: CSV or TSV (5): {tmp_path}/a.csv, {tmp_path}/b.csv, {tmp_path}/c.csv and 2 more
-         convert them to Parquet or JSON Lines, for example with duckdb or pyarrow
-       JSON array (1): {tmp_path}/f.json.gz
-         decompress; then write one record a line: jq -c '.[]' f.json > f.lines.jsonl
+  why: HTML (1): {tmp_path}/f.html.gz
+         decompress; then extract the text first, for example with trafilatura
        images (1): {tmp_path}/new\\nline.png
          leave them out
+       notebooks (5): {tmp_path}/a.ipynb, {tmp_path}/b.ipynb, {tmp_path}/c.ipynb and 2 more
+         convert them: jupyter nbconvert --to markdown a.ipynb
   next: convert these files or leave them out; or name only the other inputs"""
     )
 
@@ -245,7 +250,7 @@ def test_format_text_takes_a_folder_of_source_code_with_tables_and_pages(
 ) -> None:
     folder = tmp_path / "code"
     folder.mkdir()
-    put(folder, {"a.csv": (b"a,b\n", ""), "b.html": (b"<p>", ""), "c.json": (b"[1]\n", "")})
+    put(folder, {"a.rtf": (b"a,b\n", ""), "b.html": (b"<p>", ""), "c.pdf": (b"[1]\n", "")})
     put(folder, {"d.py": (b"x = 1\n", ""), "e.xml.gz": (gzip.compress(b"<a/>"), "")})
     options = {"workers": 1}
     with pytest.raises(UserError, match="4 inputs have formats"):
@@ -256,7 +261,7 @@ def test_format_text_takes_a_folder_of_source_code_with_tables_and_pages(
 
 
 def test_every_way_to_read_inputs_refuses_them_alike(tokenizer_path: Path, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+    path = tmp_path / "t.html"
     path.write_bytes(b"id,text\n1,hello\n")
     for read in (
         lambda: tokenmill.build(path, tokenizer_path, tmp_path / "out"),

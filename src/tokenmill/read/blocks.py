@@ -17,7 +17,7 @@ def iter_blocks(
 
     With newlines, "aa\nbb\ncc" from 1 to 4 gives the one block (3, "bb\n").
     """
-    window = _Window(stream, max(start - len(delimiter), 0), block_bytes)
+    window = Window(stream, max(start - len(delimiter), 0), block_bytes)
     skipping, finished = start > 0, False
     while not finished:
         final = window.fill()
@@ -35,7 +35,7 @@ def iter_blocks(
 
 
 def _end_of_records(
-    window: _Window, stop: int | None, delimiter: bytes, *, final: bool
+    window: Window, stop: int | None, delimiter: bytes, *, final: bool
 ) -> tuple[int, bool]:
     """Where the whole records of the window that begin before `stop` end; whether they are all."""
     if stop is not None:
@@ -47,12 +47,12 @@ def _end_of_records(
     return (window.filled, True) if final else (window.end_of_last(delimiter), False)
 
 
-class _Window:
+class Window:
     """The bytes of a stream from `offset` on, in memory that is used again for every block."""
 
     def __init__(self, stream: BinaryIO, offset: int, size: int) -> None:
         self._stream = stream
-        self._buffer = bytearray(size)
+        self.buffer = bytearray(size)
         self.offset = offset
         self.filled = 0
 
@@ -61,9 +61,9 @@ class _Window:
 
         A window that no record fits into becomes twice as large.
         """
-        if self.filled == len(self._buffer):
-            self._buffer += bytes(self.filled)
-        with memoryview(self._buffer) as view:
+        if self.filled == len(self.buffer):
+            self.buffer += bytes(self.filled)
+        with memoryview(self.buffer) as view:
             while self.filled < len(view):
                 count = self._stream.readinto(view[self.filled :])  # type: ignore[attr-defined]
                 if not count:
@@ -73,7 +73,7 @@ class _Window:
 
     def end_of_first(self, delimiter: bytes, start: int) -> int:
         """The place after the first delimiter from `start` on, or 0."""
-        found = self._buffer.find(delimiter, start, self.filled)
+        found = self.buffer.find(delimiter, start, self.filled)
         return found + len(delimiter) if found >= 0 else 0
 
     def end_of_last(self, delimiter: bytes) -> int:
@@ -81,20 +81,20 @@ class _Window:
         if overlaps_itself(delimiter):
             # From the right, "\n\n" would be found one byte later in "\n\n\n" than from the left,
             # and records would depend on where blocks end.
-            return self.filled - len(self._buffer[: self.filled].split(delimiter)[-1])
-        found = self._buffer.rfind(delimiter, 0, self.filled)
+            return self.filled - len(self.buffer[: self.filled].split(delimiter)[-1])
+        found = self.buffer.rfind(delimiter, 0, self.filled)
         return found + len(delimiter) if found >= 0 else 0
 
     def take(self, end: int) -> bytes:
         """The bytes up to `end`, which leave the window."""
-        with memoryview(self._buffer) as view:
+        with memoryview(self.buffer) as view:
             block = bytes(view[:end])
         self.drop(end)
         return block
 
     def drop(self, end: int) -> None:
         """Bytes up to `end` leave the window."""
-        with memoryview(self._buffer) as view:
+        with memoryview(self.buffer) as view:
             view[: self.filled - end] = view[end : self.filled]
         self.filled -= end
         self.offset += end

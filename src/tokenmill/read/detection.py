@@ -52,8 +52,10 @@ def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str
 
 def _detect_plain(name: Path, head: bytes, is_compressed: bool) -> str:
     kind = foreign_kind(head, name)
-    if not kind and FORMATS["jsonl"].sniff(head, name):
-        return "jsonl"
+    own = (each for each in FORMATS.built_in if FORMATS[each].holds_records)
+    for each in () if kind else own:
+        if FORMATS[each].compressible and FORMATS[each].sniff(head, name):
+            return each
     for other in FORMATS.registered:
         if (FORMATS[other].compressible or not is_compressed) and FORMATS[other].sniff(head, name):
             return other

@@ -18,7 +18,6 @@ _TEXT = "extract the text first, for example with "
 ADVICE = {
     "Arrow or Parquet by name only": "get the files again: their first bytes are not those of "
     "the format",
-    "CSV or TSV": "convert them to Parquet or JSON Lines, for example with duckdb or pyarrow",
     "Git LFS pointers": "fetch the real files: git lfs pull",
     "HTML": _TEXT + "trafilatura",
     "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.lines.jsonl",
@@ -49,7 +48,6 @@ _KIND_BY_SUFFIX = {
     suffix: kind
     for kind, suffixes in {
         "Arrow or Parquet by name only": ".parquet .arrow .feather",
-        "CSV or TSV": ".csv .tsv",
         "HTML": ".html .htm .xhtml .mhtml",
         "NumPy arrays": ".npy .npz",
         "ORC, Avro, HDF5 or TFRecord": ".orc .avro .h5 .hdf5 .tfrecord .tfrecords",
@@ -140,6 +138,10 @@ PLAIN_SUFFIXES = frozenset(_PLAIN.split())
 """Suffixes of plain text: what it looks like says nothing more."""
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
+DELIMITED_SUFFIXES = (".csv", ".tsv")
+RECORD_SUFFIXES = (".json", *LINE_SUFFIXES, *DELIMITED_SUFFIXES)
+"""Of records of text, each of which is judged by itself."""
+_SHAPED = {*PLAIN_SUFFIXES, *DELIMITED_SUFFIXES}
 _PRETTY_JSON = re.compile(rb'(?:(\{)[ \t\r]*\n\s*["}]|(\[)[ \t\r]*\n\s*["{\[\]])')
 _JSON_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|"(?:[^"\\\n]|\\.)*"\s*[,\]])')
 _MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
@@ -158,8 +160,8 @@ def foreign_kind(head: bytes, name: Path) -> str:
     return (
         _kind_by_magic(head, suffix)
         or _KIND_BY_SUFFIX.get(suffix, "")
-        or ("" if suffix in PLAIN_SUFFIXES else _kind_by_shape(head, suffix))
-        or ("binary data" if b"\x00" in head and suffix not in (".json", *LINE_SUFFIXES) else "")
+        or ("" if suffix in _SHAPED else _kind_by_shape(head, suffix))
+        or ("binary data" if b"\x00" in head and suffix not in RECORD_SUFFIXES else "")
     )
 
 

@@ -162,6 +162,8 @@ FORMATS: Registry[Format] = Registry(
         "arrow-file": "tokenmill.read.formats.arrow:ArrowFile",
         "arrow-stream": "tokenmill.read.formats.arrow:ArrowStream",
         "jsonl": "tokenmill.read.formats.jsonl:JsonLines",
+        "csv": "tokenmill.read.formats.delimited:Csv",
+        "tsv": "tokenmill.read.formats.delimited:Tsv",
         "text": "tokenmill.read.formats.text:Text",
     },
     Format,
@@ -248,7 +250,7 @@ class ByteFormat:
         self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
         with open(spool.path, "rb") as stream:
-            _expect_sequential(stream)
+            expect_sequential(stream)
             for offset, block in self.split(stream, 0, None, fields, block_bytes):
                 start = spool.first + offset
                 yield Block(start, start + len(block), len(block), block)
@@ -269,10 +271,11 @@ def opened(
         if ahead and source.in_parts and isinstance(remote := cast(object, file), RangeFile):
             remote.read_ahead([[ahead]], BLOCK_BYTES)
         if source.compression == "none" and not source.is_distant:
-            _expect_sequential(stream)
+            expect_sequential(stream)
         yield stream
 
 
-def _expect_sequential(stream: BinaryIO) -> None:
+def expect_sequential(stream: BinaryIO) -> None:
+    """Tell the system that a file on this machine is read from its start."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)

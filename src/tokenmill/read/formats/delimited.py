@@ -1,0 +1,232 @@
+"""CSV and TSV: a first row that names the columns, and a row for every record.
+
+Rows are those of Python's own `csv` module: fields are separated by a comma (a tab), may be quoted
+with ", and hold line ends and doubled quotes if they are. A row ends with a line feed, a carriage
+return or both. Empty lines are counted and skipped. Where a row ends is found by a scan that reads
+on after a bad quote as `csv` does when it is not strict; whether a row is good is decided by `csv`
+when it is strict, for each row alone.
+
+A quote that is never closed would make one record of the rest of a file. It costs its own line:
+what follows it holds no quote that opens a field of several lines, or it would have been closed.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenmill.errors import UserError, one_line
+from tokenmill.read.blocks import Window
+from tokenmill.read.fields import NAME_ANOTHER, Fields
+from tokenmill.read.formats.flat import FlatParser, Problem
+from tokenmill.read.formats.format import Block, Parse, opened
+from tokenmill.read.formats.scanned import BOM, Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.records import DocumentBatch
+from tokenmill.suggestions import nearest
+
+if TYPE_CHECKING:
+    from tokenmill.read.sources import Source
+
+MAX_RECORD_BYTES = 1 << 27
+"""A quote that is not closed within so many bytes counts as one that never is."""
+PREVIEW_BYTES = 1 << 16
+MAX_SHOWN_COLUMNS = 20
+MAX_SHOWN_NAME = 60
+_LIMIT = threading.Lock()
+_LINE_END = re.compile(rb"\r\n?|\n")
+
+
+class Csv(ScannedFormat):
+    """Comma-separated values with a header."""
+
+    delimiter_byte = b","
+    suffixes: tuple[str, ...] = (".csv",)
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """By the name alone: prose has commas, too."""
+        return name.suffix.lower() in self.suffixes
+
+    def check_fields(self, source: Source, fields: Fields) -> set[str]:
+        """The names of the columns."""
+        with opened(source) as stream:
+            opening = self.read_opening(Window(stream, 0, PREVIEW_BYTES))
+        names = self.column_names(opening)
+        if names:
+            _require_column(fields, names, source.where)
+        return {*names}
+
+    def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
+        """The byte order mark, empty lines, and the row that names the columns."""
+        start = len(BOM) if data.startswith(BOM) else 0
+        head = bytes(memoryview(data)[start:size])
+        start += len(head) - len(head.lstrip(b"\r\n"))
+        spans = RowScanner(self.delimiter_byte).scan(data, size, final=final, first=start)
+        return spans.stops[0] if spans.stops else None
+
+    def scanner(self, opening: bytes, where: str) -> Scanner:
+        """What finds rows."""
+        return RowScanner(self.delimiter_byte)
+
+    def parser(self, fields: Fields) -> Parse:
+        """What turns rows into documents."""
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            return parser.parse(block, source.index)
+
+        parser = _RowParser(self, fields)
+        return parse
+
+    def column_names(self, opening: bytes) -> list[str]:
+        """The names in a header; none if it cannot be read."""
+        with _long_fields():
+            try:
+                return self.row(opening.removeprefix(BOM).lstrip(b"\r\n"))
+            except (UnicodeDecodeError, csv.Error):
+                return []
+
+    def row(self, record: bytes) -> list[str]:
+        """The fields of one row.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8.
+            csv.Error: it is not CSV.
+        """
+        return next(self.rows([record.decode()]), [])
+
+    def rows(self, records: Sequence[str]) -> Iterator[list[str]]:
+        """The fields of some rows; a bad one raises a csv.Error or takes the next one in."""
+        return csv.reader(records, delimiter=self.delimiter_byte.decode(), strict=True)
+
+
+class Tsv(Csv):
+    """Tab-separated values with a header, quoted as CSV is."""
+
+    delimiter_byte = b"\t"
+    suffixes = (".tsv",)
+
+
+class RowScanner:
+    """Finds where rows end."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        mark = re.escape(delimiter)
+        field = rb'(?:"(?:[^"]++|"")*+"[^%s\r\n]*+|(?!")[^%s\r\n]*+)' % (mark, mark)
+        fields = rb"%s(?:%s%s)*+" % (field, mark, field)
+        self._row = re.compile(rb"%s(?:\r\n?|\n)" % fields)
+        self._whole_fields = re.compile(rb"(?:%s%s)*+" % (field, mark))
+
+    def scan(self, data: bytearray, size: int, *, final: bool, first: int = 0) -> Spans:
+        """The rows without empty ones."""
+        starts: list[int] = []
+        stops: list[int] = []
+        start = first
+        while start < size:
+            stop = self._end_of_row(data, start, size, final=final)
+            if not stop:
+                break
+            if data[start] not in b"\r\n":
+                starts.append(start)
+                stops.append(stop)
+            start = stop
+        return Spans(starts, stops, start)
+
+    def _end_of_row(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """Where a row ends; 0 if that is not known without more bytes."""
+        limit = min(start + MAX_RECORD_BYTES, size)
+        if found := self._row.match(data, start, limit):
+            stop = found.end()
+            if stop < limit or final or data[stop - 1] == ord("\n"):
+                return stop
+            return 0  # a line feed may follow
+        if not final and size - start <= MAX_RECORD_BYTES:
+            return 0
+        # Either the last row without a line end, or one with a quote that is not closed.
+        whole = self._whole_fields.match(data, start, limit)
+        last = whole.end() if whole else start
+        line_end = _LINE_END.search(data, last, size)
+        if line_end and (line_end.end() < size or final):
+            return line_end.end()
+        return size if final else 0
+
+
+class _RowParser:
+    """Parses blocks of rows; made once for a set of fields."""
+
+    def __init__(self, form: Csv, fields: Fields) -> None:
+        self._form = form
+        self._flat = FlatParser(fields)
+        self._header: tuple[bytes, list[str]] = (b"", [])
+
+    def parse(self, block: Block, source: int) -> DocumentBatch:
+        """The documents of a block."""
+        content: Scanned = block.content
+        if self._header[0] != content.opening:
+            self._header = content.opening, self._form.column_names(content.opening)
+        names = self._header[1]
+        records: list[dict[str, str] | Problem] = [
+            row if isinstance(row, Problem) else _record(names, row) for row in self._rows(content)
+        ]
+        return self._flat.parse(block, source, records)
+
+    def _rows(self, content: Scanned) -> list[list[str] | Problem]:
+        """The fields of each row, or why there are none."""
+        _, body, spans = content
+        with _long_fields():
+            try:
+                lines = [body[start:stop].decode() for start, stop in spans.bounds]
+                rows: list[list[str] | Problem] = [*self._form.rows(lines)]
+                if len(rows) == len(lines):  # as each row gives at most one, each gave its own
+                    return rows
+            except (UnicodeDecodeError, csv.Error):
+                pass
+            return [self._row(body[start:stop]) for start, stop in spans.bounds]
+
+    def _row(self, record: bytes) -> list[str] | Problem:
+        try:
+            found = self._form.row(record)
+        except UnicodeDecodeError as error:
+            return Problem("invalid-utf8", f"{error.reason} at byte {error.start} of the record")
+        except csv.Error as error:
+            is_open = "unexpected end" in str(error)
+            return Problem("unclosed-quote" if is_open else "invalid-csv", str(error))
+        return found
+
+
+def _record(names: list[str], row: list[str]) -> dict[str, str] | Problem:
+    if len(row) != len(names):
+        detail = f"the row has {len(row):,} fields, the header {len(names):,}"
+        return Problem("ragged-row", detail)
+    return dict(zip(names, row, strict=True))
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let `csv` read fields of any size; its limit is one for the whole process."""
+    with _LIMIT:
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
+    """Raise a UserError if the texts are not among the columns, or one is there twice."""
+    shown = ", ".join(name[:MAX_SHOWN_NAME] for name in names[:MAX_SHOWN_COLUMNS])
+    more = f" and {len(names) - MAX_SHOWN_COLUMNS:,} more" * (len(names) > MAX_SHOWN_COLUMNS)
+    why = f"the columns are {one_line(shown)}{more}; the first row must name them"
+    for name in fields.required_texts:
+        if name not in names:
+            close = nearest(name, {*names})
+            hint = f"did you mean {close!r}? " if close else ""
+            raise UserError(f"no column {name!r}", where=where, why=why, hint=hint + NAME_ANOTHER)
+    for name in fields.wanted or ():
+        if names.count(name) > 1:
+            hint = "give each column a name of its own"
+            raise UserError(f"two columns are called {name!r}", where=where, why=why, hint=hint)

@@ -1,0 +1,118 @@
+"""Records of strings, such as rows of CSV, to documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tokenmill.read.fields import Fields, char_spans
+from tokenmill.read.formats.format import Block
+from tokenmill.read.formats.scanned import BOM, Scanned
+from tokenmill.read.rendering.records import RecordRenderer
+from tokenmill.records import CharSpans, DocumentBatch, Rejection
+
+
+class Problem(NamedTuple):
+    """Why a record cannot be used."""
+
+    reason: str
+    detail: str
+
+
+class FlatParser:
+    """Turns records of strings into documents; made once for a set of fields."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._renderer = RecordRenderer(fields) if fields.rendering else None
+
+    def parse(
+        self, block: Block, source: int, records: Sequence[Mapping[str, str] | Problem | None]
+    ) -> DocumentBatch:
+        """The documents of a block; `records` are those of its spans, None for one to pass over."""
+        opening, body, spans = content = block.content
+        offset = block.start + (0 if block.start else len(opening))
+        rejected: list[Rejection] = []
+        kept: list[int] = []
+        good: list[Mapping[str, str]] = []
+        blank_bytes = len(body)
+        for index, (record, (start, stop)) in enumerate(zip(records, spans.bounds, strict=True)):
+            if record is None:
+                continue
+            blank_bytes -= stop - start
+            found = record if isinstance(record, Problem) else self._problem(record)
+            if found:
+                place, found_bytes = offset + start, body[start:stop]
+                rejected.append(Rejection(source, place, stop - start, *found, found_bytes))
+            elif not isinstance(record, Problem):
+                kept.append(index)
+                good.append(record)
+        batch = self._batch(source, content, offset, kept, good, rejected)
+        if not block.start:
+            batch.bom_bytes = len(BOM) if opening.startswith(BOM) else 0
+            blank_bytes += len(opening) - batch.bom_bytes
+        batch.blank_bytes = blank_bytes
+        return batch
+
+    def _problem(self, record: Mapping[str, str]) -> Problem | None:
+        """Why a record has no text of its own."""
+        fields = self._fields
+        if fields.rendering:
+            return None
+        if fields.text not in record:
+            return Problem("missing-field", f"there is no field {fields.text!r}")
+        try:
+            if fields.no_loss:
+                _spans(record.get(fields.no_loss))
+        except ValueError as error:
+            return Problem("invalid-spans", str(error))
+        return None
+
+    def _batch(
+        self,
+        source: int,
+        content: Scanned,
+        offset: int,
+        kept: Sequence[int],
+        records: Sequence[Mapping[str, str]],
+        rejected: Sequence[Rejection],
+    ) -> DocumentBatch:
+        fields, spans = self._fields, content.spans
+        starts = np.array(spans.starts, np.int64)[[*kept]]
+        stops = np.array(spans.stops, np.int64)[[*kept]]
+        if self._renderer:
+            return self._renderer.render(
+                source,
+                records,
+                starts + offset,
+                stops - starts,
+                as_found=lambda index: content.body[starts[index] : stops[index]],
+                rejected=rejected,
+            )
+        return DocumentBatch(
+            source,
+            [record[fields.text] for record in records],
+            positions=starts + offset,
+            record_bytes=stops - starts,
+            ids=[record.get(fields.id) for record in records] if fields.id else None,
+            columns={name: [record.get(name) for record in records] for name in fields.keep},
+            no_loss=[_spans(record.get(fields.no_loss)) for record in records]
+            if fields.no_loss
+            else None,
+            rejected=[*rejected],
+        )
+
+
+def _spans(value: str | None) -> CharSpans:
+    """Character ranges written as JSON.
+
+    Raises:
+        ValueError: they are not.
+    """
+    try:
+        return char_spans(msgspec.json.decode(value) if value else None)
+    except msgspec.DecodeError as error:
+        raise ValueError("not a list of [start, stop) character ranges") from error

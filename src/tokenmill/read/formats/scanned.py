@@ -1,0 +1,155 @@
+"""What formats have in common whose records are found by reading a file from its start.
+
+No byte of such a file says by itself whether a record starts there: a line end may be inside
+quotes, a bracket inside a string. So large files are streams: one process scans for the ends of
+records and writes spool files of whole records. Each spool file begins with the opening of its
+source (a header, an opening bracket), which tells how the records after it are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+
+from tokenmill.read.blocks import Window
+from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import (
+    WRITE_BYTES,
+    Block,
+    ByteFormat,
+    SpoolWriter,
+    expect_sequential,
+    opened,
+)
+
+if TYPE_CHECKING:
+    from tokenmill.read.documents import SpooledPart
+    from tokenmill.read.sources import Source
+    from tokenmill.read.units import Extent
+
+BOM = b"\xef\xbb\xbf"
+_OPENING_SIZE_BYTES = 8
+
+
+class Spans(NamedTuple):
+    """Records in some bytes: record i is bytes [starts[i], stops[i])."""
+
+    starts: list[int]
+    stops: list[int]
+    consumed: int
+    """Where the next scan begins. Bytes before it that no record holds are between records."""
+
+    @property
+    def bounds(self) -> Iterator[tuple[int, int]]:
+        """(start, stop) of each record."""
+        return zip(self.starts, self.stops, strict=True)
+
+
+class Scanner(Protocol):
+    """Finds the records of one file, which depend on its bytes alone, not on how they are cut."""
+
+    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+        """The whole records in the first `size` bytes of `data`, which begin between two records.
+
+        If `final`, nothing follows; all bytes are consumed.
+
+        Raises:
+            DamagedInputError: what follows cannot be read.
+        """
+
+
+class Scanned(NamedTuple):
+    """The content of a block."""
+
+    opening: bytes
+    """What stands before the first record of the source, byte order mark included."""
+    body: bytes
+    """Without the opening, in the first block too."""
+    spans: Spans
+
+
+class ScannedFormat(ByteFormat):
+    """A subclass has `sniff`, `opening_bytes`, `scanner` and `parser`."""
+
+    def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
+        """How many bytes stand before the first record; None if more are needed to tell."""
+        raise NotImplementedError
+
+    def scanner(self, opening: bytes, where: str) -> Scanner:
+        """What finds the records of a file (`where`, for messages)."""
+        raise NotImplementedError
+
+    def blocks(
+        self,
+        source: Source,
+        extent: Extent,
+        fields: Fields,
+        block_bytes: int,
+        raw: BinaryIO | None = None,
+    ) -> Iterator[Block]:
+        if source.compression == "none":  # a small file needs no large buffer
+            block_bytes = min(block_bytes, source.num_bytes + 1)
+        with opened(source, raw, (0, source.num_bytes)) as stream:
+            window = Window(stream, 0, block_bytes)
+            opening = self.read_opening(window)
+            yield from self._scan(window, opening, source, is_first=True)
+
+    def read_opening(self, window: Window) -> bytes:
+        """Take the opening from a file that is at its start."""
+        size, final = None, False
+        while size is None and not final:
+            final = window.fill()
+            size = self.opening_bytes(window.buffer, window.filled, final=final)
+        return window.take(window.filled if size is None else size)
+
+    def _scan(
+        self, window: Window, opening: bytes, source: Source, *, is_first: bool
+    ) -> Iterator[Block]:
+        """The blocks of what is left of a window; the opening counts to the first of a source."""
+        scanner = self.scanner(opening, source.where)
+        final = False
+        while not final:
+            final = window.fill()
+            spans = scanner.scan(window.buffer, window.filled, final=final)
+            if not spans.consumed and not (is_first and final):
+                continue
+            start = 0 if is_first else window.offset
+            body, is_first = window.take(spans.consumed), False
+            if window.offset > start:
+                content = Scanned(opening, body, spans)
+                yield Block(start, window.offset, window.offset - start, content)
+
+    def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
+        """The bytes of the file, whatever they are part of."""
+        content: Scanned = block.content
+        return content.body if block.start else content.opening + content.body
+
+    def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
+        opening = block.content.opening
+        return _BodyWriter(open(path, "wb", WRITE_BYTES), opening)
+
+    def spooled_blocks(
+        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+    ) -> Iterator[Block]:
+        with open(spool.path, "rb") as stream:
+            expect_sequential(stream)
+            opening = stream.read(int.from_bytes(stream.read(_OPENING_SIZE_BYTES), "little"))
+            is_first = not spool.first
+            window = Window(stream, len(opening) if is_first else spool.first, block_bytes)
+            yield from self._scan(window, opening, source, is_first=is_first)
+
+
+class _BodyWriter:
+    """Writes what blocks hold besides the opening, which the spool file begins with."""
+
+    def __init__(self, file: BinaryIO, opening: bytes) -> None:
+        self._file = file
+        file.write(len(opening).to_bytes(_OPENING_SIZE_BYTES, "little") + opening)
+
+    def write(self, content: Scanned, /) -> object:
+        return self._file.write(content.body)
+
+    def close(self) -> object:
+        self._file.close()
+        return None
