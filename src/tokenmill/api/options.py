@@ -163,6 +163,7 @@ class TextLoaderArguments(BatchArguments, total=False):
     max_segments: int | None
     format: str
     text_field: str
+    text_template: str | None
     separator: str | None
     eos: str | None
     pad: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -16,8 +17,18 @@ from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import Recipe
 
 LONGEST_METAVAR = 40
+METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
 COMMON = (
-    *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
+    *(
+        "tokenizer",
+        "out",
+        "format",
+        "text_field",
+        "text_template",
+        "validation",
+        "max_documents",
+        "workers",
+    ),
     *("sequence_length", "config", "overwrite"),
 )
 """What most builds need."""
@@ -135,8 +146,9 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     elif kind is int and name != "memory":
         group.add_argument(flag, type=whole_number, metavar="N", help=help_text)
     else:
-        metavar = "SHARE" if kind is float else "SIZE" if name == "memory" else "NAME"
-        group.add_argument(flag, metavar=metavar, help=help_text)
+        metavar = "SHARE" if kind is float else METAVARS.get(name, "NAME")
+        convert = with_line_ends if name == "text_template" else str
+        group.add_argument(flag, type=convert, metavar=metavar, help=help_text)
 
 
 def _bare(hint: Any) -> Any:
@@ -149,6 +161,14 @@ def _bare(hint: Any) -> Any:
 def _whole_numbers(text: str) -> list[int]:
     """Whole numbers with commas between them, as an argument's type."""
     return [whole_number(number) for number in text.split(",")]
+
+
+def with_line_ends(text: str) -> str:
+    r"""A text as shells pass it: `\n` is a line end and `\t` a tab, for which shells have no plain
+    way; `\\` is a backslash.
+    """
+    meant = {r"\n": "\n", r"\t": "\t", "\\\\": "\\"}
+    return re.sub(r"\\[nt\\]", lambda found: meant[found.group()], text)
 
 
 def _default_text(default: Any) -> str:

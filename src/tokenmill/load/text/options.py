@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -33,11 +33,20 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Most documents of a sequence: gives cu_seqlens a fixed size."""
     format: str = "auto"
     text_field: str = "text"
+    text_template: str | None = None
     separator: str | None = None
     eos: str | None = None
     pad: str | None = None
     max_bad: Annotated[float, Meta(ge=0, lt=1)] = 0.0001
     """Share of records that may be unreadable; judged at the end of each epoch, as in a build."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resume must agree with."""
+        values: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, max_bad=0.0))
+        if self.text_template is None:
+            del values["text_template"]  # it is younger than the first states
+        return values
 
 
 def checked_options(options: TextStreamOptions) -> TextStreamOptions:

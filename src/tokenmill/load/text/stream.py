@@ -46,6 +46,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.read.fields import Fields
+from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.records import DocumentBatch, Segments, Sequences
 
 Portion = tuple[int, BatchPlace, DocumentBatch]
@@ -74,7 +75,9 @@ class TextStream:
         self._options = options = checked_options(options)
         self.world_size = world_size
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
-        fields = Fields(text=options.text_field, separator=options.separator)
+        template = options.text_template
+        rendering = None if template is None else TextTemplate(template)
+        fields = Fields(options.text_field, separator=options.separator, rendering=rendering)
         self._documents = TextCorpus(inputs, fields, options.format)
         file = require_harmless(load_tokenizer_file(tokenizer))
         sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)
@@ -92,7 +95,7 @@ class TextStream:
                 "eos_id": boundary.eos_id,
                 "pad_id": pad_id,
             },
-            "options": msgspec.to_builtins(msgspec.structs.replace(options, max_bad=0.0)),
+            "options": options.identity,
         }
         self._begin(Waypoint(packer=self._new_packer().state_dict()))
 

@@ -80,7 +80,9 @@ class JsonLines(ByteFormat):
         return found
 
     def parser(self, fields: Fields) -> Parse:
-        parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
+        if fields.rendering:
+            return RenderingParser(fields).parse
+        parser = JsonlParser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:
             return parser.parse(block.content, block.start, source.index)
@@ -228,10 +230,10 @@ class RenderingParser:
         self._renderer = RecordRenderer(fields)
         self._decoder = msgspec.json.Decoder(_object_type(fields.wanted))
 
-    def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
-        """The documents of `block`, which starts at byte `offset` of the source."""
-        bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
-        body = block[bom_bytes:] if bom_bytes else block
+    def parse(self, block: Block, source: Source) -> DocumentBatch:
+        """The documents of a block."""
+        bom_bytes = len(BOM) if block.start == 0 and block.content.startswith(BOM) else 0
+        body, offset = block.content[bom_bytes:], block.start + bom_bytes
         require_memory(len(body))
         starts, stops = _line_bounds(body)
         records = decode_block(self._decoder, body, starts, stops)
@@ -247,17 +249,17 @@ class RenderingParser:
                     continue
                 record = self._parse_line(line)
                 if isinstance(record, tuple):
-                    place = offset + bom_bytes + start
+                    place = offset + start
                     reason, detail = record
-                    rejected.append(Rejection(source, place, len(line), reason, detail, line))
+                    rejected.append(Rejection(source.index, place, len(line), reason, detail, line))
                 else:
                     records.append(record)
                     kept.append(index)
         first, last = starts[kept], stops[kept]
         batch = self._renderer.render(
-            source,
+            source.index,
             records,
-            first + (offset + bom_bytes),
+            first + offset,
             last - first,
             as_found=lambda index: body[first[index] : last[index]],
             rejected=rejected,

@@ -37,7 +37,7 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
         """Its literal texts, each with the field that follows it.
 
         Raises:
-            UserError: a brace is not closed, or something other than a name is in braces.
+            UserError: it names no field, or a brace is not closed or holds something else.
         """
         try:
             parts = list(string.Formatter().parse(self.template))
@@ -50,6 +50,9 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
             if name == "" or form or conversion:
                 why = "braces hold the name of a field and nothing else"
                 raise UserError("cannot read the text template", where=self.template, why=why)
+        if all(name is None for _, name, _, _ in parts):
+            why = "it names no field, so all texts would be the same"
+            raise UserError("cannot read the text template", where=self.template, why=why)
         return [(literal, name) for literal, name, _, _ in parts]
 
     def renderer(self) -> Renderer:

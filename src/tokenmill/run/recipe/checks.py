@@ -15,6 +15,7 @@ from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
+from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     NOT_FOR_COUNTS,
@@ -264,11 +265,16 @@ def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
     if read.separator == "":
         yield "read.separator: must not be empty"
     text = read.text_field
+    if read.text_template is not None:
+        text = ""
+        TextTemplate(read.text_template).parts()
+        if read.text_field != "text":
+            yield "read.text_template: takes the place of read.text_field, which is named, too"
     for name, count in Counter(read.fields.keep).items():
         if count > 1:
             yield f"read.keep: {name!r} is named twice, and columns have different names"
     for name in read.fields.extra:
-        if f"{text}.".startswith(f"{name}."):
+        if text and f"{text}.".startswith(f"{name}."):
             yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
     reserved = [name for name in read.fields.extra if not name]
     if reserved or not read.text_field:

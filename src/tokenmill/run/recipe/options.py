@@ -42,7 +42,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
     text_template: Annotated[
         str | None,
-        Meta(description="text made of several fields, e.g. '{title}: {body}', instead of one"),
+        Meta(description=r"text made of several fields, e.g. '{title}\n\n{body}'; {{ is a brace"),
     ] = None
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
     keep: Annotated[
