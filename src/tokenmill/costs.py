@@ -24,6 +24,10 @@ TRAINING_BYTES_PER_PARAMETER = 16
 4 bytes each (ZeRO, arXiv 1910.02054, 3.1)."""
 LOGIT_BYTES = 4
 """The loss is computed in float32."""
+HALF_BYTES = 2
+"""Activations, and keys and values of inference, in bfloat16 or float16."""
+USUAL_ASPECT = 128
+"""Hidden size by layers: that of Llama 2 7B, Llama 3 8B, and close to that of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,50 @@ class ModelShape:
         matrices = self.matrix_flops(vocabulary_size, num_tokens)
         return matrices + self.attention_flops(squared_lengths)
 
+    def activation_bytes(self, num_tokens: int) -> int:
+        """Bytes that all layers keep of so many tokens for the backward pass, without scores.
+
+        Counted as in Korthikanti et al. 2022 (arXiv 2205.05198, 4.1), in 2 bytes a number: what
+        norms, matrices, attention and the feed-forward block need again. For GPT, dropout masks
+        included, these are their 34 bytes a token, layer and hidden unit; Llama has no dropout. A
+        kernel that computes scores again (FlashAttention, arXiv 2205.14135) keeps no more.
+        """
+        queries, keys = self.num_heads * self.head_size, self.num_kv_heads * self.head_size
+        norms = 2 * self.hidden_size
+        attention = self.hidden_size + queries + 2 * keys + queries
+        feed_forward = self.hidden_size + (4 if self.gated else 2) * self.feed_forward_size
+        layer = HALF_BYTES * (norms + attention + feed_forward)
+        if self.has_dropout:
+            layer += 2 * self.hidden_size
+        return self.num_layers * layer * num_tokens
+
+    def score_bytes(self, squared_lengths: int) -> int:
+        """Bytes of attention scores that all layers keep, for the sum of squared row lengths.
+
+        Only where a kernel writes them out: this is what grows with the square of a length. With
+        dropout 5 bytes a score (softmax, its mask, what the mask leaves; arXiv 2205.05198, 4.1),
+        without 2 (softmax).
+        """
+        each = 2 * HALF_BYTES + 1 if self.has_dropout else HALF_BYTES
+        return each * self.num_layers * self.num_heads * squared_lengths
+
+    def checkpointed_bytes(self, num_tokens: int) -> int:
+        """Bytes of the input of each layer, if the rest is computed again (the same paper, 5)."""
+        return HALF_BYTES * self.num_layers * self.hidden_size * num_tokens
+
+    def kv_cache_bytes(self, num_tokens: int) -> int:
+        """Bytes of keys and values of so many tokens of context in inference.
+
+        2 n_layers n_kv_heads d_head numbers a token (Shazeer 2019, arXiv 1911.02150).
+        """
+        numbers = 2 * self.num_layers * self.num_kv_heads * self.head_size
+        return HALF_BYTES * numbers * num_tokens
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether it is trained with dropout, as GPT-2 and GPT-3 shapes are counted here."""
+        return self.biased
+
 
 def embedding_parameters(vocabulary_size: int, hidden_size: int, *, tied: bool) -> int:
     """Parameters of the embedding, and of the output matrix if it is another."""
@@ -117,11 +165,12 @@ def squared_lengths_of_rows(num_tokens: int, sequence_length: int) -> int:
 
 
 def named_shape(name: str) -> ModelShape:
-    """The shape of a published model.
+    """The shape of a published model; its size alone names the usual one: 7b is llama-2-7b.
 
     Raises:
         UserError: no model of that name is known here.
     """
+    name = BY_SIZE.get(name.lower(), name)
     if name not in SHAPES:
         guess = nearest(name, SHAPES)
         raise UserError(
@@ -165,6 +214,21 @@ def custom_shape(
         "custom", hidden_size, num_layers, num_heads, num_kv_heads, hidden_size // num_heads,
         feed_forward_size, gated=True, vocabulary_size=0, tied=tied,
     )  # fmt: skip
+
+
+def shape_of_size(parameters: float, *, tied: bool = False) -> ModelShape:
+    """A shape like Llama with about so many parameters beside the vocabulary.
+
+    Its hidden size is 128 times its layers, so that L layers have about 12 L (128 L)^2 weights.
+
+    Raises:
+        UserError: that is less than one layer has.
+    """
+    num_layers = round((parameters / (12 * USUAL_ASPECT**2)) ** (1 / 3)) if parameters > 0 else 0
+    if num_layers < 1:
+        why = f"got {parameters:,.0f}; one layer has {12 * USUAL_ASPECT**2:,}"
+        raise UserError("so few parameters make no model", why=why)
+    return custom_shape(USUAL_ASPECT * num_layers, num_layers, tied=tied)
 
 
 def _gpt(
@@ -215,3 +279,8 @@ SHAPES = {
     )
 }
 """Published models by name."""
+BY_SIZE = {
+    **{"135m": "smollm2-135m", "1b": "llama-3.2-1b", "1.1b": "tinyllama-1.1b", "1.3b": "gpt3-xl"},
+    **{"7b": "llama-2-7b", "8b": "llama-3-8b", "13b": "llama-2-13b", "70b": "llama-3-70b"},
+}
+"""The model that a size alone means."""

@@ -83,7 +83,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
         if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
             raise damage
         raise UserError("found no document in the sample", hint="check --text-field and --format")
-    encoder, engine = _first_encoder(prepared, resources)
+    encoder, engine = first_encoder(prepared, resources)
     encoder.encode(["a"])
     started = time.perf_counter()
     tokens_of_slices = _encode(drawn, encoder)
@@ -152,7 +152,7 @@ def _encode(drawn: Drawn, encoder: Encoder) -> list[FloatArray]:
     return np.split(counts, stops[:-1])
 
 
-def _first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:
+def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:
     """The engine that a build would try first."""
     control = prepared.policies.encode.special_tokens == "control"
     for name in prepared.candidates.names:

@@ -60,6 +60,9 @@ class Effort:
     block_bytes: int
     slice_characters: int
     encoded_characters: int
+    """With as many as `parsed_bytes`, all texts of the parsed blocks are encoded, whole."""
+    parsed_bytes: int = PARSED_BYTES
+    """Of all sources together."""
 
 
 @dataclass(slots=True)
@@ -146,10 +149,11 @@ def draw(
 ) -> Drawn:
     """Random blocks of sources and random slices of their texts, in about a second or two."""
     chosen, chances = choose_sources(sources, rng)
-    parsed = min(PARSED_BYTES, sum(map(decompressed_bytes, chosen)))
+    parsed = min(effort.parsed_bytes, sum(map(decompressed_bytes, chosen)))
     spacing = effort.slice_characters * parsed // effort.encoded_characters
     sampler = Sampler(fields, rng, effort.slice_characters, spacing)
-    pairs = zip(chosen, budgets(chosen, effort.block_bytes), strict=True)
+    limits = budgets(chosen, effort.block_bytes, effort.parsed_bytes)
+    pairs = zip(chosen, limits, strict=True)
     samples = [sampler.sample(source, budget) for source, budget in pairs]
     return Drawn(samples, chances, sampler.takes_all)
 
@@ -179,7 +183,9 @@ def choose_sources(
     return [sources[index] for index in chosen], np.minimum(chances[chosen], 1).tolist()
 
 
-def budgets(sources: Sequence[Source], block_bytes: int) -> list[Budget]:
+def budgets(
+    sources: Sequence[Source], block_bytes: int, parsed_bytes: int = PARSED_BYTES
+) -> list[Budget]:
     """What may be read and parsed of each source: in proportion to its size."""
     total = max(sum(map(decompressed_bytes, sources)), 1)
     found = []
@@ -190,7 +196,7 @@ def budgets(sources: Sequence[Source], block_bytes: int) -> list[Budget]:
             found.append(Budget(num_bytes, num_bytes, min(block_bytes * 4, num_bytes)))
             continue
         read_bytes = max(int(READ_BYTES[source.compression] * share), MIN_BLOCKS * block_bytes)
-        found.append(Budget(read_bytes, int(PARSED_BYTES * share), block_bytes))
+        found.append(Budget(read_bytes, int(parsed_bytes * share), block_bytes))
     return found
 
 
@@ -266,7 +272,7 @@ class Sampler:
                     num_read += 1
             if raw and not is_whole:
                 part = sample.part_read = min(raw.tell() / source.num_bytes, 1.0)
-        for block in kept:
+        for block in _within(kept, budget.parsed_bytes, self._rng):
             self._parse(sample, [block])
         if totals:
             text_bytes, sample.num_records = totals
@@ -328,3 +334,15 @@ def _keep(
         kept.append(block)
     elif (place := int(rng.integers(num_before + 1))) < count:
         kept[place] = block
+
+
+def _within(kept: list[Block], num_bytes: int, rng: np.random.Generator) -> list[Block]:
+    """Some of the blocks, each with the same probability, of so many bytes together.
+
+    After a long record blocks are as long as it, and many times larger than was asked for.
+    """
+    count = len(kept) * num_bytes // max(sum(block.num_bytes for block in kept), 1)
+    if count >= len(kept) or len(kept) <= MIN_BLOCKS:
+        return kept
+    chosen = rng.choice(len(kept), max(count, MIN_BLOCKS), replace=False)
+    return [kept[number] for number in sorted(chosen.tolist())]

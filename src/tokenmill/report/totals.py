@@ -50,7 +50,7 @@ def estimate_totals(
         tokens: of each of these sources, the tokens of its slices; shape (num_slices,).
         tokens_per_document: what each document gets beside the tokens of its text.
     """
-    documents = [_documents(sample) for sample in drawn.samples]
+    documents = [documents_of(sample) for sample in drawn.samples]
     if drawn.has_all_texts:
         rates = [_exact_rate(*pair) for pair in zip(drawn.samples, tokens, strict=True)]
     else:
@@ -89,7 +89,7 @@ def _mean(values: FloatArray) -> Total:
     return Total(float(values.mean()), _variance_of_mean(values, math.inf))
 
 
-def _documents(sample: SourceSample) -> Total:
+def documents_of(sample: SourceSample) -> Total:
     """The mean number of documents that begin in a block, times the number of blocks."""
     counts = np.array([block.num_documents for block in sample.blocks], np.float64)
     if not len(counts):

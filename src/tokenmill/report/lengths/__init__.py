@@ -1,0 +1,1 @@
+"""Which sequence length suits a corpus: its document lengths, and what each length costs."""

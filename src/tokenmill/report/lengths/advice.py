@@ -1,0 +1,141 @@
+"""Which sequence length to take, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenmill.costs import ModelShape
+from tokenmill.report.lengths.figures import CostFigures, RowFigures
+
+MOST_CUT = 0.05
+"""Documents that the recommended length may cut, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A sequence length with the reasons for it."""
+
+    sequence_length: int
+    reasons: list[str]
+
+
+def recommend(
+    rows: Sequence[RowFigures], costs: Sequence[CostFigures], shape: ModelShape
+) -> Recommendation:
+    """The shortest length that cuts at most a twentieth of the documents; else the longest.
+
+    Lengths beyond a model's learned positions are not considered, unless there is no other. Both
+    lists are in the order of the lengths, rising.
+    """
+    able = [
+        number
+        for number, each in enumerate(rows)
+        if not shape.num_positions or each.sequence_length <= shape.num_positions
+    ]
+    enough = [number for number in able if rows[number].cut_share <= MOST_CUT]
+    chosen = enough[0] if enough else (able[-1] if able else 0)
+    reasons = [
+        *_choice(rows, chosen, is_enough=bool(enough)),
+        *_positions(rows, able, shape),
+        *_neighbours(rows, costs, chosen),
+        *_packing(rows[chosen]),
+        *_memory(costs, chosen, shape),
+        *_batches(costs[chosen]),
+    ]
+    return Recommendation(rows[chosen].sequence_length, reasons)
+
+
+def _choice(rows: Sequence[RowFigures], chosen: int, *, is_enough: bool) -> Iterator[str]:
+    row = rows[chosen]
+    cut = f"{row.cut_share:.1%} of the documents, with {row.cut_token_share:.1%} of the tokens"
+    if not is_enough:
+        yield (
+            f"every length that was considered cuts more than {MOST_CUT:.0%} of the documents; "
+            f"{row.sequence_length:,} cuts fewest: {cut}"
+        )
+        return
+    yield (
+        f"{row.sequence_length:,} is the shortest of these lengths that cuts at most "
+        f"{MOST_CUT:.0%} of the documents: it cuts {cut}"
+    )
+
+
+def _positions(
+    rows: Sequence[RowFigures], able: Sequence[int], shape: ModelShape
+) -> Iterator[str]:
+    if len(able) == len(rows):
+        return
+    if able:
+        yield f"{shape.name} has {shape.num_positions:,} learned positions; longer rows do not fit"
+    else:
+        yield (
+            f"{shape.name} has {shape.num_positions:,} learned positions, fewer than the shortest "
+            "of these lengths: try shorter ones"
+        )
+
+
+def _neighbours(
+    rows: Sequence[RowFigures], costs: Sequence[CostFigures], chosen: int
+) -> Iterator[str]:
+    """What the next shorter and the next longer length would change."""
+    this, cost = rows[chosen], costs[chosen]
+    for number in (chosen - 1, chosen + 1):
+        if not 0 <= number < len(rows):
+            continue
+        other = rows[number]
+        ratio = costs[number].masked_attention_flops / max(cost.masked_attention_flops, 1)
+        dense = costs[number].dense_attention_flops / max(cost.dense_attention_flops, 1)
+        yield (
+            f"{other.sequence_length:,} would cut {other.cut_share:.1%} of the documents; "
+            f"{other.from_start_share:.1%} of the tokens would see their document from its start, "
+            f"where {this.sequence_length:,} shows it to {this.from_start_share:.1%}; attention "
+            f"would take {ratio:.2f} times the FLOPs inside documents, {dense:.2f} times over "
+            "whole rows"
+        )
+
+
+def _packing(row: RowFigures) -> Iterator[str]:
+    yield (
+        f"packed with best-fit, padding takes {1 - row.fill:.2%} of the rows; with one document a "
+        f"row it takes {1 - row.padded_fill:.1%}, and there are "
+        f"{row.padded_sequences / row.sequences:.1f} times as many rows"
+    )
+    yield (
+        f"attention inside documents takes {row.attention_share:.0%} of the FLOPs of attention "
+        "over whole rows"
+    )
+
+
+def _memory(costs: Sequence[CostFigures], chosen: int, shape: ModelShape) -> Iterator[str]:
+    cost = costs[chosen]
+    ratio = cost.score_bytes / cost.activation_bytes
+    yield (
+        f"a row of {shape.name} keeps {_gigabytes(cost.activation_bytes)} of activations; a kernel "
+        f"that keeps attention scores adds {_gigabytes(cost.score_bytes)} ({ratio:.1f} times as "
+        "much), and four times that at twice the length"
+    )
+
+
+def _batches(cost: CostFigures) -> Iterator[str]:
+    yield (
+        f"a batch of {cost.batch_rows * cost.sequence_length:,} tokens is {cost.batch_rows:,} rows "
+        f"with {cost.batch_documents:,.0f} documents or parts of them; an epoch has "
+        f"{cost.steps:,} steps. At twice the length take half the rows: tokens and activations of "
+        "a batch stay the same, only attention grows"
+    )
+    if cost.rows_that_fit == 0:
+        yield (
+            "not one row of it fits into the memory for activations: take a shorter length, keep "
+            f"the inputs of layers only ({_gigabytes(cost.checkpointed_bytes)} a row), or split "
+            "rows over devices"
+        )
+    elif cost.rows_that_fit:
+        yield (
+            f"{cost.rows_that_fit:,} rows fit into the memory for activations, so that one device "
+            f"takes {cost.accumulation_steps:,} micro-batches a step"
+        )
+
+
+def _gigabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.2f} GB"

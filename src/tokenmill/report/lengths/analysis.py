@@ -1,0 +1,182 @@
+"""The main path of an analysis: lengths in, figures of each sequence length and advice out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.costs import ModelShape
+from tokenmill.errors import UserError
+from tokenmill.records import Advance
+from tokenmill.report.lengths.advice import Recommendation, recommend
+from tokenmill.report.lengths.counts import PERCENTILES, Bin, LengthCounts, lengths_of_dataset
+from tokenmill.report.lengths.figures import (
+    Budget,
+    CostFigures,
+    RowFigures,
+    cost_figures,
+    row_figures,
+)
+from tokenmill.report.lengths.sample import LengthSample, Sampled, sample_lengths
+from tokenmill.report.totals import FloatArray
+from tokenmill.run.recipe.options import Recipe
+from tokenmill.store.dataset import Dataset
+
+SEQUENCE_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+MAX_LENGTH = 1 << 24
+TOKENS_PER_BATCH = 1 << 19
+"""The batch of the smaller GPT-3 models (arXiv 2005.14165, table 2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """How far figures of a sample may be off, in 19 of 20 samples."""
+
+    documents: float
+    tokens: float
+    percentiles: dict[int, float]
+    cut_shares: dict[int, float]
+    """By sequence length, as `sequences`."""
+    sequences: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Document lengths of a corpus, and what sequences of several lengths make of them."""
+
+    corpus: str
+    documents: int
+    tokens: int
+    """With prefix and EOS of each document."""
+    shortest: int
+    mean: float
+    longest: int
+    """Of the documents that were read."""
+    percentiles: dict[int, int]
+    """The shortest length that so many of 100 documents do not exceed."""
+    token_percentiles: dict[int, int]
+    """The shortest length so that documents up to it hold so many of 100 tokens."""
+    histogram: list[Bin]
+    model: ModelShape
+    budget: Budget
+    rows: list[RowFigures]
+    costs: list[CostFigures]
+    """One for each of `rows`."""
+    recommendation: Recommendation
+    sampled: Sampled | None
+    """What of the files was read; None for a dataset, whose index says all lengths."""
+    margins: Margins | None
+    """None where nothing is estimated, and where a sample is too small to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about the lengths of a corpus."""
+
+    sequence_lengths: Sequence[int]
+    model: ModelShape
+    budget: Budget
+
+    def __post_init__(self) -> None:
+        if not self.sequence_lengths:
+            raise UserError("give at least one sequence length")
+        for length in self.sequence_lengths:
+            if not 1 <= length <= MAX_LENGTH:
+                why = f"got {length:,}; it may be from 1 to {MAX_LENGTH:,} tokens"
+                raise UserError("a sequence length is out of bounds", why=why)
+        if self.budget.tokens_per_batch < 1:
+            why = f"got {self.budget.tokens_per_batch:,}"
+            raise UserError("a batch must have at least one token", why=why)
+        if self.budget.activation_memory is not None and self.budget.activation_memory < 1:
+            raise UserError("the memory for activations must be at least one byte")
+
+
+def analyze_dataset(dataset: Dataset, question: Question, advance: Advance) -> Analysis:
+    """Analyse all documents of a dataset, by its index.
+
+    Raises:
+        UserError: it has no documents.
+        VerificationError: an index is damaged.
+    """
+    counts = lengths_of_dataset(dataset, advance)
+    if not counts.num_documents:
+        raise UserError("no documents to analyse", where=dataset.location)
+    return _analysis(dataset.location, counts, question, None, None)
+
+
+def analyze_files(
+    recipe: Recipe, tokenizer: object, question: Question, seed: int, advance: Advance
+) -> Analysis:
+    """Analyse the documents of files: all, or a sample that is a function of files and seed.
+
+    Raises:
+        UserError: the inputs or the tokenizer cannot be used, as a build would say.
+        DataError: there is no document, and a file is damaged.
+    """
+    rng = np.random.default_rng(seed)
+    sample = sample_lengths(recipe, tokenizer, rng, advance)
+    margins = None if sample.sampled.is_whole else _margins(sample, question, rng)
+    origin = ", ".join(recipe.inputs)
+    return _analysis(origin, sample.counts, question, sample.sampled, margins)
+
+
+def _analysis(
+    corpus: str,
+    counts: LengthCounts,
+    question: Question,
+    sampled: Sampled | None,
+    margins: Margins | None,
+) -> Analysis:
+    lengths = sorted(set(question.sequence_lengths))
+    rows = [row_figures(counts, length) for length in lengths]
+    costs = [cost_figures(counts, each, question.model, question.budget) for each in rows]
+    return Analysis(
+        corpus=corpus,
+        documents=counts.num_documents,
+        tokens=counts.num_tokens,
+        shortest=int(counts.lengths[0]),
+        mean=counts.num_tokens / counts.num_documents,
+        longest=int(counts.lengths[-1]),
+        percentiles={share: counts.percentile(share) for share in PERCENTILES},
+        token_percentiles={share: counts.token_percentile(share) for share in PERCENTILES},
+        histogram=counts.bins(),
+        model=question.model,
+        budget=question.budget,
+        rows=rows,
+        costs=costs,
+        recommendation=recommend(rows, costs, question.model),
+        sampled=sampled,
+        margins=margins,
+    )
+
+
+def _margins(
+    sample: LengthSample, question: Question, rng: np.random.Generator
+) -> Margins | None:
+    lengths = sorted(set(question.sequence_lengths))
+
+    def statistics(counts: LengthCounts) -> FloatArray:
+        rows = [row_figures(counts, length) for length in lengths]
+        return np.array(
+            [
+                counts.num_documents,
+                counts.num_tokens,
+                *(counts.percentile(share) for share in PERCENTILES),
+                *(each.cut_share for each in rows),
+                *(each.sequences for each in rows),
+            ]
+        )
+
+    found = sample.margins(statistics, rng)
+    if found is None:
+        return None
+    first, second = 2 + len(PERCENTILES), 2 + len(PERCENTILES) + len(lengths)
+    return Margins(
+        documents=float(found[0]),
+        tokens=float(found[1]),
+        percentiles=dict(zip(PERCENTILES, found[2:first].tolist(), strict=True)),
+        cut_shares=dict(zip(lengths, found[first:second].tolist(), strict=True)),
+        sequences=dict(zip(lengths, found[second:].tolist(), strict=True)),
+    )
