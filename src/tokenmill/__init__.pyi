@@ -4,6 +4,7 @@ Type checkers and editors read this file, and so does `__init__.py`, which impor
 is first used.
 """
 
+from tokenmill.api.analysis import analyze as analyze
 from tokenmill.api.building import BuildReport as BuildReport
 from tokenmill.api.building import build as build
 from tokenmill.api.building import estimate as estimate
@@ -50,6 +51,7 @@ from tokenmill.planning.packing import PlanReport as PlanReport
 from tokenmill.report.estimate import Estimate as Estimate
 from tokenmill.report.inspect import DocumentView as DocumentView
 from tokenmill.report.inspect import view_document as view_document
+from tokenmill.report.lengths.analysis import Analysis as Analysis
 from tokenmill.report.verify import Verification as Verification
 from tokenmill.report.verify import verify as verify
 from tokenmill.run.build import BuildEvents as BuildEvents

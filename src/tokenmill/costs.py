@@ -280,7 +280,13 @@ SHAPES = {
 }
 """Published models by name."""
 BY_SIZE = {
-    **{"135m": "smollm2-135m", "1b": "llama-3.2-1b", "1.1b": "tinyllama-1.1b", "1.3b": "gpt3-xl"},
-    **{"7b": "llama-2-7b", "8b": "llama-3-8b", "13b": "llama-2-13b", "70b": "llama-3-70b"},
+    "135m": "smollm2-135m",
+    "1b": "llama-3.2-1b",
+    "1.1b": "tinyllama-1.1b",
+    "1.3b": "gpt3-xl",
+    "7b": "llama-2-7b",
+    "8b": "llama-3-8b",
+    "13b": "llama-2-13b",
+    "70b": "llama-3-70b",
 }
 """The model that a size alone means."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tokenmill.api.building import Inputs, recipe
+from tokenmill.cloud.names import is_remote
 from tokenmill.errors import UserError
-from tokenmill.paths import local_path
 from tokenmill.records import Advance
 from tokenmill.report.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -18,8 +18,10 @@ from tokenmill.report.lengths.analysis import (
     analyze_dataset,
     analyze_files,
 )
+from tokenmill.run.recipe.checks import section_of
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.temporary import dataset_at
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
@@ -59,33 +61,43 @@ def analyze(
     shape = named_shape(model) if isinstance(model, str) else model
     budget = Budget(tokens_per_batch, activation_memory)
     question = Question(sequence_lengths, shape, budget)
-    dataset = _dataset(corpus)
-    if dataset is not None:
+    name = _dataset_name(corpus, is_alone=tokenizer is None)
+    if name is not None:
         if tokenizer is not None or options:
             raise UserError(
                 "a dataset is analysed as it was built",
-                where=dataset.location,
+                where=str(name),
                 why="a tokenizer, or an option of reading, was given beside it",
                 hint="leave them out, or name the files",
             )
-        return analyze_dataset(dataset, question, advance)
+        if isinstance(name, Dataset):
+            return analyze_dataset(name, question, advance)
+        with dataset_at(name) as dataset:
+            return analyze_dataset(dataset, question, advance)
     if tokenizer is None:
         raise UserError(
             "files are analysed with a tokenizer",
             why="no --tokenizer was given, and the input is not the folder of a dataset",
             hint="add --tokenizer TOKENIZER",
         )
+    if misplaced := [name for name in options if section_of(name) == "pack"]:
+        hint = "give sequence_lengths, or see tokenmill.make_plan"
+        raise UserError(f"{', '.join(misplaced)}: is an option of a plan", hint=hint)
     assert not isinstance(corpus, Dataset)
     made = recipe(corpus, tokenizer, "(not written)", **options)
     return analyze_files(made, tokenizer, question, seed, advance)
 
 
-def _dataset(corpus: Dataset | Inputs) -> Dataset | None:
-    """The dataset, where it or its folder is all that is asked about."""
+def _dataset_name(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:
+    """The dataset, or its name, where that is all that is asked about.
+
+    What is in a bucket is taken for a dataset if no tokenizer comes with it.
+    """
     if isinstance(corpus, Dataset):
         return corpus
-    names = [corpus] if isinstance(corpus, (str, Path)) else list(corpus)
+    names = [str(corpus)] if isinstance(corpus, (str, Path)) else list(map(str, corpus))
     if len(names) != 1:
         return None
-    folder = local_path(names[0], "the dataset")
-    return Dataset(folder) if (folder / MANIFEST_NAME).is_file() else None
+    if is_remote(names[0]):
+        return names[0] if is_alone else None
+    return names[0] if Path(names[0], MANIFEST_NAME).is_file() else None

@@ -17,6 +17,7 @@ COMMANDS = {
     "pack": "plan training sequences of a dataset, or compare packing strategies",
     "export": "write the rows of a plan as npy, pt, Parquet or Hugging Face datasets files",
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
+    "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",
     "status": "show the agents and the progress of a build, on any machine",
     "verify": "check digests, counts and bounds, or encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",

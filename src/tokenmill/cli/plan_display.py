@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from tokenmill.cli.bars import BAR, bar
 from tokenmill.cli.quantities import counted
 from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.figures import Figures
@@ -17,8 +18,6 @@ from tokenmill.pack.strategy import options_of_plan
 from tokenmill.planning.comparison import Compared, recommended
 from tokenmill.planning.packing import PlanReport
 from tokenmill.store.plan import Plan
-
-BAR = 20
 
 
 def plan_lines(report: PlanReport, place: str = "") -> list[str]:
@@ -40,7 +39,10 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     yield "sequences", f"{figures.sequences:,} of {options.length} tokens"
     mean = figures.segments / max(figures.sequences, 1)
     yield "segments", f"{mean:.2f} a sequence, at most {figures.most_segments}"
-    yield "fill", f"{figures.fill:.4%}  {_bar(figures.fill)}  {figures.padding:,} tokens of padding"
+    yield (
+        "fill",
+        f"{figures.fill:.4%}  {bar(figures.fill, '·')}  {figures.padding:,} tokens of padding",
+    )
     yield (
         "cut",
         f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}, "
@@ -87,7 +89,7 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
         uneven = "-" if figures.mean_imbalance is None else f"{figures.mean_imbalance:.3f}"
         lines.append(
             f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
-            f"{_bar(figures.fill)} {figures.cuts:>10,} {_avoidable(figures):>10,} "
+            f"{bar(figures.fill, '·')} {figures.cuts:>10,} {_avoidable(figures):>10,} "
             f"{sum(figures.lost_tokens.values()):>12,} "
             f"{figures.segments / max(figures.sequences, 1):>8.2f} "
             f"{uneven:>9} {gap:>9} {row.seconds:>8.2f}"
@@ -170,7 +172,4 @@ def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
 
 
 def _bar(share: float) -> str:
-    """A share as a picture, in eighths of a cell."""
-    eighths = round(max(0.0, min(share, 1.0)) * BAR * 8)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(BAR, "·")
+    return bar(share, empty="·")

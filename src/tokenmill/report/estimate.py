@@ -77,7 +77,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
     started = time.perf_counter()
     sources = [source for source in prepared.sources if source.num_bytes]
-    drawn = draw(sources, recipe.read.fields, effort, rng)
+    drawn = draw(sources, prepared.fields, effort, rng)
     read_seconds = time.perf_counter() - started - drawn.parse_seconds
     if not any(block.num_documents for sample in drawn.samples for block in sample.blocks):
         if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):

@@ -51,6 +51,8 @@ class SampledBlock:
     num_documents: int
     num_rejected: int
     num_characters: int
+    num_empty: int = 0
+    """Records with an empty text, which are no documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +303,15 @@ class Sampler:
         if source.format not in self._parsers:
             self._parsers[source.format] = FORMATS[source.format].parser(self._fields)
         batches = [self._parsers[source.format](block, source) for block in blocks]
-        texts = [text for batch in batches for text in batch.texts]
+        found = [text for batch in batches for text in batch.texts]
+        texts = [text for text in found if text]
         parsed = SampledBlock(
             num_bytes=sum(block.num_bytes for block in blocks),
             record_bytes=sum(int(batch.record_bytes.sum()) for batch in batches),
             num_documents=len(texts),
             num_rejected=sum(len(batch.rejected) for batch in batches),
             num_characters=sum(map(len, texts)),
+            num_empty=len(found) - len(texts),
         )
         sample.blocks.append(parsed)
         slices = texts if self.takes_all else self._slices(texts)

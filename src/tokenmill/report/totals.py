@@ -95,8 +95,8 @@ def documents_of(sample: SourceSample) -> Total:
     if not len(counts):
         return Total(0.0)
     if sample.num_records is not None:
-        rejected = sum(block.num_rejected for block in sample.blocks)
-        return Total(sample.num_records * counts.sum() / max(counts.sum() + rejected, 1))
+        others = sum(block.num_rejected + block.num_empty for block in sample.blocks)
+        return Total(sample.num_records * counts.sum() / max(counts.sum() + others, 1))
     value = sample.num_blocks * counts.mean()
     variance = _variance_of_mean(counts, sample.num_blocks) * sample.num_blocks**2
     return Total(value, variance + _error_of_unread(sample, value))

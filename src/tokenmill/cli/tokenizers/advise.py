@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
 
 if TYPE_CHECKING:
-    from tokenmill.costs import ModelShape
     from tokenmill.vocabulary.advice.advise import SizeCosts, VocabularyAdvice
 
 EXAMPLES = """\
@@ -18,7 +18,6 @@ examples:
   tokenmill tokenizer advise --parameters 1.3B --on counts/
   tokenmill tokenizer advise --model llama-3-8b --compute 1e24 --on counts/
   tokenmill tokenizer advise --hidden-size 2048 --layers 24 --tied --sizes 32000,64000"""
-UNITS = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 COMMON = ("parameters", "compute", "model", "on", "sizes", "tied")
 
 
@@ -68,18 +67,9 @@ def add_arguments(parser: Parser) -> None:
         help="round the recommendation up to a multiple (default: 128)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
-    shape = parser.add_argument_group("shape", "a model that has no name here")
-    for flag, text in SHAPE.items():
-        shape.add_argument(flag, type=whole_number, metavar="N", help=text)
-
-
-SHAPE = {
-    "--hidden-size": "hidden size; alone, it is that of a model with --parameters",
-    "--layers": "layers",
-    "--heads": "heads of queries (default: of size 128)",
-    "--kv-heads": "heads of keys and values (default: as many)",
-    "--feed-forward": "size of the feed-forward blocks (default: 8/3 of the hidden size)",
-}
+    add_shape_arguments(
+        parser, hidden_size="hidden size; alone, it is that of a model with --parameters"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.api.tokenizers import advise_vocabulary
     from tokenmill.cli.meter import meter
 
-    shape = _shape(options)
+    shape = shape_from(options, tied=bool(options.tied))
     with meter() as advance:
         advice = advise_vocabulary(
             model=options.model or shape,
@@ -111,16 +101,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def quantity(text: str) -> float:
-    """A number, perhaps with a unit: 1.3B, 350M, 1e21."""
-    unit = UNITS.get(text[-1:], 1)
-    try:
-        return float(text[:-1] if text[-1:] in UNITS else text) * unit
-    except ValueError as error:
-        what = f"must be a number such as 1.3B, 350M or 1e21, got {text!r}"
-        raise argparse.ArgumentTypeError(what) from error
-
-
 def _numbers(text: str) -> list[int]:
     return [whole_number(number) for number in text.split(",")]
 
@@ -128,29 +108,6 @@ def _numbers(text: str) -> list[int]:
 def _weight(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition("=")
     return name, whole_number(number)
-
-
-def _shape(options: argparse.Namespace) -> ModelShape | None:
-    """The shape that is spelled out, if one is."""
-    from tokenmill.costs import custom_shape
-    from tokenmill.errors import UserError
-
-    rest = (options.heads, options.kv_heads, options.feed_forward)
-    if options.layers is None or options.hidden_size is None:
-        if options.layers is not None or any(rest):
-            raise UserError("a shape needs --hidden-size and --layers")
-        return None
-    if options.model:
-        raise UserError("give --model or the sizes of a shape, not both")
-    heads, kv_heads, feed_forward = rest
-    return custom_shape(
-        options.hidden_size,
-        options.layers,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        feed_forward_size=feed_forward,
-        tied=bool(options.tied),
-    )
 
 
 def _print(advice: VocabularyAdvice) -> None:

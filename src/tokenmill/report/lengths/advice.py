@@ -38,7 +38,7 @@ def recommend(
     reasons = [
         *_choice(rows, chosen, is_enough=bool(enough)),
         *_positions(rows, able, shape),
-        *_neighbours(rows, costs, chosen),
+        *_neighbours(rows, costs, chosen, able),
         *_packing(rows[chosen]),
         *_memory(costs, chosen, shape),
         *_batches(costs[chosen]),
@@ -61,9 +61,7 @@ def _choice(rows: Sequence[RowFigures], chosen: int, *, is_enough: bool) -> Iter
     )
 
 
-def _positions(
-    rows: Sequence[RowFigures], able: Sequence[int], shape: ModelShape
-) -> Iterator[str]:
+def _positions(rows: Sequence[RowFigures], able: Sequence[int], shape: ModelShape) -> Iterator[str]:
     if len(able) == len(rows):
         return
     if able:
@@ -76,12 +74,12 @@ def _positions(
 
 
 def _neighbours(
-    rows: Sequence[RowFigures], costs: Sequence[CostFigures], chosen: int
+    rows: Sequence[RowFigures], costs: Sequence[CostFigures], chosen: int, able: Sequence[int]
 ) -> Iterator[str]:
     """What the next shorter and the next longer length would change."""
     this, cost = rows[chosen], costs[chosen]
     for number in (chosen - 1, chosen + 1):
-        if not 0 <= number < len(rows):
+        if number not in able:
             continue
         other = rows[number]
         ratio = costs[number].masked_attention_flops / max(cost.masked_attention_flops, 1)
@@ -111,31 +109,39 @@ def _memory(costs: Sequence[CostFigures], chosen: int, shape: ModelShape) -> Ite
     cost = costs[chosen]
     ratio = cost.score_bytes / cost.activation_bytes
     yield (
-        f"a row of {shape.name} keeps {_gigabytes(cost.activation_bytes)} of activations; a kernel "
-        f"that keeps attention scores adds {_gigabytes(cost.score_bytes)} ({ratio:.1f} times as "
+        f"for {shape.name}, a row keeps {_size(cost.activation_bytes)} of activations; a kernel "
+        f"that keeps attention scores adds {_size(cost.score_bytes)} ({ratio:.1f} times as "
         "much), and four times that at twice the length"
     )
 
 
 def _batches(cost: CostFigures) -> Iterator[str]:
     yield (
-        f"a batch of {cost.batch_rows * cost.sequence_length:,} tokens is {cost.batch_rows:,} rows "
-        f"with {cost.batch_documents:,.0f} documents or parts of them; an epoch has "
-        f"{cost.steps:,} steps. At twice the length take half the rows: tokens and activations of "
-        "a batch stay the same, only attention grows"
+        f"a batch of {cost.batch_rows * cost.sequence_length:,} tokens is "
+        f"{_counted(cost.batch_rows, 'row')} with {cost.batch_documents:,.0f} documents or parts "
+        f"of them; an epoch has {_counted(cost.steps, 'step')}. At twice the length take half the "
+        "rows: tokens and activations of a batch stay the same, only attention grows"
     )
     if cost.rows_that_fit == 0:
         yield (
             "not one row of it fits into the memory for activations: take a shorter length, keep "
-            f"the inputs of layers only ({_gigabytes(cost.checkpointed_bytes)} a row), or split "
+            f"the inputs of layers only ({_size(cost.checkpointed_bytes)} a row), or split "
             "rows over devices"
         )
     elif cost.rows_that_fit:
         yield (
-            f"{cost.rows_that_fit:,} rows fit into the memory for activations, so that one device "
-            f"takes {cost.accumulation_steps:,} micro-batches a step"
+            f"the memory for activations holds {_counted(cost.rows_that_fit, 'row')}: one device "
+            f"adds up gradients {cost.accumulation_steps or 1:,} times a step"
         )
 
 
-def _gigabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.2f} GB"
+def _size(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.2f} GB"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -152,9 +152,7 @@ def _analysis(
     )
 
 
-def _margins(
-    sample: LengthSample, question: Question, rng: np.random.Generator
-) -> Margins | None:
+def _margins(sample: LengthSample, question: Question, rng: np.random.Generator) -> Margins | None:
     lengths = sorted(set(question.sequence_lengths))
 
     def statistics(counts: LengthCounts) -> FloatArray:

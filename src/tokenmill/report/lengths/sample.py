@@ -130,7 +130,7 @@ def sample_lengths(
     prepared = prepare(resolve(recipe, tokenizer, access), access, resources)
     effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
     sources = [source for source in prepared.sources if source.num_bytes]
-    drawn = draw(sources, recipe.read.fields, effort, rng)
+    drawn = draw(sources, prepared.fields, effort, rng)
     encoder, engine = first_encoder(prepared, resources)
     texts = [text for sample in drawn.samples for text in sample.slices]
     if not texts:
@@ -174,9 +174,7 @@ def _units(found: _Documents) -> list[int]:
     return [] if found.is_whole else list(range(len(found.sample.blocks)))
 
 
-def _extrapolated(
-    sources: Sequence[_Documents], left_out: set[tuple[int, int]]
-) -> LengthCounts:
+def _extrapolated(sources: Sequence[_Documents], left_out: set[tuple[int, int]]) -> LengthCounts:
     """Counts of all documents, by those of the sampled blocks that are not left out."""
     drawn = sum(found.chance < 1 for found in sources)
     drawn_left = drawn - sum(block == -1 for _, block in left_out)

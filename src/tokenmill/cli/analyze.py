@@ -1,0 +1,155 @@
+"""tokenmill analyze"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.options import add_sections, given_options
+from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
+from tokenmill.run.recipe.checks import SECTIONS
+
+if TYPE_CHECKING:
+    from tokenmill.costs import ModelShape
+
+EXAMPLES = """\
+examples:
+  tokenmill analyze corpus/ --model 7b
+  tokenmill analyze data/*.jsonl.zst --tokenizer gpt2 --sequence-lengths 1024,4096,16384
+  tokenmill analyze corpus/ --layers 24 --hidden-size 2048 --tokens-per-batch 4M --csv"""
+COMMON = (
+    *("tokenizer", "sequence_lengths", "model", "parameters", "tokens_per_batch"),
+    *("activation_memory", "csv"),
+)
+READING = [name for name in SECTIONS if name not in ("limits", "resources", "pack", "export")]
+"""Sections of a recipe that decide which tokens a document has."""
+WITHOUT = {"id_field", "keep", "no_loss", "validation", "max_documents", "max_tokens"}
+"""Their options that change no length, or limit how much is read."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The options of this command."""
+    parser.usage = "tokenmill analyze (DATASET | INPUT ... --tokenizer TOKENIZER) [options]"
+    parser.epilog = EXAMPLES
+    parser.common = COMMON
+    parser.add_argument(
+        "inputs", nargs="+", metavar="CORPUS", help="folder of a dataset; or inputs as for build"
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="TOKENIZER", help="for inputs that are no dataset: as for build"
+    )
+    parser.add_argument(
+        "--sequence-lengths",
+        type=_lengths,
+        metavar="N,N",
+        help="lengths to compare (default: 512 to 32768, doubling)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a published shape: 7b, llama-3-8b, gpt2, ... (default: llama-2-7b)",
+    )
+    parser.add_argument(
+        "--parameters",
+        type=quantity,
+        metavar="N",
+        help="a shape like Llama's with so many parameters beside the vocabulary: 1.3B, 350M",
+    )
+    parser.add_argument(
+        "--tokens-per-batch",
+        type=quantity,
+        metavar="N",
+        help="tokens of a global batch: 524288 (the default), 4M",
+    )
+    parser.add_argument(
+        "--activation-memory",
+        type=_size,
+        metavar="SIZE",
+        help="what a device has left for activations and logits: 24GB; tells the rows that fit",
+    )
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="of the sample (default: 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per length")
+    add_shape_arguments(parser)
+    add_sections(parser, {name: SECTIONS[name] for name in READING}, WITHOUT)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the analysis; returns the exit code."""
+    from tokenmill.api.analysis import analyze
+    from tokenmill.cli.meter import meter
+    from tokenmill.errors import UserError
+
+    if options.json and options.csv:
+        raise UserError("--json and --csv exclude each other")
+    asked: dict[str, Any] = {}
+    for name in READING:
+        asked |= given_options(options, SECTIONS[name])
+    if shape := _shape(options):
+        asked["model"] = shape
+    if options.sequence_lengths is not None:
+        asked["sequence_lengths"] = options.sequence_lengths
+    if options.tokens_per_batch is not None:
+        asked["tokens_per_batch"] = round(options.tokens_per_batch)
+    with meter() as advance:
+        found = analyze(
+            options.inputs,
+            options.tokenizer,
+            activation_memory=options.activation_memory,
+            seed=options.seed,
+            advance=advance,
+            **asked,
+        )
+    if options.json:
+        import dataclasses
+
+        import msgspec
+
+        print(msgspec.json.encode(dataclasses.asdict(found)).decode())
+    elif options.csv:
+        from tokenmill.report.lengths.lines import csv_lines
+
+        print(csv_lines(found), end="")
+    else:
+        from tokenmill.cli.analysis_display import print_analysis
+
+        print_analysis(found)
+    return 0
+
+
+def _shape(options: argparse.Namespace) -> str | ModelShape | None:
+    """The model that is named, or spelled out, or guessed from its size; None for the usual one."""
+    from tokenmill.costs import shape_of_size
+    from tokenmill.errors import UserError
+
+    spelled = shape_from(options)
+    if options.parameters is None:
+        if spelled is None and options.hidden_size is not None:
+            raise UserError("a shape needs --hidden-size and --layers")
+        return spelled or options.model
+    if spelled or options.model or options.hidden_size is not None:
+        raise UserError("give --parameters, --model or the sizes of a shape, not two of them")
+    return shape_of_size(options.parameters)
+
+
+def _lengths(text: str) -> list[int]:
+    """Numbers with commas between them, as an argument's type; 4k means 4,096."""
+    try:
+        return [
+            int(part[:-1]) * 1024 if part[-1:] in ("k", "K") else int(part)
+            for part in text.split(",")
+        ]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("give numbers like 2048,8192 or 2k,8k") from error
+
+
+def _size(text: str) -> int:
+    from tokenmill.run.recipe.spellings import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,117 @@
+"""`tokenmill analyze`: what it prints, as text, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    folder = tmp_path_factory.mktemp("analyze")
+    path = write_jsonl(folder / "a.jsonl", ["a b", "a b c d", "a b c d e f g h"])
+    tokenmill.build(path, tokenizer_path, folder / "out", workers=1)
+    return folder / "out"
+
+
+def test_a_dataset_is_shown_with_everything(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--sequence-lengths", "8,16", "--layers", "2", "--hidden-size", "128"]
+    arguments += ["--tokens-per-batch", "16", "--activation-memory", "1MB"]
+    assert main(["analyze", str(dataset), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert out.replace(str(dataset), "DATASET") == EXPECTED
+
+
+EXPECTED = """\
+   corpus  DATASET
+documents  3 documents with 27 tokens
+  lengths  4 to 15 tokens, 9.0 on average
+    model  custom: 2 layers of 128, 1 heads and 1 of keys and values
+    state  8 MB in training: 524,928 parameters, without a vocabulary, and Adam's
+    batch  16 tokens
+
+lengths of documents in tokens, and the share of documents and of tokens
+
+ 4 to 7  ██████████             33.3%  14.8%
+8 to 15  ████████████████████   66.7%  85.2%
+
+percentile  1  5  10  25  50  75  90  95  99
+documents   4  4   4   4   8  15  15  15  15
+tokens      4  4   4   8  15  15  15  15  15
+
+length  documents cut  their tokens  from start  sequences    fill  alone  masked
+8           1 (33.3%)         55.6%       74.1%          4  84.38%  84.4%     75%
+16 *         0 (0.0%)          0.0%      100.0%          2  84.38%  56.2%     60%
+
+length     dense    masked  other FLOPs  activations  + scores  KV cache  rows  steps  fit  passes
+8       7.86e+05  5.93e+05            -        98 kB     256 B      8 kB     2      2   10       1
+16 *    1.57e+06  9.37e+05            -       197 kB      1 kB     16 kB     1      2    5       1
+
+note  from start: tokens that share a sequence with the start of their document
+note  fill: of packed rows (best-fit); alone: with one document, or part of one, a row
+note  masked: attention inside documents, as a share and in FLOPs; dense: over whole rows
+note  FLOPs of an epoch, forward and backward; memory of one row, in 2 bytes a number
+note  + scores: what a kernel adds that keeps the scores of attention; KV cache: of inference
+note  rows: of a batch; steps: of an epoch
+note  fit: rows in the memory for activations and logits; passes: of one device, a step
+
+recommended: sequences of 16 tokens (*)
+- 16 is the shortest of these lengths that cuts at most 5% of the documents: it cuts 0.0% of the
+  documents, with 0.0% of the tokens
+- 8 would cut 33.3% of the documents; 74.1% of the tokens would see their document from its start,
+  where 16 shows it to 100.0%; attention would take 0.63 times the FLOPs inside documents, 0.50
+  times over whole rows
+- packed with best-fit, padding takes 15.62% of the rows; with one document a row it takes 43.8%,
+  and there are 1.5 times as many rows
+- attention inside documents takes 60% of the FLOPs of attention over whole rows
+- for custom, a row keeps 197 kB of activations; a kernel that keeps attention scores adds 1 kB (0.0
+  times as much), and four times that at twice the length
+- a batch of 16 tokens is 1 row with 2 documents or parts of them; an epoch has 2 steps. At twice
+  the length take half the rows: tokens and activations of a batch stay the same, only attention
+  grows
+- the memory for activations holds 5 rows: one device adds up gradients 1 times a step
+"""
+
+
+def test_json_and_csv_hold_the_same_figures(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["analyze", str(dataset), "--sequence-lengths", "8,16", "--model", "gpt2"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--csv"]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [line["sequence_length"] for line in lines] == ["8", "16"]
+    for line, rows, costs in zip(lines, found["rows"], found["costs"], strict=True):
+        chosen = rows["sequence_length"] == found["recommendation"]["sequence_length"]
+        values = rows | costs | {"recommended": int(chosen)}
+        assert line == {name: "" if v is None else str(v) for name, v in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ("--json --csv", "--json and --csv exclude each other"),
+        ("--sequence-lengths x", "--sequence-lengths: give numbers like 2048,8192 or 2k,8k"),
+        ("--activation-memory x", "--activation-memory: a size is a number such as 2GB or 512MiB"),
+        ("--parameters 1B --model 7b", "give --parameters, --model or the sizes of a shape"),
+        ("--layers 2", "a shape needs --hidden-size and --layers"),
+        ("--hidden-size 128", "a shape needs --hidden-size and --layers"),
+        ("--tokens-per-batch 0", "a batch must have at least one token"),
+        ("--model 9z", "unknown model shape '9z'"),
+    ],
+)
+def test_wrong_options_are_refused(
+    arguments: str, what: str, dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", str(dataset), *arguments.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"tokenmill: {what}")
