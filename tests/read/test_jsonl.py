@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
+from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.jsonl import BOM, JsonlParser
+from tokenmill.read.formats.jsonl import JsonlParser
 from tokenmill.records import DocumentBatch
 
 TEXT = JsonlParser(Fields())

@@ -143,13 +143,6 @@ def test_utf16_is_refused_with_the_command_that_converts_it(
     assert "iconv -f UTF-16 -t UTF-8 a.txt" in caught.value.hint
 
 
-def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
-    put(tmp_path, "a.json", data=b'\n [{"text": "a"}]')
-    with pytest.raises(UserError, match="JSON array") as caught:
-        find_sources([str(tmp_path / "a.json")])
-    assert "jq -c '.[]' a.json > a.lines.jsonl" in caught.value.hint
-
-
 def test_bytes_of_no_known_kind_are_refused(tmp_path: Path) -> None:
     put(tmp_path, "model.bin", data=b"\x00\x01\x02")
     with pytest.raises(UserError, match="binary data"):

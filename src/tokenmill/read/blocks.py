@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
+BOM = b"\xef\xbb\xbf"
+"""A byte order mark, which the first record of a file may be behind."""
+
 
 def iter_blocks(
     stream: BinaryIO, start: int, stop: int | None, delimiter: bytes, block_bytes: int

@@ -20,8 +20,6 @@ ADVICE = {
     "the format",
     "Git LFS pointers": "fetch the real files: git lfs pull",
     "HTML": _TEXT + "trafilatura",
-    "JSON array": "write one record a line: jq -c '.[]' {name} > {stem}.lines.jsonl",
-    "JSON over several lines": "write one record a line: jq -c . {name} > {stem}.lines.jsonl",
     "NumPy arrays": "write the texts to Parquet or JSON Lines",
     "ORC, Avro, HDF5 or TFRecord": "convert them to Parquet",
     "PDF": _TEXT + "pdftotext",
@@ -42,7 +40,7 @@ ADVICE = {
     "office documents or e-books": _TEXT + "pandoc",
     "pickles or model weights": "leave them out: tokenmill never loads them",
 }
-"""What to do about each kind; {name} and {stem} are those of its first file."""
+"""What to do about each kind; {name} is that of its first file."""
 
 _KIND_BY_SUFFIX = {
     suffix: kind
@@ -142,8 +140,6 @@ DELIMITED_SUFFIXES = (".csv", ".tsv")
 RECORD_SUFFIXES = (".json", *LINE_SUFFIXES, *DELIMITED_SUFFIXES)
 """Of records of text, each of which is judged by itself."""
 _SHAPED = {*PLAIN_SUFFIXES, *DELIMITED_SUFFIXES}
-_PRETTY_JSON = re.compile(rb'(?:(\{)[ \t\r]*\n\s*["}]|(\[)[ \t\r]*\n\s*["{\[\]])')
-_JSON_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|"(?:[^"\\\n]|\\.)*"\s*[,\]])')
 _MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
 
 MAX_SHOWN = 3
@@ -160,7 +156,7 @@ def foreign_kind(head: bytes, name: Path) -> str:
     return (
         _kind_by_magic(head, suffix)
         or _KIND_BY_SUFFIX.get(suffix, "")
-        or ("" if suffix in _SHAPED else _kind_by_shape(head, suffix))
+        or ("" if suffix in _SHAPED else _kind_by_shape(head))
         or ("binary data" if b"\x00" in head and suffix not in RECORD_SUFFIXES else "")
     )
 
@@ -187,17 +183,9 @@ def _is_text(head: bytes) -> bool:
     return b"\x00" not in head
 
 
-def _kind_by_shape(head: bytes, suffix: str) -> str:
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if found := _PRETTY_JSON.match(start):
-        return "JSON over several lines" if found[1] else "JSON array"
-    if suffix in LINE_SUFFIXES:
-        return ""
-    if _JSON_ARRAY.match(start) or (suffix == ".json" and start.startswith(b"[")):
-        return "JSON array"
-    if found := _MARKUP.match(start):
-        return "HTML" if found[1] else "XML"
-    return ""
+def _kind_by_shape(head: bytes) -> str:
+    found = _MARKUP.match(head.removeprefix(b"\xef\xbb\xbf").lstrip())
+    return ("HTML" if found[1] else "XML") if found else ""
 
 
 def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
@@ -243,7 +231,7 @@ def _shown(paths: list[str]) -> str:
 
 def _advice(kind: str, path: str) -> str:
     plain = plain_name(path)
-    advice = ADVICE[kind].format(name=shlex.quote(plain.name), stem=shlex.quote(plain.stem))
+    advice = ADVICE[kind].format(name=shlex.quote(plain.name))
     advice = one_line(advice)
     return advice if plain.name == Path(path).name else f"decompress; then {advice}"
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.errors import UserError, one_line
-from tokenmill.read.blocks import Window
+from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import NAME_ANOTHER, Fields
 from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse, opened
-from tokenmill.read.formats.scanned import BOM, Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.records import DocumentBatch
 from tokenmill.suggestions import nearest
 
@@ -69,7 +69,7 @@ class Csv(ScannedFormat):
         spans = RowScanner(self.delimiter_byte).scan(data, size, final=final, first=start)
         return spans.stops[0] if spans.stops else None
 
-    def scanner(self, opening: bytes, where: str) -> Scanner:
+    def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
         """What finds rows."""
         return RowScanner(self.delimiter_byte)
 

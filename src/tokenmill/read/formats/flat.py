@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.read.fields import Fields, char_spans
 from tokenmill.read.formats.format import Block
-from tokenmill.read.formats.scanned import BOM, Scanned
+from tokenmill.read.formats.scanned import Scanned
 from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.records import CharSpans, DocumentBatch, Rejection
 
@@ -33,16 +33,14 @@ class FlatParser:
         self, block: Block, source: int, records: Sequence[Mapping[str, str] | Problem | None]
     ) -> DocumentBatch:
         """The documents of a block; `records` are those of its spans, None for one to pass over."""
-        opening, body, spans = content = block.content
-        offset = block.start + (0 if block.start else len(opening))
+        content: Scanned = block.content
+        body, bounds, offset = content.body, content.spans.bounds, content.offset(block)
         rejected: list[Rejection] = []
         kept: list[int] = []
         good: list[Mapping[str, str]] = []
-        blank_bytes = len(body)
-        for index, (record, (start, stop)) in enumerate(zip(records, spans.bounds, strict=True)):
+        for index, (record, (start, stop)) in enumerate(zip(records, bounds, strict=True)):
             if record is None:
                 continue
-            blank_bytes -= stop - start
             found = record if isinstance(record, Problem) else self._problem(record)
             if found:
                 place, found_bytes = offset + start, body[start:stop]
@@ -51,10 +49,7 @@ class FlatParser:
                 kept.append(index)
                 good.append(record)
         batch = self._batch(source, content, offset, kept, good, rejected)
-        if not block.start:
-            batch.bom_bytes = len(BOM) if opening.startswith(BOM) else 0
-            blank_bytes += len(opening) - batch.bom_bytes
-        batch.blank_bytes = blank_bytes
+        content.count_rest(block, batch)
         return batch
 
     def _problem(self, record: Mapping[str, str]) -> Problem | None:

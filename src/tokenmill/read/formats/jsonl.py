@@ -15,7 +15,6 @@ Otherwise every line is parsed alone, and a bad one is set aside with its reason
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -25,11 +24,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 import numpy as np
 
-from tokenmill.read.blocks import iter_blocks
+from tokenmill.read.blocks import BOM, iter_blocks
 from tokenmill.read.compression import SNIFF_BYTES
 from tokenmill.read.fields import Fields, char_spans, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
+from tokenmill.read.formats.json_reasons import json_object, reason_of
 from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.values import column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
@@ -37,14 +37,12 @@ from tokenmill.records import DocumentBatch, Int64Array, Rejection
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
-BOM = b"\xef\xbb\xbf"
 MAX_RECORDS = 100
 PREVIEW_BYTES = 1 << 18
 """First records that are looked at for the names of their fields, and their bytes."""
 LONG_RECORD_BYTES = 1 << 23
 """More than any block of several records."""
 _WHITE_SPACE = b" \t\r\n"
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
@@ -71,7 +69,7 @@ class JsonLines(ByteFormat):
         found: set[str] = set()
         for line in first.removeprefix(BOM).splitlines()[:MAX_RECORDS]:
             try:
-                found.update(_paths(msgspec.json.decode(line), ""))
+                found.update(paths(msgspec.json.decode(line), ""))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
         if found:
@@ -97,11 +95,12 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _paths(value: object, prefix: str) -> Iterator[str]:
+def paths(value: object, prefix: str) -> Iterator[str]:
+    """The names and dotted paths of all fields of a record."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield prefix + key
-            yield from _paths(member, f"{prefix}{key}.")
+            yield from paths(member, f"{prefix}{key}.")
 
 
 class JsonlParser:
@@ -132,13 +131,14 @@ class JsonlParser:
             if not self._extra or self._add_extra(batch, records):
                 batch.bom_bytes = bom_bytes
                 return batch
-        batch = self._parse_lines(body, offset + bom_bytes, source, starts, stops)
+        batch = self.parse_each(body, offset + bom_bytes, source, starts, stops)
         batch.bom_bytes = bom_bytes
         return batch
 
-    def _parse_lines(
+    def parse_each(
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
     ) -> DocumentBatch:
+        """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
         records, kept, rejected, blank_bytes = [], [], [], 0
         for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             line = body[start:stop]
@@ -173,7 +173,7 @@ class JsonlParser:
         try:
             record = self._decoder.decode(line)
         except msgspec.MsgspecError as error:
-            return _reason(line, error, self._text_path)
+            return reason_of(line, error, self._text_path)
         except RecursionError:
             return "invalid-json", "nested too deeply"
         return self._problem_in_extra(record) or record
@@ -233,39 +233,56 @@ class RenderingParser:
     def parse(self, block: Block, source: Source) -> DocumentBatch:
         """The documents of a block."""
         bom_bytes = len(BOM) if block.start == 0 and block.content.startswith(BOM) else 0
-        body, offset = block.content[bom_bytes:], block.start + bom_bytes
+        body, offset, index = block.content[bom_bytes:], block.start + bom_bytes, source.index
         require_memory(len(body))
         starts, stops = _line_bounds(body)
         records = decode_block(self._decoder, body, starts, stops)
-        kept, rejected, blank_bytes = list(range(len(starts))), [], 0
         if records is None:
-            records, kept = [], []
-            for index, (start, stop) in enumerate(
-                zip(starts.tolist(), stops.tolist(), strict=True)
-            ):
-                line = body[start:stop]
-                if not line.strip(_WHITE_SPACE):
-                    blank_bytes += len(line)
-                    continue
-                record = self._parse_line(line)
-                if isinstance(record, tuple):
-                    place = offset + start
-                    reason, detail = record
-                    rejected.append(Rejection(source.index, place, len(line), reason, detail, line))
-                else:
-                    records.append(record)
-                    kept.append(index)
-        first, last = starts[kept], stops[kept]
-        batch = self._renderer.render(
-            source.index,
+            batch = self.parse_each(body, offset, index, starts, stops)
+        else:
+            batch = self._render(body, offset, index, starts, stops, records)
+        batch.bom_bytes = bom_bytes
+        return batch
+
+    def parse_each(
+        self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
+    ) -> DocumentBatch:
+        """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
+        records, kept, rejected, blank_bytes = [], [], [], 0
+        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            line = body[start:stop]
+            if not line.strip(_WHITE_SPACE):
+                blank_bytes += len(line)
+                continue
+            record = self._parse_line(line)
+            if isinstance(record, tuple):
+                reason, detail = record
+                rejected.append(Rejection(source, offset + start, len(line), reason, detail, line))
+            else:
+                records.append(record)
+                kept.append(index)
+        batch = self._render(body, offset, source, starts[kept], stops[kept], records, rejected)
+        batch.blank_bytes = blank_bytes
+        return batch
+
+    def _render(
+        self,
+        body: bytes,
+        offset: int,
+        source: int,
+        starts: Int64Array,
+        stops: Int64Array,
+        records: Sequence[Any],
+        rejected: Sequence[Rejection] = (),
+    ) -> DocumentBatch:
+        return self._renderer.render(
+            source,
             records,
-            first + offset,
-            last - first,
-            as_found=lambda index: body[first[index] : last[index]],
+            starts + offset,
+            stops - starts,
+            as_found=lambda index: body[starts[index] : stops[index]],
             rejected=rejected,
         )
-        batch.blank_bytes, batch.bom_bytes = blank_bytes, bom_bytes
-        return batch
 
     def _parse_line(self, line: bytes) -> Any:
         """The record of a line, or why it is none: (reason, detail)."""
@@ -277,7 +294,7 @@ class RenderingParser:
         except RecursionError:
             return "invalid-json", "nested too deeply"
         except msgspec.MsgspecError as error:
-            found = _json_object(line, error)
+            found = json_object(line, error)
             return found if isinstance(found, tuple) else ("number-out-of-range", str(error))
 
 
@@ -371,42 +388,3 @@ def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[typ
 
     names = [_attribute(text_path[: depth + 1]) for depth in range(len(text_path))]
     return struct(0), operator.attrgetter(".".join(names))
-
-
-def _reason(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
-    value = _json_object(line, error)
-    if isinstance(value, tuple):
-        return value
-    name = ".".join(text_path)
-    parent = walk(value, text_path[:-1])
-    if not isinstance(parent, dict) or text_path[-1] not in parent:
-        return "missing-field", f"there is no field {name!r}"
-    text = parent[text_path[-1]]
-    if text is None:
-        return "null-text", f"{name!r} is null"
-    return "text-not-a-string", str(error)
-
-
-def _json_object(line: bytes, error: Exception) -> dict[str, Any] | tuple[str, str]:
-    """The shape of a line's object, or why it has none: (reason, detail)."""
-    try:
-        # Only the shape counts here, and Python refuses to make an int of over 4,300 digits.
-        value = json.loads(line, parse_int=lambda digits: 0)
-        msgspec_accepts = _accepts(line)
-    except (ValueError, RecursionError):
-        return "invalid-json", str(error)
-    if not msgspec_accepts:
-        if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-            return "lone-surrogate", "an escape names half of a surrogate pair"
-        return "invalid-json", str(error)
-    if not isinstance(value, dict):
-        return "not-an-object", f"the line is a JSON {type(value).__name__}"
-    return value
-
-
-def _accepts(line: bytes) -> bool:
-    try:
-        msgspec.json.decode(line, type=msgspec.Raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
-    return True

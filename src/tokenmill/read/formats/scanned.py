@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
-from tokenmill.read.blocks import Window
+from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import (
     WRITE_BYTES,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tokenmill.read.documents import SpooledPart
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
+    from tokenmill.records import DocumentBatch
 
-BOM = b"\xef\xbb\xbf"
 _OPENING_SIZE_BYTES = 8
 
 
@@ -68,6 +68,18 @@ class Scanned(NamedTuple):
     """Without the opening, in the first block too."""
     spans: Spans
 
+    def offset(self, block: Block) -> int:
+        """Where the body begins in its source."""
+        return block.start or len(self.opening)
+
+    def count_rest(self, block: Block, batch: DocumentBatch) -> None:
+        """Count what is not part of the records that `batch` holds."""
+        rejected = sum(item.num_bytes for item in batch.rejected)
+        batch.blank_bytes = len(self.body) - int(batch.record_bytes.sum()) - rejected
+        if not block.start:
+            batch.bom_bytes = len(BOM) if self.opening.startswith(BOM) else 0
+            batch.blank_bytes += len(self.opening) - batch.bom_bytes
+
 
 class ScannedFormat(ByteFormat):
     """A subclass has `sniff`, `opening_bytes`, `scanner` and `parser`."""
@@ -76,8 +88,10 @@ class ScannedFormat(ByteFormat):
         """How many bytes stand before the first record; None if more are needed to tell."""
         raise NotImplementedError
 
-    def scanner(self, opening: bytes, where: str) -> Scanner:
-        """What finds the records of a file (`where`, for messages)."""
+    def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
+        """What finds the records of a file (`where`, for messages), or of a part of it if it is
+        not the `whole` one.
+        """
         raise NotImplementedError
 
     def blocks(
@@ -93,7 +107,8 @@ class ScannedFormat(ByteFormat):
         with opened(source, raw, (0, source.num_bytes)) as stream:
             window = Window(stream, 0, block_bytes)
             opening = self.read_opening(window)
-            yield from self._scan(window, opening, source, is_first=True)
+            scanner = self.scanner(opening, source.where, whole=True)
+            yield from _scan(window, opening, scanner, is_first=True)
 
     def read_opening(self, window: Window) -> bytes:
         """Take the opening from a file that is at its start."""
@@ -102,23 +117,6 @@ class ScannedFormat(ByteFormat):
             final = window.fill()
             size = self.opening_bytes(window.buffer, window.filled, final=final)
         return window.take(window.filled if size is None else size)
-
-    def _scan(
-        self, window: Window, opening: bytes, source: Source, *, is_first: bool
-    ) -> Iterator[Block]:
-        """The blocks of what is left of a window; the opening counts to the first of a source."""
-        scanner = self.scanner(opening, source.where)
-        final = False
-        while not final:
-            final = window.fill()
-            spans = scanner.scan(window.buffer, window.filled, final=final)
-            if not spans.consumed and not (is_first and final):
-                continue
-            start = 0 if is_first else window.offset
-            body, is_first = window.take(spans.consumed), False
-            if window.offset > start:
-                content = Scanned(opening, body, spans)
-                yield Block(start, window.offset, window.offset - start, content)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
         """The bytes of the file, whatever they are part of."""
@@ -137,7 +135,23 @@ class ScannedFormat(ByteFormat):
             opening = stream.read(int.from_bytes(stream.read(_OPENING_SIZE_BYTES), "little"))
             is_first = not spool.first
             window = Window(stream, len(opening) if is_first else spool.first, block_bytes)
-            yield from self._scan(window, opening, source, is_first=is_first)
+            scanner = self.scanner(opening, source.where, whole=False)
+            yield from _scan(window, opening, scanner, is_first=is_first)
+
+
+def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -> Iterator[Block]:
+    """The blocks of what is left of a window; the opening counts to the first of a source."""
+    final = False
+    while not final:
+        final = window.fill()
+        spans = scanner.scan(window.buffer, window.filled, final=final)
+        if not spans.consumed and not (is_first and final):
+            continue
+        start = 0 if is_first else window.offset
+        body, is_first = window.take(spans.consumed), False
+        if window.offset > start:
+            content = Scanned(opening, body, spans)
+            yield Block(start, window.offset, window.offset - start, content)
 
 
 class _BodyWriter:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
-from tokenmill.read.formats.jsonl import BOM
 from tokenmill.records import DocumentBatch, Rejection
 
 if TYPE_CHECKING:

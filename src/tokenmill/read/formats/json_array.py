@@ -1,0 +1,233 @@
+"""JSON in one piece: an array of records, or records that follow each other over several lines.
+
+A scan for quotes and brackets finds where each element ends; what it holds is read by msgspec, with
+the rules of JSON Lines. Commas between elements are not checked. An array without an end was cut
+off, and anything but white space after its end is damage.
+
+An element with a stray quote or bracket seems to end somewhere else. Where elements begin on lines
+of their own, it is set aside up to the next line that begins as the first element does; where all
+are on one line, nothing says where the next one begins, and the file is damaged.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from tokenmill.read.blocks import BOM
+from tokenmill.read.compression import damaged
+from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.foreign import LINE_SUFFIXES, PLAIN_SUFFIXES
+from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.formats.jsonl import (
+    MAX_RECORDS,
+    PREVIEW_BYTES,
+    JsonlParser,
+    RenderingParser,
+    paths,
+    require_memory,
+)
+from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Spans
+from tokenmill.read.units import Extent
+from tokenmill.records import DocumentBatch
+
+if TYPE_CHECKING:
+    from tokenmill.read.sources import Source
+
+MAX_ELEMENT_BYTES = 1 << 27
+"""An element that does not end within so many bytes counts as one that never does."""
+MAX_WASTED_BYTES = 1 << 30
+"""Bytes that may be scanned for the ends of elements that have none."""
+_WHITE_SPACE = b" \t\r\n"
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+(\[[ \t\r\n]*+)?")
+_BETWEEN = re.compile(rb"[ \t\r\n,]*+")
+_SCALAR = re.compile(rb'[^ \t\r\n,\[\]{}"]++')
+_PRETTY = re.compile(rb'(?:\{[ \t\r]*\n\s*["}]|\[[ \t\r]*\n\s*["{\[\]])')
+_ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|"(?:[^"\\\n]|\\.)*"\s*[,\]])')
+
+
+class JsonArray(ScannedFormat):
+    """One JSON array, or JSON objects over several lines."""
+
+    libraries = ("msgspec",)
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """Whether it begins as an array of records does, or with an object that has no line."""
+        suffix = name.suffix.lower()
+        if suffix in PLAIN_SUFFIXES:
+            return False
+        start = head.removeprefix(BOM).lstrip()
+        if _PRETTY.match(start):
+            return True
+        is_array = _ARRAY.match(start) or (suffix == ".json" and start.startswith(b"["))
+        return bool(is_array) and suffix not in LINE_SUFFIXES
+
+    def check_fields(self, source: Source, fields: Fields) -> set[str]:
+        """Names and dotted paths of all fields in the first records; empty if none can be read."""
+        blocks = self.blocks(source, Extent(source.index), fields, PREVIEW_BYTES)
+        found: set[str] = set()
+        if first := next(blocks, None):
+            _, body, spans = first.content
+            for start, stop in list(spans.bounds)[:MAX_RECORDS]:
+                require_memory(stop - start)
+                try:
+                    found.update(paths(msgspec.json.decode(body[start:stop]), ""))
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    continue
+        if found:
+            for name in fields.required_texts:
+                require_field(name, found, source.where)
+        return found
+
+    def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
+        """White space and an opening bracket, up to the first element."""
+        found = _OPENING.match(data, 0, size)
+        stop = found.end() if found else 0
+        return stop if stop < size else None
+
+    def scanner(self, opening: bytes, where: str, *, whole: bool) -> _ElementScanner:
+        """What finds elements."""
+        return _ElementScanner(opening, where, whole=whole)
+
+    def parser(self, fields: Fields) -> Parse:
+        """What turns elements into documents."""
+        parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            content: Scanned = block.content
+            _, body, spans = content
+            require_memory(len(body))
+            starts, stops = np.array(spans.starts, np.int64), np.array(spans.stops, np.int64)
+            batch = parser.parse_each(body, content.offset(block), source.index, starts, stops)
+            content.count_rest(block, batch)
+            return batch
+
+        return parse
+
+
+def _element_pattern(string: bytes) -> re.Pattern[bytes]:
+    """Objects and arrays up to three levels deep; deeper ones take the slow way."""
+    pattern = rb'[^"{}\[\]]++|' + string
+    for _ in range(3):
+        inside = rb"(?:" + pattern + rb")*+"
+        pattern = rb'[^"{}\[\]]++|%s|\{%s\}|\[%s\]' % (string, inside, inside)
+    return re.compile(rb"\{(?:%s)*+\}|\[(?:%s)*+\]" % (pattern, pattern), re.DOTALL)
+
+
+class _Grammar:
+    """How elements are told from what is around them."""
+
+    def __init__(self, string: bytes) -> None:
+        self.string = re.compile(string, re.DOTALL)
+        self.element = _element_pattern(string)
+        self.token = re.compile(rb'[^"{}\[\]]++|%s|[{}\[\]]' % string, re.DOTALL)
+
+
+_ANY_STRING = _Grammar(rb'"(?:[^"\\]++|\\.)*+"')
+_STRING_IN_LINE = _Grammar(rb'"(?:[^"\\\n]++|\\[^\n])*+"')
+"""JSON has no line end inside a string: one there shows that a quote is astray."""
+
+
+class _Incomplete(Exception):
+    """The end of an element is not known without more bytes."""
+
+
+class _ElementScanner:
+    """Finds the elements of one file."""
+
+    def __init__(self, opening: bytes, where: str, *, whole: bool) -> None:
+        text = opening.removeprefix(BOM)
+        self._is_array = b"[" in text
+        self._line = b"\n" + text.rpartition(b"\n")[2]
+        """What is before the first element, if it has a line of its own."""
+        self._has_lines = not self._is_array or b"\n" in text.partition(b"[")[2]
+        self._grammar = _STRING_IN_LINE if self._has_lines else _ANY_STRING
+        self._where, self._whole = where, whole
+        self._ended = False
+        self._wasted = 0
+
+    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+        """The whole elements, and what is around them."""
+        starts: list[int] = []
+        stops: list[int] = []
+        position = 0
+        while (start := self._after_between(data, position, size)) < size:
+            if self._ended:
+                raise damaged(self._where, "the array has ended, and more than white space follows")
+            if self._is_array and data[start] == ord("]"):
+                self._ended, position = True, start + 1
+                continue
+            try:
+                stop = self._end_of_element(data, start, size, final=final)
+            except _Incomplete:
+                return Spans(starts, stops, start)
+            starts.append(start)
+            stops.append(stop)
+            position = stop
+        if final and self._whole and self._is_array and not self._ended:
+            raise damaged(self._where, "the array has no end: the file was cut off")
+        return Spans(starts, stops, size)
+
+    def _after_between(self, data: bytearray, position: int, size: int) -> int:
+        found = _BETWEEN.match(data, position, size)
+        return found.end() if found else position
+
+    def _end_of_element(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """Where an element ends, or where the one after it begins."""
+        limit = min(start + MAX_ELEMENT_BYTES, size)
+        stop = self._end_by_brackets(data, start, limit)
+        if stop > 0 and (stop < size or final or data[stop - 1] in b'}]"'):
+            return stop
+        if stop >= 0 and not final and limit == size:
+            raise _Incomplete
+        self._wasted += abs(stop) - start if stop < 0 else limit - start
+        return self._start_of_next(data, start, size, final=final)
+
+    def _end_by_brackets(self, data: bytearray, start: int, limit: int) -> int:
+        """Where an element ends; 0 if that is not known, -n if its byte n shows that it is bad."""
+        first = data[start]
+        if first not in b"{[":
+            pattern = self._grammar.string if first == ord('"') else _SCALAR
+            found = pattern.match(data, start, limit)
+            return found.end() if found else self._at_fault(data, start, limit)
+        if found := self._grammar.element.match(data, start, limit):
+            return found.end()
+        open_brackets = bytearray()
+        position = start
+        while position < limit:
+            token = self._grammar.token.match(data, position, limit)
+            if not token:
+                return self._at_fault(data, position, limit)
+            kind, position = data[position], token.end()
+            if kind in b"{[":
+                open_brackets.append(kind + 2)  # the code of the bracket that closes it
+            elif kind in b"}]":
+                if open_brackets.pop() != kind:
+                    return -position
+                if not open_brackets:
+                    return position
+        return 0
+
+    def _at_fault(self, data: bytearray, position: int, limit: int) -> int:
+        """What a quote that is not closed, or a bracket that was not opened, means."""
+        if data[position] != ord('"'):
+            return -position - 1
+        line_end = data.find(b"\n", position, limit) if self._has_lines else -1
+        return -line_end if line_end > 0 else 0
+
+    def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """The end of a bad element: before the next line that begins as the first element does."""
+        if not self._has_lines or self._wasted > MAX_WASTED_BYTES:
+            where = f"the element at byte {start:,} of a block"
+            raise damaged(self._where, f"{where} has no end, and none shows where the next begins")
+        stop = data.find(self._line + b"{", start, size)
+        if stop < 0 and not final:
+            raise _Incomplete
+        end = len(data[start : size if stop < 0 else stop].rstrip(_WHITE_SPACE)) + start
+        if stop < 0 and self._is_array and data[end - 1] == ord("]"):
+            end = start + len(data[start : end - 1].rstrip(_WHITE_SPACE))
+        return end - 1 if data[end - 1] == ord(",") else end

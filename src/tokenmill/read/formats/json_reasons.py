@@ -1,0 +1,53 @@
+"""Why a piece of JSON is no record, in words that do not depend on the parser."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from tokenmill.read.values import walk
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def reason_of(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
+    """Why a record has no text, as (reason, detail); `error` is what msgspec says."""
+    value = json_object(line, error)
+    if isinstance(value, tuple):
+        return value
+    name = ".".join(text_path)
+    parent = walk(value, text_path[:-1])
+    if not isinstance(parent, dict) or text_path[-1] not in parent:
+        return "missing-field", f"there is no field {name!r}"
+    text = parent[text_path[-1]]
+    if text is None:
+        return "null-text", f"{name!r} is null"
+    return "text-not-a-string", str(error)
+
+
+def json_object(line: bytes, error: Exception) -> dict[str, Any] | tuple[str, str]:
+    """The shape of a line's object, or why it has none: (reason, detail)."""
+    try:
+        # Only the shape counts here, and Python refuses to make an int of over 4,300 digits.
+        value = json.loads(line, parse_int=lambda digits: 0)
+        msgspec_accepts = _accepts(line)
+    except (ValueError, RecursionError):
+        return "invalid-json", str(error)
+    if not msgspec_accepts:
+        if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            return "lone-surrogate", "an escape names half of a surrogate pair"
+        return "invalid-json", str(error)
+    if not isinstance(value, dict):
+        return "not-an-object", f"the line is a JSON {type(value).__name__}"
+    return value
+
+
+def _accepts(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True
