@@ -98,6 +98,7 @@ NAMES: dict[str, Any] = {
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
 """A share may be text there, as on a command line: "0.1%"."""
 MORE_TYPES: dict[tuple[type, str], Any] = {
+    (ReadOptions, "transform"): options.Transform,
     (EncodeOptions, "eos"): int,
     (EncodeOptions, "pad"): int,
     (ResourceOptions, "memory"): str,

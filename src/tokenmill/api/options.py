@@ -6,8 +6,8 @@ They repeat the fields of the option structs, which check values and hold the de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokenmill.words.digits import Digits
 
 Labels = Literal["aligned", "next"]
+Transform = Callable[[dict[str, Any]], Any]
+"""A record in; a text, a dict with one, a list of these, or None out."""
 
 
 class ReadArguments(TypedDict, total=False):
@@ -27,6 +29,7 @@ class ReadArguments(TypedDict, total=False):
     format: str
     text_field: str
     text_template: str | None
+    transform: Transform | str | None
     id_field: str | None
     keep: Sequence[str]
     no_loss: str | None
@@ -180,6 +183,7 @@ class CountArguments(LimitArguments, ResourceArguments, total=False):
     format: str
     text_field: str
     text_template: str | None
+    transform: Transform | str | None
     separator: str | None
     streaming: bool
     max_documents: int | None

@@ -24,7 +24,6 @@ COMMON = (
         "out",
         "format",
         "text_field",
-        "text_template",
         "validation",
         "max_documents",
         "workers",

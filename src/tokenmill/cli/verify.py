@@ -42,6 +42,11 @@ def add_arguments(parser: Parser) -> None:
         help="check part I of N, counted from 0; auto: as Slurm or Kubernetes numbers this task",
     )
     add_tokenizer_argument(parser)
+    parser.add_argument(
+        "--transform",
+        metavar="python:MODULE:NAME",
+        help="the function that made the texts, to compare with the sources",
+    )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
 
@@ -65,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
             against_sources=options.against_sources,
             plans=options.plan,
             tokenizer=options.tokenizer,
+            transform=options.transform,
             shard=options.shard,
             advance=advance,
         )

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenmill.errors import DataError, StorageError
+from tokenmill.errors import DataError, StorageError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Parse
+from tokenmill.read.rendering.renderer import FailedRenderingError
 from tokenmill.read.sources import Source, Sources
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
@@ -95,10 +96,14 @@ def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[D
 @contextmanager
 def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Turn an OSError of the enclosed block into a StorageError that names the source, and a
-    MemoryError into a DataError that names the `position` as well.
+    MemoryError into a DataError that names the `position` as well. What the user's code does not
+    take gets its place in the source.
     """
     try:
         yield
+    except FailedRenderingError as error:
+        where = f"{source.where}, position {error.position}"
+        raise UserError(error.what, where=where, why=error.why, hint=error.hint) from error
     except MemoryError as error:
         raise DataError(
             "not enough memory to read an input",

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tokenmill.errors import UserError
 from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.suggestions import nearest
-
-if TYPE_CHECKING:
-    from tokenmill.records import CharSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +87,3 @@ def require_field(name: str, present: set[str], where: str) -> None:
         why=f"the fields are {', '.join(sorted(present)[:20])}",
         hint=hint + NAME_ANOTHER,
     )
-
-
-def char_spans(value: object) -> CharSpans:
-    """A list of [start, stop) pairs, checked.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    if value is None:
-        return []
-    spans = [_span(item) for item in value] if isinstance(value, (list, tuple)) else None
-    if spans is None or any(span is None for span in spans):
-        raise ValueError("not a list of [start, stop) character ranges")
-    return [span for span in spans if span is not None]
-
-
-def _span(item: object) -> tuple[int, int] | None:
-    if isinstance(item, dict):
-        item = (item["start"], item["stop"]) if item.keys() == {"start", "stop"} else None
-    if not isinstance(item, (list, tuple)) or len(item) != 2:
-        return None
-    start, stop = item
-    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # true is no int here
-    return (start, stop) if valid else None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from tokenmill.records import CharSpans
 
 
 def column_value(value: object) -> str | None:
@@ -21,3 +25,27 @@ def walk(value: object, path: Iterable[str]) -> object:
             return None
         value = value.get(key)
     return value
+
+
+def char_spans(value: object) -> CharSpans:
+    """A list of [start, stop) pairs, checked.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if value is None:
+        return []
+    spans = [_span(item) for item in value] if isinstance(value, (list, tuple)) else None
+    if spans is None or any(span is None for span in spans):
+        raise ValueError("not a list of [start, stop) character ranges")
+    return [span for span in spans if span is not None]
+
+
+def _span(item: object) -> tuple[int, int] | None:
+    if isinstance(item, dict):
+        item = (item["start"], item["stop"]) if item.keys() == {"start", "stop"} else None
+    if not isinstance(item, (list, tuple)) or len(item) != 2:
+        return None
+    start, stop = item
+    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # true is no int here
+    return (start, stop) if valid else None

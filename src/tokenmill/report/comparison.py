@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 
 from tokenmill.encode.engine import Reference
-from tokenmill.errors import VerificationError
+from tokenmill.errors import UserError, VerificationError
 from tokenmill.read.documents import Reader
 from tokenmill.read.places.place import Access
+from tokenmill.read.rendering.transform import given_name
 from tokenmill.read.sources import Source, find_source, place_sources
 from tokenmill.read.units import Extent
 from tokenmill.records import Advance, DocumentBatch
@@ -63,12 +64,30 @@ def compare_with_sources(part: Part, reference: Reference, sample: float, advanc
 
 
 def read_options(dataset: Dataset) -> ReadOptions:
-    """The options of reading that the manifest holds."""
+    """The options of reading that the manifest holds.
+
+    A transform that it names is never looked for: its name comes with the dataset. The user must
+    have given the function.
+
+    Raises:
+        UserError: the user has not.
+    """
     try:
-        return msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
+        read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     except msgspec.ValidationError as error:
         where = str(dataset.folder / MANIFEST_NAME)
         raise VerificationError("policies.read is wrong", where=where, why=str(error)) from error
+    if read.transform is None:
+        return read
+    given = given_name(str(dataset.policies.read.transform_sha256))
+    if given is None:
+        raise UserError(
+            "the function that made the texts is needed",
+            where=f"{dataset.location}: {read.transform}",
+            why="a dataset keeps its name and the digest of its source, and none such was given",
+            hint="verify(..., transform=function), or --transform python:MODULE:NAME",
+        )
+    return msgspec.structs.replace(read, transform=given)
 
 
 def find_again(dataset: Dataset, advance: Advance, part: slice = slice(None)) -> list[Source]:
@@ -125,7 +144,7 @@ def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[S
     write.
     """
     access = Access(
-        "stream" if read_options(dataset).streaming else "download",
+        "stream" if dataset.policies.read.streaming is True else "download",
         listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
     )
     return place_sources(sources, access)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -15,6 +15,7 @@ import xxhash
 from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
+from tokenmill.read.rendering.transform import Transform, give
 from tokenmill.records import Advance, Int64Array
 from tokenmill.report.parts import Part
 from tokenmill.run.agents.shard import parse_shard
@@ -61,13 +62,15 @@ def verify(
     against_sources: bool = False,
     plans: Sequence[str | Path] = (),
     tokenizer: object = None,
+    transform: Callable[[dict[str, Any]], Any] | str | None = None,
     shard: str = "",
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
     """Check a dataset and its plans, with those in the folders `plans` as well.
 
     `sample` is the share of token blocks and of documents that is looked at. `tokenizer` is the
-    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset. With
+    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset.
+    `transform` is the function that made the texts, which sources are compared by. With
     `shard`, as "2/8", only a part is checked: those from 0/8 to 7/8, on eight machines, are all.
     Each of them opens the dataset, which looks at the sizes of all files.
 
@@ -75,6 +78,8 @@ def verify(
         VerificationError: something differs; the message lists what.
         UserError: there is no dataset, or its Python tokenizer is needed, or is another one.
     """
+    if transform is not None:
+        Transform.named(transform if isinstance(transform, str) else give(transform))
     with dataset_to_verify(folder) as dataset:
         part = Part(dataset, parse_shard(shard or "0/1", os.environ))
         result = Verification(dataset, shard=str(part.shard) if shard else "")

@@ -18,6 +18,9 @@ class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "auto"
     text_field: str = "text"
     text_template: str | UnsetType = UNSET
+    transform: str | UnsetType = UNSET
+    transform_sha256: str | UnsetType = UNSET
+    """Of its source."""
     id_field: str | None = None
     keep: list[str] = []
     no_loss: str | None = None

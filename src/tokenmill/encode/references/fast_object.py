@@ -11,9 +11,9 @@ from tokenmill.encode.references.python_object import (
     TokenizerObject,
     checked_ids,
     class_name,
-    describe_failure,
 )
 from tokenmill.errors import UserError
+from tokenmill.user_code import describe_failure
 
 PROBES = (
     "The Quick  BROWN fox",

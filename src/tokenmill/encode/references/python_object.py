@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from tokenmill.encode.engine import TextError
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import UInt32Array
+from tokenmill.user_code import describe_failure
 
 LARGEST_ID = 2**31 - 1
 """What shards can hold; the largest id of an object that tells nothing of its vocabulary."""
@@ -172,13 +172,6 @@ def class_name(tokenizer: Any) -> str:
     """Module and name of an object's class."""
     kind = tokenizer if isinstance(tokenizer, type) else type(tokenizer)
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def describe_failure(error: BaseException) -> str:
-    """An exception of the user's code, with the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
 
 
 def checked_ids(answer: Any, largest_id: int) -> UInt32Array:

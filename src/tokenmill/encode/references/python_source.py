@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import importlib
 import importlib.metadata
-import io
-import pickle
-import types
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +14,12 @@ from tokenmill.encode.engine import TextError
 from tokenmill.encode.references.python_object import (
     TokenizerObject,
     class_name,
-    describe_failure,
 )
 from tokenmill.errors import UserError
+from tokenmill.user_code import NAMED, cannot_get, imported, pickled, unpickled
 
-NAMED = "python:"
+NOUN = "tokenizer"
 FOLDER = "transformers:"
-PICKLED = "pickle:"
 ANSWER_STEP = 5
 """Of the fixed strings, every fifth is asked for the digest of answers."""
 
@@ -40,28 +34,17 @@ def make_tokenizer(source: str) -> Any:
         return _imported(source)
     if source.startswith(FOLDER):
         return _from_folder(source.removeprefix(FOLDER))
-    return _unpickled(source.removeprefix(PICKLED))
+    return unpickled(source, NOUN)
 
 
 def _imported(source: str) -> Any:
     """What a user's own module holds under a name, or what the callable there makes."""
-    module_name, _, name = source.removeprefix(NAMED).partition(":")
-    if not module_name or not name:
-        hint = "such as python:my_package.tokenizers:build"
-        raise UserError(
-            "a Python tokenizer is named as python:module:name", where=source, hint=hint
-        )
+    found = imported(source, NOUN, "python:my_package.tokenizers:build")
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
         if isinstance(found, type) or not hasattr(found, "encode"):
             found = found()
     except (Exception, SystemExit) as error:
-        hint = "the module must be installed, or its folder on PYTHONPATH"
-        raise UserError(
-            "cannot get the tokenizer", where=source, why=describe_failure(error), hint=hint
-        ) from error
+        raise cannot_get(source, NOUN, error) from error
     return found
 
 
@@ -86,55 +69,13 @@ def _from_folder(folder: str) -> Any:
         ) from error
 
 
-class _Pickler(pickle.Pickler):
-    """Refuses what another process would look for in a script that it does not run."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
-            raise pickle.PicklingError(f"{value.__qualname__} is defined in the script that runs")
-        return NotImplemented
-
-
 def pickled_source(tokenizer: Any) -> str:
-    """A tokenizer for another process of this user's: base64 of its pickle.
-
-    What is defined in the running script or notebook is sent by value where dill is installed.
+    """A tokenizer for another process of this user's.
 
     Raises:
         UserError: it cannot be pickled.
     """
-    try:
-        data = io.BytesIO()
-        _Pickler(data, pickle.HIGHEST_PROTOCOL).dump(tokenizer)
-        found = data.getvalue()
-    except Exception as error:
-        found = _by_value(tokenizer, error)
-    return PICKLED + base64.b64encode(found).decode()
-
-
-def _by_value(tokenizer: Any, why: Exception) -> bytes:
-    try:
-        import dill
-
-        return bytes(dill.dumps(tokenizer, recurse=True))
-    except Exception:
-        raise UserError(
-            "the tokenizer cannot be sent to worker processes",
-            where=class_name(tokenizer),
-            why=describe_failure(why),
-            hint="name it as python:module:name, or run with --workers 1 in this process",
-        ) from why
-
-
-def _unpickled(data: str) -> Any:
-    try:
-        return pickle.loads(base64.b64decode(data))  # noqa: S301 - from our own parent process
-    except Exception as error:
-        raise UserError(
-            "the tokenizer cannot be recreated in a worker process",
-            why=describe_failure(error),
-            hint="name it as python:module:name, or run with --workers 1 in the calling process",
-        ) from error
+    return pickled(tokenizer, NOUN, class_name(tokenizer))
 
 
 def library_version(tokenizer: Any) -> str:

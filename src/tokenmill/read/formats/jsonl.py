@@ -26,12 +26,12 @@ import numpy as np
 
 from tokenmill.read.blocks import BOM, iter_blocks
 from tokenmill.read.compression import SNIFF_BYTES
-from tokenmill.read.fields import Fields, char_spans, require_field
+from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
 from tokenmill.read.formats.json_reasons import json_object, reason_of
 from tokenmill.read.rendering.records import RecordRenderer
-from tokenmill.read.values import column_value, walk
+from tokenmill.read.values import char_spans, column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:

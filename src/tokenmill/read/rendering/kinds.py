@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.transform import Transform
 
-AnyRendering = TextTemplate
+AnyRendering = TextTemplate | Transform

@@ -10,7 +10,11 @@ import numpy as np
 
 from tokenmill.errors import InternalError
 from tokenmill.read.fields import Fields
-from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+from tokenmill.read.rendering.renderer import (
+    FailedRenderingError,
+    RenderedText,
+    UnfitRecordError,
+)
 from tokenmill.read.values import column_value, walk
 from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
 
@@ -47,12 +51,18 @@ class RecordRenderer:
 
         The first text of a record takes all of its bytes, and those after it have the same
         position. A record without texts becomes an empty document.
+
+        Raises:
+            FailedRenderingError: code of the user's failed.
         """
         made = _Documents()
         for index, record in enumerate(records):
             try:
-                texts = self._texts(record)
                 extra = [self._value(record, path) for path in self._paths.values()]
+                texts = self._texts(record)
+            except FailedRenderingError as error:
+                error.position = int(positions[index])
+                raise
             except UnfitRecordError as error:
                 found = as_found(index) if as_found else as_json(record)
                 num_bytes = len(found) if record_bytes is None else int(record_bytes[index])

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tokenmill.errors import UserError
+
 if TYPE_CHECKING:
     from tokenmill.records import CharSpans
 
@@ -31,6 +33,13 @@ class UnfitRecordError(ValueError):
         self.detail = detail
 
 
+class FailedRenderingError(UserError):
+    """Code of the user's failed on a record, which is then not set aside: the build ends."""
+
+    position = 0
+    """Of the record in its source."""
+
+
 class Renderer(Protocol):
     """Renders records, one at a time and always in the same way."""
 
@@ -42,6 +51,7 @@ class Renderer(Protocol):
 
         Raises:
             UnfitRecordError: the record is set aside.
+            FailedRenderingError: the build ends.
         """
 
 

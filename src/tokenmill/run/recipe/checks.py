@@ -16,6 +16,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.transform import give
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     NOT_FOR_COUNTS,
@@ -169,6 +170,8 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
 def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The checked values of a section."""
     hints = typing.get_type_hints(SECTIONS[name], include_extras=True)
+    if callable(function := options.get("transform")):
+        options = {**options, "transform": give(function)}
     return {
         key: _checked(options[key], hints[key], f"{name}.{key}", problems)
         for key in _known_keys(options, hints, f"{name}.", problems)
@@ -264,8 +267,10 @@ def _shared_conflicts(
 def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
     if read.separator == "":
         yield "read.separator: must not be empty"
-    text = read.text_field
+    text = "" if read.transform else read.text_field
     if read.text_template is not None:
+        if read.transform:
+            yield "read.transform: takes the place of read.text_template, which is named, too"
         text = ""
         TextTemplate(read.text_template).parts()
         if read.text_field != "text":

@@ -14,7 +14,9 @@ from msgspec import UNSET, Meta
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.transform import Transform
 from tokenmill.store.policies import Policies, ReadPolicies
 from tokenmill.words.digits import Digits
 
@@ -43,6 +45,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     text_template: Annotated[
         str | None,
         Meta(description=r"text made of several fields, e.g. '{title}\n\n{body}'; {{ is a brace"),
+    ] = None
+    transform: Annotated[
+        str | None,
+        Meta(description="function that makes texts of whole records: python:MODULE:NAME"),
     ] = None
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
     keep: Annotated[
@@ -75,7 +81,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> Fields:
-        """What is taken of each record."""
+        """What is taken of each record.
+
+        Raises:
+            UserError: there is no such transform.
+        """
         keep = tuple(name.removesuffix("?") for name in self.keep)
         required = {self.id_field, self.no_loss, *self.keep}
         optional = frozenset(keep) - required
@@ -83,11 +93,17 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             self.text_field,
             self.id_field,
             keep,
-            self.no_loss,
+            None if self.transform else self.no_loss,
             self.separator,
-            rendering=None if self.text_template is None else TextTemplate(self.text_template),
+            rendering=self._rendering,
             optional=optional,
         )
+
+    @property
+    def _rendering(self) -> AnyRendering | None:
+        if self.transform:
+            return Transform.named(self.transform, self.text_field, self.no_loss)
+        return None if self.text_template is None else TextTemplate(self.text_template)
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,13 +189,18 @@ def read_policies(read: ReadOptions) -> dict[str, Any]:
     """
     values: dict[str, Any] = msgspec.to_builtins(read)
     young = {each.name for each in msgspec.structs.fields(ReadPolicies) if each.default is UNSET}
+    if read.transform:
+        values["transform_sha256"] = Transform.named(read.transform).sha256
     return {name: value for name, value in values.items() if value or name not in young}
 
 
 def grouped_reading(read: ReadOptions, by: str | None) -> ReadOptions:
-    """Options of reading that keep the field whose values are groups, and no other."""
+    """Options of reading that keep the field whose values are groups, and no other. What has no
+    loss is passed over.
+    """
     keep = [] if by is None or by == INPUT_GROUPS else [by]
-    return msgspec.structs.replace(read, keep=keep, no_loss=None)
+    no_loss = "no_loss" if read.transform else None  # else it may not return any
+    return msgspec.structs.replace(read, keep=keep, no_loss=no_loss)
 
 
 class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenmill.read.compression import damaged
-from tokenmill.read.fields import Fields, char_spans
+from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
 from tokenmill.read.rendering.records import RecordRenderer, as_json
-from tokenmill.read.values import column_value
+from tokenmill.read.values import char_spans, column_value
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:

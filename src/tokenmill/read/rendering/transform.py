@@ -1,0 +1,267 @@
+"""Texts from a function of the user's: a record in; a text, several or none out."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenmill.errors import UserError
+from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
+from tokenmill.read.values import char_spans
+from tokenmill.user_code import NAMED, describe_failure, imported, pickled, unpickled
+
+NOUN = "transform"
+EXAMPLE = "python:my_package.texts:render"
+Function = Callable[[dict[str, Any]], Any]
+
+
+class _Known(NamedTuple):
+    """A function that this process has."""
+
+    function: Function
+    sha256: str
+    source: str
+    """What makes it in another process: its name, or a pickle."""
+    problem: str
+    """Why there is no such thing."""
+
+
+_known: dict[str, _Known] = {}
+"""By name."""
+
+
+class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
+    """A function from a record to its texts."""
+
+    name: str
+    """python:module:name"""
+    sha256: str
+    """Of its source, and of the values that it takes from around its definition."""
+    source: str = ""
+    problem: str = ""
+    text: str = "text"
+    """Of a dict that it returns: the entry that holds the text."""
+    no_loss: str | None = None
+    """And the one that holds ranges without loss."""
+
+    @staticmethod
+    def named(name: str, text: str = "text", no_loss: str | None = None) -> Transform:
+        """The transform of a name that a user gave, or of a function that was given by `give`.
+
+        Raises:
+            UserError: there is no such function, or its source cannot be found.
+        """
+        if name not in _known:
+            _keep(name, imported(name, NOUN, EXAMPLE))
+        known = _known[name]
+        return Transform(
+            name=name,
+            sha256=known.sha256,
+            source=known.source,
+            problem=known.problem,
+            text=text,
+            no_loss=no_loss,
+        )
+
+    @property
+    def fields(self) -> None:
+        """It is given whole records."""
+        return
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Nothing is asked for by name."""
+        return frozenset()
+
+    @property
+    def has_no_loss(self) -> bool:
+        """If an entry is named for them."""
+        return self.no_loss is not None
+
+    def renderer(self) -> Renderer:
+        """What calls the function: the one that was given, or in another process its copy.
+
+        Raises:
+            UserError: this process cannot have it, or has another one under its name.
+        """
+        known = _known.get(self.name)
+        if known is None or known.sha256 != self.sha256:
+            return _TransformRenderer(self, self._copy())
+        return _TransformRenderer(self, known.function)
+
+    def _copy(self) -> Function:
+        if self.problem:
+            hint = "define it in a module, or run with --workers 1 in the calling process"
+            what = f"the {NOUN} cannot be sent to worker processes"
+            raise UserError(what, where=self.name, why=self.problem, hint=hint)
+        if not self.source.startswith(NAMED):
+            function: Function = unpickled(self.source, NOUN)
+            return function
+        function = imported(self.source, NOUN, EXAMPLE)
+        if source_digest(function, self.name) != self.sha256:
+            why = "the source of its module changed after the start"
+            hint = "run the same command again"
+            raise UserError(f"another {NOUN} has that name", where=self.name, why=why, hint=hint)
+        return function
+
+
+def give(function: Function) -> str:
+    """Make a function known in this process; returns the name that it has from now on.
+
+    Raises:
+        UserError: it is no function, or its source cannot be found.
+    """
+    name = f"{NAMED}{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    _keep(name, function)
+    return name
+
+
+def given_name(sha256: str) -> str | None:
+    """The name of the function with such a source, if the user has given or named one."""
+    return next((name for name, known in _known.items() if known.sha256 == sha256), None)
+
+
+def _keep(name: str, function: Function) -> None:
+    digest = source_digest(function, name)
+    source, problem = name, ""
+    if not _is_importable(name, function):
+        try:
+            source = pickled(function, NOUN, name)
+        except UserError as error:
+            source, problem = "", error.why
+    _known[name] = _Known(function, digest, source, problem)
+
+
+def _is_importable(name: str, function: Function) -> bool:
+    if name.startswith(f"{NAMED}__main__:") or "<" in name:
+        return False
+    try:
+        return imported(name, NOUN, EXAMPLE) is function
+    except UserError:
+        return False
+
+
+def source_digest(function: Function, name: str) -> str:
+    """SHA-256 of a function's source, its defaults, and what it takes from the function around it.
+
+    Functions that it calls by a global name have no say in it.
+
+    Raises:
+        UserError: it is no function, or one of these cannot be found or written down.
+    """
+    facts = msgspec.json.encode(_facts(function, name, set()), order="deterministic")
+    return hashlib.sha256(facts).hexdigest()
+
+
+def _facts(function: Any, name: str, seen: set[int]) -> list[Any]:
+    if not isinstance(function, types.FunctionType):
+        why = f"it is of the type {type(function).__name__}"
+        raise UserError(f"a {NOUN} must be a function", where=name, why=why, hint="use def")
+    seen.add(id(function))
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise UserError(
+            f"the source of the {NOUN} cannot be found",
+            where=name,
+            why=f"its digest is part of what a resumed build must agree with ({error})",
+            hint="define it in a file or in a notebook",
+        ) from error
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    around: dict[str, Any] = {}
+    for variable, cell in cells:
+        try:
+            around[variable] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    defaults = [function.__defaults__ or (), function.__kwdefaults__ or {}]
+    return [source, _fact(defaults, name, seen), _fact(around, name, seen)]
+
+
+def _fact(value: Any, name: str, seen: set[int]) -> Any:
+    """A value by which the same one is known again."""
+    if value is None or isinstance(value, (str, bytes, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return [[_fact(key, name, seen), _fact(value[key], name, seen)] for key in value]
+    if isinstance(value, (list, tuple)):
+        return [_fact(item, name, seen) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(_fact(item, name, seen)) for item in value)
+    if isinstance(value, re.Pattern):
+        return [value.pattern, value.flags]
+    if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, type)):
+        return [getattr(value, "__module__", ""), value.__name__]
+    if isinstance(value, types.FunctionType):
+        return value.__qualname__ if id(value) in seen else _facts(value, name, seen)
+    raise UserError(
+        f"the {NOUN} depends on a value that cannot be known again",
+        where=name,
+        why=f"it takes a {type(value).__name__} from the function around it, or as a default",
+        hint="make that value at the top of a module, or inside the function",
+    )
+
+
+class _TransformRenderer:
+    """Calls a function for each record."""
+
+    def __init__(self, transform: Transform, function: Function) -> None:
+        self._transform, self._function = transform, function
+
+    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        """What the function makes of a record.
+
+        Raises:
+            FailedRenderingError: it raises, or returns something else.
+        """
+        try:
+            found = self._function(dict(record))
+            if isinstance(found, types.GeneratorType):
+                found = list(found)
+        except (Exception, SystemExit) as error:
+            raise FailedRenderingError(
+                f"the {NOUN} failed on a record",
+                why=f"{describe_failure(error)}, in {self._transform.name}",
+                hint="mend it, or leave such records out in it: return None",
+            ) from error
+        return list(self._texts(found))
+
+    def _texts(self, found: Any) -> Iterator[RenderedText]:
+        if found is None:
+            return
+        for each in found if isinstance(found, (list, tuple)) else [found]:
+            if isinstance(each, str):
+                yield RenderedText(each, [])
+            elif isinstance(each, dict):
+                yield self._from_dict(each)
+            else:
+                raise self._unusable(f"it returned a {type(each).__name__}")
+
+    def _from_dict(self, found: dict[str, Any]) -> RenderedText:
+        key, ranges = self._transform.text, self._transform.no_loss
+        text = found.get(key)
+        if not isinstance(text, str):
+            raise self._unusable(f"it returned a dict whose {key!r} is no text")
+        if ranges is None:
+            if "no_loss" in found:
+                hint = 'say so: no_loss="no_loss"'
+                raise self._unusable("it returned 'no_loss', which nobody asked for", hint)
+            return RenderedText(text)
+        try:
+            return RenderedText(text, char_spans(found.get(ranges)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unusable(f"{ranges!r} of a dict that it returned is {error}") from error
+
+    def _unusable(self, why: str, hint: str = "") -> FailedRenderingError:
+        return FailedRenderingError(
+            f"the {NOUN} returned something else than texts",
+            why=f"{why}, in {self._transform.name}",
+            hint=hint or "return a str, a dict with one, a list of these, or None",
+        )

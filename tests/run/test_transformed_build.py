@@ -1,0 +1,172 @@
+"""Texts that a function of the user's makes of records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import transforms
+from corpora import documents
+
+import tokenmill
+from tokenmill.cli import main
+from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.read.rendering import transform as known
+from tokenmill.read.rendering.transform import Transform, give, source_digest
+
+RECORDS = [{"title": f"Title {n}", "body": "One. Two." if n % 2 else ""} for n in range(6)]
+NAME = "python:transforms:titled"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in RECORDS))
+    return path
+
+
+def build(lines: Path, tokenizer: Path, out: Path, function: Any, **options: Any) -> Any:
+    return tokenmill.build(lines, tokenizer, out, **{"workers": 1, "transform": function} | options)
+
+
+def test_a_record_without_a_text_is_counted_as_empty(
+    lines: Path, tokenizer_path: Path, reference: Callable[[str], list[int]], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    totals = build(lines, tokenizer_path, out, transforms.titled).manifest.totals
+    assert (totals.records, totals.documents, totals.empty) == (6, 3, 3)
+    assert totals.record_bytes == lines.stat().st_size
+    dataset = tokenmill.open(out)
+    eos = dataset.manifest.tokenizer.eos_id
+    assert documents(out) == [[*reference(f"Title {n}: One. Two."), eos] for n in (1, 3, 5)]
+    assert dataset.policies.read.transform == NAME
+    digest = dataset.policies.read.transform_sha256
+    assert digest == source_digest(transforms.titled, NAME)
+
+
+def test_several_texts_of_a_record_are_documents_at_one_place(
+    lines: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    report = build(lines, tokenizer_path, out, transforms.sentences, keep=["body"], workers=2)
+    totals = report.manifest.totals
+    assert (totals.records, totals.further, totals.documents, totals.empty) == (6, 3, 6, 3)
+    table = pq.read_table(next((out / "documents").iterdir()))
+    positions = table.column("position").to_pylist()
+    assert positions[::2] == positions[1::2]
+    assert table.column("column.body").to_pylist() == ["One. Two."] * 6, "as it was found"
+    assert tokenmill.verify(out, against_sources=True).compared_documents == 6
+
+
+def test_a_dict_may_say_what_carries_no_loss(
+    lines: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    build(lines, tokenizer_path, out, transforms.masked, no_loss="without")
+    table = pq.read_table(next((out / "documents").iterdir()))
+    assert [spans[0]["start"] for spans in table.column("no_loss").to_pylist()] == [0] * 6
+    tokenmill.verify(out, against_sources=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("function", "what", "why"),
+    [
+        (transforms.failing, "failed on a record", "KeyError: 'titel'"),
+        (transforms.number, "something else than texts", "returned a int"),
+    ],
+)
+def test_what_a_function_does_wrong_names_the_record(
+    function: Any, what: str, why: str, workers: int, lines: Path, tokenizer_path: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    with pytest.raises(UserError, match=what) as caught:
+        build(lines, tokenizer_path, tmp_path / "out", function, workers=workers)
+    place = 0 if function is transforms.number else sum(
+        len(json.dumps(each)) + 1 for each in RECORDS[:4]
+    )  # fmt: skip
+    assert caught.value.where == f"{lines}, position {place}"
+    assert why in caught.value.why
+
+
+def test_lambdas_and_closures_reach_the_workers(
+    lines: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    end = "!"
+    function = lambda record: record["title"] + end  # noqa: E731
+    build(lines, tokenizer_path, tmp_path / "one", function, workers=1)
+    build(lines, tokenizer_path, tmp_path / "two", function, workers=2)
+    assert documents(tmp_path / "one") == documents(tmp_path / "two")
+    end = "?"
+    with pytest.raises(OutputConflictError, match="other"):
+        build(lines, tokenizer_path, tmp_path / "one", function)
+
+
+def test_a_function_without_a_source_is_refused() -> None:
+    space: dict[str, Any] = {"__name__": "nowhere"}
+    exec("def function(record): return record['title']", space)
+    with pytest.raises(UserError, match="source of the transform cannot be found"):
+        give(space["function"])
+    with pytest.raises(UserError, match="must be a function"):
+        give(str.upper)
+    handle = object()
+    with pytest.raises(UserError, match="cannot be known again"):
+        give(lambda record: f"{handle}")
+
+
+def test_a_function_that_cannot_be_sent_runs_in_one_process_alone(
+    lines: Path, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dill", None)
+    function = lambda record: record["title"]  # noqa: E731
+    build(lines, tokenizer_path, tmp_path / "one", function, workers=1)
+    with pytest.raises(UserError, match="cannot be sent to worker processes") as caught:
+        build(lines, tokenizer_path, tmp_path / "two", function, workers=2)
+    assert "--workers 1" in caught.value.hint
+
+
+def test_a_shell_names_the_function(
+    lines: Path, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "out")
+    arguments = [str(lines), "--tokenizer", str(tokenizer_path), "--out", out, "--workers", "1"]
+    assert main(["build", *arguments, "--transform", NAME]) == 0
+    monkeypatch.setattr(known, "_known", {})
+    assert main(["verify", out, "--against-sources"]) == 2, "a dataset's names are never imported"
+    assert main(["verify", out, "--against-sources", "--transform", NAME]) == 0
+    assert main(["build", *arguments, "--transform", "python:transforms:title"]) == 2
+    assert main(["build", *arguments, "--transform", "python:transforms:sentences"]) == 4
+
+
+def test_another_source_under_the_same_name_is_another_build(
+    lines: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+
+    def run(body: str) -> subprocess.CompletedProcess[str]:
+        script.write_text(
+            "import sys, tokenmill\n"
+            f"def clean(record):\n    return {body}\n"
+            "if __name__ == '__main__':\n"
+            "    report = tokenmill.build(*sys.argv[1:], transform=clean, workers=2)\n"
+            "    print(report.manifest.totals.documents, report.snapshot is None)\n"
+        )
+        command = [sys.executable, script, lines, tokenizer_path, tmp_path / "out"]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    assert run("record['title']").stdout == "6 False\n"
+    assert run("record['title']").stdout == "6 True\n"
+    assert "transform_sha256" in run("record['body']").stderr
+
+
+def test_a_copy_in_a_worker_must_have_the_same_source() -> None:
+    described = Transform.named(NAME)
+    changed = Transform(name=NAME, sha256="0" * 64, source=described.source)
+    with pytest.raises(UserError, match="another transform has that name"):
+        changed.renderer()
