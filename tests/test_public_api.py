@@ -19,6 +19,7 @@ import tokenmill
 from tokenmill.api import options
 from tokenmill.export.columns import Column, Format
 from tokenmill.export.rows import ExportOptions
+from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
 from tokenmill.run.recipe.options import (
@@ -93,6 +94,7 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
 }
 NAMES: dict[str, Any] = {
     "Path": Path, "Column": Column, "Format": Format, "MaskedLM": MaskedLM,
+    "FillInMiddle": FillInMiddle,
     "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
 }  # fmt: skip
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)

@@ -30,6 +30,7 @@ from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
 from tokenmill.load.columns import BatchOptions as BatchOptions
 from tokenmill.load.explanation import SegmentOrigin as SegmentOrigin
+from tokenmill.load.fill_in_middle import FillInMiddle as FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM as MaskedLM
 from tokenmill.load.micro_batches import micro_batches as micro_batches
 from tokenmill.load.opening import OrderOptions as OrderOptions

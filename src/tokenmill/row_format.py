@@ -16,7 +16,9 @@ Tokens = Annotated[int, Meta(ge=0, le=1 << 24)]
 Number = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
-class RowFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RowFormat(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """All that a reader needs beside the arrays of a plan."""
 
     sequence_lengths: Annotated[list[Number], Meta(min_length=1)]
@@ -40,6 +42,8 @@ class RowFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     overlap: Tokens
     """First tokens of a segment that repeat the last ones of the segment before."""
     overlap_in_loss: bool
+    reserved: Tokens = 0
+    """Places that each segment has beside its tokens; missing in plans that reserve none."""
 
     @property
     def length(self) -> int:

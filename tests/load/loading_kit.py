@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
@@ -20,6 +19,7 @@ from tokenmill import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import stored_options
 from tokenmill.pack.window import row_format
 from tokenmill.records import Segments, Sequences
 from tokenmill.store.plan import Plan, PlanWriter
@@ -65,7 +65,7 @@ def plan_of(
         wanted = PackOptions(**options)
         writer.finish(
             dataset.manifest.dataset_id,
-            msgspec.to_builtins(wanted),
+            stored_options(wanted),
             figures,
             row_format(wanted, figures["most_segments"]),
             overwrite=False,

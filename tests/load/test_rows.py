@@ -13,7 +13,6 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import tokenizers
@@ -28,6 +27,7 @@ from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.reader import Labels, RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import stored_options
 from tokenmill.pack.window import row_format
 from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
@@ -106,7 +106,7 @@ def plan_of(
         wanted = PackOptions(**options)
         writer.finish(
             dataset.manifest.dataset_id,
-            msgspec.to_builtins(wanted),
+            stored_options(wanted),
             {},
             row_format(wanted, wanted.segment_limit),
             overwrite=False,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokenmill.export.columns import Column, Format
+    from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
     from tokenmill.vocabulary.training.options import Model
@@ -82,6 +83,7 @@ class PackArguments(TypedDict, total=False):
     at_cuts: Literal["nothing", "bos", "eos", "bos-and-eos"]
     max_segments: int | None
     segment_multiple: int
+    reserve: int
     sequence_multiple: int
     smallest_bucket: int
     cut_cost: int | None
@@ -122,6 +124,7 @@ class BatchArguments(TypedDict, total=False):
     position_scale: float
     loss_weights: Literal["token", "document", "square-root"]
     masked_lm: MaskedLM | None
+    fill_in_middle: FillInMiddle | None
 
 
 class TargetArguments(TypedDict, total=False):

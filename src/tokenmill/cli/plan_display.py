@@ -56,6 +56,8 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
         yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
     if figures.tokens_set_at_cuts:
         yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
+    if options.reserve:
+        yield "reserved", f"{options.reserve} places for each segment, padding until they are used"
     if figures.lower_bound is not None:
         yield "bound", f"{figures.lower_bound:,} sequences at least: {figures.gap:+.4%}"
     if figures.planned_globally is not None:

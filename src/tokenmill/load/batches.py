@@ -21,6 +21,7 @@ from tokenmill.errors import UserError
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.explanation import SegmentOrigin, origins
+from tokenmill.load.fill_in_middle import CUTS_ROWS, Infilling
 from tokenmill.load.rows.provenance import Layout, Provenance
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
@@ -82,6 +83,9 @@ class Batches:
         self.step = 0
         """The step whose batch comes next."""
         self._ahead = ReadAhead(self._readers, schedule)
+        self._infilling: Infilling | None = None
+        if options.fill_in_middle is not None:
+            self._infilling = Infilling(options.fill_in_middle, self._readers, seed)
 
     def __len__(self) -> int:
         """Steps from the first to the last, whichever comes next."""
@@ -90,6 +94,14 @@ class Batches:
                 "the number of steps is unknown: the loader has no end or serves a mixture"
             )
         return self.schedule.num_steps
+
+    @property
+    def filled_in_middle(self) -> dict[str, int]:
+        """What fill-in-the-middle made of the segments that were given out here, by number.
+
+        "PSM" and "SPM" were cut, "as stored" were not drawn, others were, and say why they stay.
+        """
+        return {} if self._infilling is None else dict(sorted(self._infilling.counts.items()))
 
     @property
     def rows_left(self) -> int:
@@ -168,7 +180,7 @@ class Batches:
                 if whole.sources[place] == number
             ]
             chosen = np.array([place for _, _, place in places], np.int64)
-            _, layout = reader.read_layout(whole.sequences[chosen], whole.row_length)
+            _, layout = self._read_from(number, whole, chosen)
             described = [
                 {
                     "rank": rank,
@@ -226,7 +238,10 @@ class Batches:
         """Options that decide labels, as plain values."""
         options = [self._readers[0].targets, self.options.masked_lm]
         labels, masked_lm = msgspec.json.decode(msgspec.json.encode(options))
-        return {**labels, "masked_lm": masked_lm}
+        options_of_labels = {**labels, "masked_lm": masked_lm}
+        if self._infilling is not None:
+            options_of_labels["fill_in_middle"] = self._infilling.identity
+        return options_of_labels
 
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)
@@ -240,7 +255,10 @@ class Batches:
         return whole
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
-        return columns_of(self._content(whole, self._dealt(whole)[self.share.rank]))
+        content = self._content(whole, self._dealt(whole)[self.share.rank])
+        if self._infilling is not None:
+            self._infilling.count(content.known_provenance.layout)
+        return columns_of(content)
 
     def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:
         """The sequences of a global batch that this rank reads with one of the readers."""
@@ -264,9 +282,11 @@ class Batches:
     ) -> BatchContent:
         """Some rows of a global batch, with all that arrays are made from."""
         sources, sequences = whole.sources[chosen], whole.sequences[chosen]
-        rows, layout = self._read(sources, sequences, whole.row_length)
+        rows, layout = self._read(whole, chosen)
         epochs, firsts, times = whole.epochs[chosen], np.zeros_like(chosen), 1
         if whole.cut_length is not None:
+            if self._infilling is not None:
+                raise UserError("these rows cannot be filled in the middle", why=CUTS_ROWS)
             rows = shortened(rows, whole.cut_length)
             times = whole.row_length // whole.cut_length
             firsts = np.tile(np.arange(times) * whole.cut_length, len(chosen))
@@ -284,20 +304,29 @@ class Batches:
             provenance=Provenance(layout, sequences, epochs, firsts, sources, self._seed),
         )
 
-    def _read(
-        self, sources: Int64Array, sequences: Int64Array, row_length: int
-    ) -> tuple[Rows, Layout]:
+    def _read(self, whole: GlobalBatch, chosen: Int64Array) -> tuple[Rows, Layout]:
+        """Some rows of a global batch, in their order."""
         if len(self._readers) == 1:
-            return self._readers[0].read_layout(sequences, row_length)
+            return self._read_from(0, whole, chosen)
         parts, places = [], []
-        for number, reader in enumerate(self._readers):
-            inside = np.flatnonzero(sources == number)
+        for number in range(len(self._readers)):
+            inside = np.flatnonzero(whole.sources[chosen] == number)
             if len(inside):
-                parts.append(reader.read_layout(sequences[inside], row_length))
+                parts.append(self._read_from(number, whole, chosen[inside]))
                 places.append(inside)
         return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
             [layout for _, layout in parts], places
         )
+
+    def _read_from(
+        self, number: int, whole: GlobalBatch, chosen: Int64Array
+    ) -> tuple[Rows, Layout]:
+        """Some rows of a global batch that are all of one reader."""
+        reader, sequences = self._readers[number], whole.sequences[chosen]
+        found = reader.read_layout(sequences, whole.row_length)
+        if self._infilling is None:
+            return found
+        return self._infilling.apply(reader, found, (sequences, whole.epochs[chosen], number))
 
 
 def _step(value: int) -> int:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.errors import UserError
+from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import Rows
@@ -59,6 +60,8 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = "token"
     masked_lm: MaskedLM | None = None
     """Labels of a masked language model, instead of causal ones."""
+    fill_in_middle: FillInMiddle | None = None
+    """Cut some documents into prefix, middle and suffix, and put the middle last."""
 
     def problems(self) -> str:
         """What is wrong with the options, or nothing."""
@@ -68,6 +71,8 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if not self.columns:
             return "columns: name at least one"
         rule = self.masked_lm
+        if rule is not None and self.fill_in_middle is not None:
+            return "fill_in_middle: masked_lm has labels of its own"
         if rule is not None and rule.mask_share + rule.random_share > 1:
             return "masked_lm: mask_share and random_share add up to more than 1"
         return ""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.load.fill_in_middle import AS_STORED, outcome
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.store.dataset import Dataset
 
@@ -31,6 +32,8 @@ class SegmentOrigin:
     document_tokens: int
     record: dict[str, Any]
     """The row of the documents table: source, position in it, id, kept columns."""
+    fill_in_middle: str = AS_STORED
+    """PSM or SPM, if it was cut for filling in the middle; or why it was to be, and was not."""
 
 
 def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[SegmentOrigin]:
@@ -46,6 +49,7 @@ def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> lis
             length=int(layout.lengths[i]),
             document_tokens=int(layout.document_lengths[i]),
             record=records[i],
+            fill_in_middle=outcome(int(layout.kinds[i])),
         )
         for i in range(len(documents))
     ]

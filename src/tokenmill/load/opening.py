@@ -14,6 +14,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
+from tokenmill.load.fill_in_middle import CUTS_ROWS
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
@@ -116,6 +117,9 @@ def open_batches(
         why = f"{', '.join(given)}: it has its own"
         raise UserError("a curriculum decides what a step takes, and in which order", why=why)
     order, content, targets = split_options(options)
+    is_cut = curriculum is not None and bool(curriculum.row_lengths)
+    if is_cut and content.fill_in_middle is not None:
+        raise UserError("these rows cannot be filled in the middle", why=CUTS_ROWS)
     found = plan if isinstance(plan, Plan) else open_plan(dataset, plan or only_plan(dataset))
     reader = RowReader(dataset, found, targets, np.dtype(np.int64))
     schedule: Schedule

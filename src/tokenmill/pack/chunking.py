@@ -17,10 +17,14 @@ def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptio
     A piece where `starts_anew` (shape (n,)) is true begins a sequence of its own.
     """
     lengths = pieces.segments.lengths
-    # A cut adds a segment, and there is at most one cut in options.length tokens.
-    room = len(lengths) + int(lengths.sum(dtype=np.int64)) // options.length + 1
+    # A cut adds a segment, and only full sequences end with one. Full ones of s segments hold
+    # over length - reserve * (s + 1) tokens, so that many cuts c and pieces n fill them:
+    # c * (length - reserve) <= tokens + reserve * (n + c).
+    reserve = options.reserve
+    places = int(lengths.sum(dtype=np.int64)) + reserve * len(lengths)
+    room = len(lengths) + places // (options.length - 2 * reserve) + 1
     of, parts, taken, offsets = _chunk(
-        lengths, starts_anew, options.length, options.segment_limit, room
+        lengths, starts_anew, (options.length, reserve), options.segment_limit, room
     )
     whole = pieces.segments.take(of)
     return Sequences(Segments(whole.documents, whole.starts + parts, taken), offsets)
@@ -30,11 +34,12 @@ def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptio
 def _chunk(
     lengths: Int32Array,
     starts_anew: npt.NDArray[np.bool_],
-    length: int,
+    space: tuple[int, int],
     max_segments: int,
     room: int,
 ) -> tuple[Int32Array, Int32Array, Int32Array, Int64Array]:
     """The piece of each segment, its start in the piece, its length; offsets of sequences."""
+    length, reserve = space
     of = np.empty(room, np.int32)
     parts = np.empty(room, np.int32)
     taken = np.empty(room, np.int32)
@@ -47,12 +52,12 @@ def _chunk(
             offsets[sequence] = k
             used = 0
         while start < lengths[i]:
-            part = min(lengths[i] - start, length - used)
+            part = min(lengths[i] - start, length - reserve - used)
             of[k], parts[k], taken[k] = i, start, part
             k += 1
             start += part
-            used += part
-            if used == length or k - offsets[sequence] == max_segments:
+            used += part + reserve
+            if used + reserve >= length or k - offsets[sequence] == max_segments:
                 sequence += 1
                 offsets[sequence] = k
                 used = 0

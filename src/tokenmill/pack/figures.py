@@ -168,7 +168,7 @@ def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> T
     rows = int(row_format(options, 1).row_lengths_of(measures.sizes).sum())
     unavoidable = 0
     if options.long_documents in SPLITTING:
-        unavoidable = int((-(-chosen // options.length) - 1).sum())
+        unavoidable = int((-(-chosen // options.room) - 1).sum())
     return Totals(
         documents=len(chosen),
         tokens=int(chosen.sum()),

@@ -88,12 +88,12 @@ def cut(
     options: PackOptions,
     boundaries: Boundaries | None = None,
 ) -> tuple[Pieces, CutBooks]:
-    """Pieces of at most `options.length` tokens, by the policy `options.long_documents`.
+    """Pieces of at most `options.room` tokens, by the policy `options.long_documents`.
 
     `documents` (shape (n,)) names what is packed, in order; `lengths` is indexed by document.
     """
     taken = lengths[documents]
-    long = taken > options.length
+    long = taken > options.room
     books = CutBooks()
     policy = options.long_documents
     if not long.any():
@@ -126,7 +126,7 @@ def check_window_size(count: int) -> None:
 def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> Pieces:
     """Segments with the room that each takes; `lengths` is indexed by document."""
     bos, eos = tokens_at_cuts(segments, lengths, options)
-    sizes = segments.lengths + bos + eos
+    sizes = segments.lengths + bos + eos + options.reserve
     multiple = options.segment_multiple
     if multiple > 1:
         sizes = (sizes + multiple - 1) // multiple * multiple
@@ -159,10 +159,10 @@ def kept_range(lengths: Int32Array, options: PackOptions) -> tuple[Int32Array, I
     has_bos, has_eos = set_at_cuts(options)
     starts, stops = np.zeros_like(lengths), lengths
     if options.long_documents in TRUNCATING:
-        room = options.length
+        room = options.room
         room -= has_eos if options.long_documents == "keep-start" else 0
         room -= has_bos if options.long_documents == "keep-end" else 0
-        kept = np.where(lengths > options.length, room, lengths).astype(np.int32)
+        kept = np.where(lengths > options.room, room, lengths).astype(np.int32)
         if options.long_documents == "keep-end":
             starts = lengths - kept
         stops = starts + kept
@@ -200,7 +200,7 @@ def _split(
 ) -> Segments:
     has_bos, has_eos = set_at_cuts(options)
     overlap = options.overlap if options.long_documents == "sliding-window" else 0
-    room = (options.length, int(has_bos), int(has_eos))
+    room = (options.room, int(has_bos), int(has_eos))
     if options.long_documents == "split-at-boundary":
         if boundaries is None:
             raise ValueError("split-at-boundary needs boundaries")

@@ -19,7 +19,8 @@ class Measures:
     """What one pass over the segments of a window finds."""
 
     sizes: Int64Array
-    """Shape (num_sequences,): tokens, with those set at cuts and with segments rounded up."""
+    """Shape (num_sequences,): tokens, with those set at cuts, reserved places, and segments rounded
+    up."""
     costs: Int64Array
     """Shape (num_sequences,): sum of squared segment lengths, which attention takes time for."""
     tokens: int
@@ -38,7 +39,7 @@ def measure(packed: PackedWindow, options: PackOptions) -> Measures:
         packed.sequences.offsets,
         window.lengths,
         kept_range(window.lengths, options),
-        (int(bos), int(eos), options.segment_multiple),
+        (int(bos), int(eos), options.segment_multiple, options.reserve),
     )
     tokens, inserted, documents_cut, cuts = totals.tolist()
     if options.long_documents == "keep-both-ends":  # what looks like a cut is what was removed
@@ -52,11 +53,11 @@ def _measure(
     offsets: Int64Array,
     ends: Int32Array,
     kept: tuple[Int32Array, Int32Array],
-    rules: tuple[int, int, int],
+    rules: tuple[int, int, int, int],
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     documents, starts, lengths = segments
     kept_starts, kept_stops = kept
-    bos, eos, multiple = rules
+    bos, eos, multiple, reserve = rules
     sizes = np.zeros(len(offsets) - 1, np.int64)
     costs = np.zeros(len(offsets) - 1, np.int64)
     tokens, inserted, documents_cut, cuts = 0, 0, 0, 0
@@ -74,7 +75,7 @@ def _measure(
                     documents_cut += 1
             tokens += lengths[i]
             inserted += more
-            size = lengths[i] + more
+            size = lengths[i] + more + reserve
             sizes[sequence] += (size + multiple - 1) // multiple * multiple
             costs[sequence] += np.int64(lengths[i]) * lengths[i]
     return sizes, costs, np.array([tokens, inserted, documents_cut, cuts], np.int64)

@@ -107,6 +107,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sequence_multiple: Annotated[
         Positive, Meta(description="pad rows to a multiple, e.g. 128 for tensor tiles")
     ] = 1
+    reserve: Annotated[
+        NonNegative,
+        Meta(description="places to leave free for each segment; fill-in-the-middle needs 4"),
+    ] = 0
     smallest_bucket: Annotated[
         Positive, _only("packing", "length-buckets", "the shortest sequence, a power of two")
     ] = 256
@@ -157,6 +161,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.sequence_length
 
     @property
+    def room(self) -> int:
+        """Most tokens of a segment, with those set at cuts: a sequence without what it reserves."""
+        return self.length - self.reserve
+
+    @property
     def segment_limit(self) -> int:
         """Most segments of a sequence; there cannot be more than tokens."""
         return min(self.max_segments or self.length, self.length)
@@ -198,7 +207,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield f"pack.weight: got {assignment!r}; {rule}"
 
     def _room_problems(self) -> Iterator[str]:
-        room = self.length - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
+        if 2 * self.reserve >= self.length:
+            yield f"pack.reserve: got {self.reserve}; must be less than half of the sequence length"
+            return
+        room = self.room - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
         if room < 1:
             yield "pack.sequence_length: leaves no room beside the tokens set at cuts"
         if self.overlap and self.overlap >= room:
@@ -208,6 +220,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield "pack.segment_multiple: keep-both-ends makes two segments of one text"
             if self.max_segments == 1:
                 yield "pack.max_segments: keep-both-ends needs two"
+            if self.reserve:
+                yield "pack.reserve: keep-both-ends makes two segments of one text"
             if self.at_cuts != "nothing":
                 yield "pack.at_cuts: a document that keeps both ends has its own BOS and EOS"
         if self.length % self.segment_multiple:

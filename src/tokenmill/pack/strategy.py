@@ -105,6 +105,14 @@ def _cutting_problems(options: PackOptions) -> Iterator[str]:
         yield f"pack.segment_multiple: {name} cannot pad single segments"
 
 
+def stored_options(options: PackOptions) -> dict[str, Any]:
+    """The options as a plan carries them, with which it is identified."""
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    if not options.reserve:  # younger than the first plans, which keep their ids
+        del values["reserve"]
+    return values
+
+
 def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
     """The options that a stored plan carries.
 

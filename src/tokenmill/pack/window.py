@@ -90,6 +90,7 @@ def row_format(options: PackOptions, most_segments: int) -> RowFormat:
         joins_ends=options.long_documents == "keep-both-ends",
         overlap=options.overlap,
         overlap_in_loss=options.overlap_in_loss,
+        reserved=options.reserve,
     )
 
 

@@ -16,7 +16,7 @@ from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import objections
+from tokenmill.pack.strategy import objections, stored_options
 from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.paths import local_path
 from tokenmill.planning.boundary_tables import Table, boundary_tables
@@ -89,7 +89,7 @@ def pack(
         figures = ledger.figures()
         writer.finish(
             dataset.manifest.dataset_id,
-            msgspec.to_builtins(options),
+            stored_options(options),
             msgspec.to_builtins(figures),
             row_format(options, figures.most_segments),
             overwrite=overwrite,
@@ -210,7 +210,7 @@ def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> Plan
     plan = Plan(folder)
     for name in plan.iter_damage():
         raise plan.damaged(f"the digest of {name} differs")
-    same = plan.manifest.options == msgspec.to_builtins(options)
+    same = plan.manifest.options == stored_options(options)
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(
             "the plan's folder holds another plan",

@@ -214,10 +214,10 @@ def fill(
     row, column = 0, 0
     for i in range(segments.shape[1]):
         while row < segments[0, i]:
-            _pad(rows, row, column, ids.shape[1], rules)
+            fill_padding(rows, row, column, ids.shape[1], rules)
             row, column = row + 1, 0
         start, length, kind = segments[3, i], segments[4, i], placed[1, i]
-        _pad(rows, row, column, placed[0, i], rules)
+        fill_padding(rows, row, column, placed[0, i], rules)
         column = placed[0, i]
         body = column + (len(rules.before) if kind & BOS else 0)
         stop = body + length + (len(rules.after) if kind & EOS else 0)
@@ -232,7 +232,7 @@ def fill(
         _label(rows, (row, column, body, stop), (start, length, kind), tokens, rules)
         column = stop
     while row < ids.shape[0]:
-        _pad(rows, row, column, ids.shape[1], rules)
+        fill_padding(rows, row, column, ids.shape[1], rules)
         row, column = row + 1, 0
 
 
@@ -316,7 +316,7 @@ def _label(
 
 
 @inlined
-def _pad(
+def fill_padding(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]], row: int, first: int, stop: int, rules: Rules
 ) -> None:
     """Padding is one segment of its own: positions begin again where it does."""

@@ -192,10 +192,10 @@ class RowReader:
         labels = np.empty(shape, self.dtype) if self._own_labels else ids
         segments, found = self._found(sequences, row_length)
         problem, placed = assemble(
-            (ids, labels, flags), segments, found, self._maps.table, self._like, self._rules
+            (ids, labels, flags), segments, found, self._maps.table, self._like, self.rules
         )
         if problem:
-            raise self._damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
+            raise self.damaged(f"{PROBLEMS[problem]} of {row_length} tokens")
         rows = Rows(ids, labels, flags, aligned=self.targets.labels == "aligned")
         layout = Layout(*(*segments, found[0], *placed))
         if self._has_spans:
@@ -247,7 +247,7 @@ class RowReader:
         first_documents = self._maps.first_documents
         problem, segments = look_up(sequences, self._arrays, first_documents, row_length)
         if problem:
-            raise self._damaged(PROBLEMS[problem])
+            raise self.damaged(PROBLEMS[problem])
         return segments
 
     def _found(self, sequences: Int64Array, row_length: int) -> tuple[Int64Array, Int64Array]:
@@ -259,7 +259,7 @@ class RowReader:
         if len(new):
             maps.check(new, self._all_blocks(segments))
         if problem:
-            raise self._damaged(PROBLEMS[problem])
+            raise self.damaged(PROBLEMS[problem])
         return segments, found
 
     def _all_blocks(self, segments: Int64Array) -> Int64Array | None:
@@ -271,7 +271,8 @@ class RowReader:
         return locate(segments, maps.first_documents, maps.table, self._like, blocks)[2]
 
     @cached_property
-    def _rules(self) -> Rules:
+    def rules(self) -> Rules:
+        """How segments become rows."""
         planned, targets = self.plan.rows, self.targets
         next_labels = targets.labels == "next"
         counts = planned.overlap_in_loss
@@ -299,6 +300,18 @@ class RowReader:
         has_spans = bool(self.dataset.policies.read.no_loss)
         return has_spans and self.targets.loss_spans
 
+    def has_no_loss(self, layout: Layout) -> BoolArray:
+        """Shape (num_segments,): which segments hold tokens that are left out of the loss."""
+        found = np.zeros(len(layout.rows), np.bool_)
+        if self._has_spans:
+            for number, places in _by_shard(layout):
+                local = layout.documents[places] - self._maps.first_documents[number]
+                for place, document in zip(places.tolist(), local.tolist(), strict=True):
+                    start, length = int(layout.starts[place]), int(layout.lengths[place])
+                    spans = self._spans.of(number, document)
+                    found[place] = any(a < start + length and b > start for a, b in spans)
+        return found
+
     def _mask_no_loss(self, rows: Rows, layout: Layout) -> None:
         """Take away the labels of tokens that the documents table marks as carrying no loss."""
         shift = 0 if rows.aligned else 1  # a label stands so far before its token
@@ -321,15 +334,16 @@ class RowReader:
     def _is_first_predicted(self, layout: Layout, place: int) -> bool:
         """Whether what stands before the first token of a segment is trained to say it."""
         if layout.kinds[place] & BOS:
-            return self._rules.bos_predicts
-        if not self._rules.across or not layout.columns[place]:
+            return self.rules.bos_predicts
+        if not self.rules.across or not layout.columns[place]:
             return False
         before = place - 1
-        goes_on = layout.kinds[before] & (GOES_ON | EOS) == GOES_ON and not self._rules.overlap
+        goes_on = layout.kinds[before] & (GOES_ON | EOS) == GOES_ON and not self.rules.overlap
         stop = layout.starts[before] + layout.lengths[before]
-        return not (goes_on and stop >= self._rules.prefix)
+        return not (goes_on and stop >= self.rules.prefix)
 
-    def _damaged(self, why: str) -> VerificationError:
+    def damaged(self, why: str) -> VerificationError:
+        """The error for a plan that does not fit its dataset."""
         hint = "make the plan again: tokenmill pack"
         return VerificationError(
             "a plan does not fit its dataset", where=str(self.plan.folder), why=why, hint=hint

@@ -30,9 +30,13 @@ class TextLoader(TensorSource):
         if (
             options.positions == "document"
             or options.masked_lm is not None
+            or options.fill_in_middle is not None
             or "task_ids" in options.columns
         ):
-            problem = "a text stream has no positions in documents, no task_ids and no masked_lm"
+            problem = (
+                "a text stream has no positions in documents, no task_ids, no masked_lm and no "
+                "fill_in_middle"
+            )
         if problem:
             raise UserError("invalid batch option", why=problem)
         self.stream, self.options = stream, options

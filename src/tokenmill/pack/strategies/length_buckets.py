@@ -36,6 +36,8 @@ def _sequence_lengths(options: PackOptions) -> list[int]:
 
 
 def _problems(options: PackOptions) -> Iterator[str]:
+    if options.reserve:
+        yield "pack.reserve: length-buckets reserves no places"
     smallest = options.smallest_bucket
     if smallest & (smallest - 1) or options.length & (options.length - 1):
         yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"

@@ -36,6 +36,8 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 
 def _problems(options: PackOptions) -> Iterator[str]:
+    if options.reserve:
+        yield "pack.reserve: order-preserving reserves no places"
     if options.max_segments is not None:
         yield (
             "pack.max_segments: order-preserving cannot limit segments; next-fit can, and keeps "

@@ -1,0 +1,121 @@
+"""Places that a plan reserves beside the tokens of each segment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenmill
+from conftest import write_jsonl
+from packing_kit import STRATEGIES, figures_for, lengths_of, pack_documents
+from tokenmill.errors import UserError
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategy import contradictions, stored_options
+
+WITHOUT = ("length-buckets", "order-preserving")
+"""Strategies that reserve none."""
+RESERVING = tuple(name for name in STRATEGIES if name not in WITHOUT)
+
+
+def test_documents_and_their_places_share_a_sequence() -> None:
+    assert lengths_of(pack_documents([6, 2, 3], 12).sequences) == [[6, 2, 3]]
+    assert lengths_of(pack_documents([6, 2, 3], 12, reserve=2).sequences) == [[6, 2], [3]]
+
+
+def test_a_document_is_cut_where_its_places_would_not_fit() -> None:
+    assert lengths_of(pack_documents([9], 10, reserve=4).sequences) == [[6], [3]]
+    assert lengths_of(pack_documents([9], 10, reserve=1).sequences) == [[9]]
+
+
+def test_tokens_set_at_cuts_come_beside_them() -> None:
+    packed = pack_documents([9], 10, reserve=4, at_cuts="bos-and-eos")
+    assert lengths_of(packed.sequences) == [[5], [4]]
+
+
+def test_chunks_leave_places_for_each_part() -> None:
+    packed = pack_documents([6, 7, 2], 10, packing="concat-and-chunk", reserve=2)
+    assert lengths_of(packed.sequences) == [[6], [7], [2]]
+    packed = pack_documents([3, 9, 2], 10, packing="concat-and-chunk", reserve=2)
+    assert lengths_of(packed.sequences) == [[3, 3], [6], [2]]
+
+
+def test_a_kept_part_leaves_them() -> None:
+    for policy in ("keep-start", "keep-end"):
+        packed = pack_documents([20], 10, reserve=4, long_documents=policy)
+        assert lengths_of(packed.sequences) == [[6]]
+
+
+@pytest.mark.parametrize("packing", RESERVING)
+@given(
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=40),
+    reserve=st.integers(0, 15),
+    max_segments=st.sampled_from([None, 3]),
+)
+@settings(max_examples=15, deadline=None)
+def test_every_segment_has_its_places_and_no_token_is_lost(
+    packing: str, lengths: list[int], reserve: int, max_segments: int | None
+) -> None:
+    packed = pack_documents(
+        lengths, 32, packing=packing, reserve=reserve, max_segments=max_segments
+    )
+    rows = lengths_of(packed.sequences)
+    assert max(sum(row) + reserve * len(row) for row in rows) <= 32
+    assert sum(map(sum, rows)) == sum(lengths)
+
+
+@pytest.mark.parametrize("packing", RESERVING)
+def test_reserved_places_count_as_padding(packing: str) -> None:
+    figures = figures_for([10, 10, 40], 32, packing=packing, reserve=4)
+    assert figures.padding == figures.sequences * 32 - 60
+    assert figures.lower_bound is not None
+    assert figures.sequences >= figures.lower_bound
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"packing": "length-buckets"}, "pack.reserve: length-buckets reserves no places"),
+        ({"packing": "order-preserving"}, "pack.reserve: order-preserving reserves no places"),
+        (
+            {"long_documents": "keep-both-ends"},
+            "pack.reserve: keep-both-ends makes two segments of one text",
+        ),
+        (
+            {"sequence_length": 8},
+            "pack.reserve: got 4; must be less than half of the sequence length",
+        ),
+    ],
+)
+def test_what_reserves_none_is_refused(options: dict[str, object], problem: str) -> None:
+    wanted = PackOptions(**{"sequence_length": 512, "reserve": 4, **options})  # type: ignore[arg-type]
+    assert list(contradictions(wanted)) == [problem]
+
+
+def test_plans_that_reserve_none_are_written_as_before(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    corpus = write_jsonl(tmp_path / "texts.jsonl", ["one two three"] * 9)
+    dataset = tokenmill.build(corpus, tokenizer_path, tmp_path / "dataset", workers=1).dataset
+    plain = tokenmill.make_plan(dataset, sequence_length=32)
+    reserving = tokenmill.make_plan(dataset, sequence_length=32, reserve=4, folder=tmp_path / "r")
+    written = [
+        json.loads((each.plan.folder / "plan.json").read_text()) for each in (plain, reserving)
+    ]
+    assert "reserve" not in written[0]["options"]
+    assert "reserved" not in written[0]["rows"]
+    assert (written[1]["options"]["reserve"], written[1]["rows"]["reserved"]) == (4, 4)
+    assert plain.plan.rows.reserved == 0
+    assert np.diff(reserving.plan.offsets).max() < np.diff(plain.plan.offsets).max()
+    with pytest.raises(UserError, match="holds another plan"):
+        tokenmill.make_plan(dataset, sequence_length=32, reserve=4)
+    assert tokenmill.make_plan(dataset, sequence_length=32).already_there
+
+
+def test_stored_options_are_all_but_an_unused_reserve() -> None:
+    options = PackOptions(sequence_length=8)
+    assert set(PackOptions.__struct_fields__) - set(stored_options(options)) == {"reserve"}
