@@ -24,7 +24,7 @@ COMMANDS = {
     "cp": "copy a dataset and its plans between folders and buckets; the same command resumes",
     "delete": "delete a dataset or an unfinished build from a bucket; the same command resumes",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
-    "bench": "measure how fast a tokenizer encodes on this machine",
+    "bench": "measure on this machine how fast a tokenizer encodes, or what packing saves",
 }
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.

@@ -20,15 +20,15 @@ def meter() -> Iterator[Callable[[str, int, int], None]]:
 
     Off a terminal, it prints a line every ten seconds.
     """
-    drawn = _Drawn()
+    drawn = Meter()
     try:
         yield drawn.advance
     finally:
         drawn.clear()
 
 
-class _Drawn:
-    """What is on the screen."""
+class Meter:
+    """The line on the screen; `clear` before anything else is printed, and at the end."""
 
     def __init__(self) -> None:
         self._on_terminal = sys.stderr.isatty()
@@ -59,3 +59,4 @@ class _Drawn:
         """Remove the line from a terminal."""
         if self._width:
             print("\r" + " " * (self._width + 1) + "\r", end="", file=sys.stderr, flush=True)
+            self._width, self._shown = 0, 0.0

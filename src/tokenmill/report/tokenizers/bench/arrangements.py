@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -11,6 +11,8 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 
 BATCH_SIZES = (32, 64, 100, 256, 1000, 2000, 5000, 6000)
+BEST_BATCH = 256
+"""Batches of no more documents than this are tried first."""
 
 
 class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,14 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The threads are Python's, each with calls of its own; else those of the library."""
     processes: int = 0
     """Worker processes, which get texts and give ids; 0 is the calling process alone."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others, in a few words."""
+        where = f"{self.processes} processes" if self.processes else ""
+        if self.threads > 1:
+            where = f"{self.threads} {'Python ' if self.python_threads else ''}threads"
+        return " ".join(filter(None, [self.encoder, "by", str(self.batch_size), where]))
 
 
 def arrangements_for(
@@ -51,6 +61,24 @@ def arrangements_for(
             yield Arrangement(encoder=name, batch_size=_shared(num_documents, 1))
             size = _shared(num_documents, num_cores)
             yield Arrangement(encoder=name, batch_size=size, processes=num_cores)
+
+
+def by_importance(planned: Sequence[Arrangement]) -> list[Arrangement]:
+    """Arrangements in the order in which they are missed most, for when there is not time for all.
+
+    Single calls, which all are compared with; a batch of the library in all threads; the engine
+    that a build tries first; the library in all processes; other engines; the rest as it comes.
+    """
+    single, *others = planned
+    engines = [each for each in others if each.encoder != single.encoder]
+    library = [each for each in others if each.encoder == single.encoder]
+    batches = [each for each in library if not (each.python_threads or each.processes)]
+    small = [each for each in batches if each.batch_size <= BEST_BATCH]
+    best = sorted(small, key=lambda each: (each.threads, each.batch_size))[-1:]
+    first = [each for each in engines if each.encoder == engines[0].encoder]
+    workers = [each for each in library if each.processes][-1:]
+    ordered = [single, *best, *first, *workers, *engines, *library]
+    return list(dict.fromkeys(ordered))
 
 
 def batch_sizes_left_out(num_documents: int) -> list[int]:

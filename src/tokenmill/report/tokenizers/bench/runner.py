@@ -8,7 +8,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,13 @@ import numpy as np
 
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import InternalError
+from tokenmill.errors import InternalError, Interrupted
 from tokenmill.records import Advance
 from tokenmill.report.tokenizers.bench.arrangements import (
     Arrangement,
     arrangements_for,
     batch_sizes_left_out,
+    by_importance,
 )
 from tokenmill.report.tokenizers.bench.child import Measurement, Task
 from tokenmill.report.tokenizers.bench.documents import Documents, take_documents
@@ -30,6 +32,9 @@ from tokenmill.report.tokenizers.source import open_tokenizer
 from tokenmill.run.local.worker import WORKER_ENVIRONMENT
 from tokenmill.run.machine.cores import usable_cores
 
+SECONDS = 50.0
+START_SECONDS = 3.0
+"""What a process takes whose encoder was not measured yet."""
 THREADS = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
 
 
@@ -42,6 +47,8 @@ class BenchOptions:
     num_documents: int = 1000
     inputs: Sequence[str] = ()
     text_field: str = "text"
+    seconds: float = SECONDS
+    """No measurement is begun that is likely to end after so many; the first one always is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +87,43 @@ class BenchReport:
     baseline: str
     """The encoder whose single calls the others are compared with."""
     rows: list[Row]
+    """As they were measured."""
     notes: list[str]
+    stopped_by: int = 0
+    """The signal that ended it before all rows were measured; 0 if none did."""
 
 
 def bench_tokenizer(
-    options: BenchOptions, advance: Advance = lambda stage, done, total: None
+    options: BenchOptions,
+    advance: Advance = lambda stage, done, total: None,
+    show: Callable[[Row], None] = lambda row: None,
 ) -> BenchReport:
-    """Measure a tokenizer in every arrangement; takes about a minute with the defaults.
+    """Measure a tokenizer in the arrangements that there is time for; `show` gets each row.
+
+    A signal ends it, and what was measured by then is reported.
 
     Raises:
         UserError: the tokenizer or the inputs cannot be used.
         DataError: an input is damaged.
     """
+    started = time.monotonic()
     file = open_tokenizer(options.tokenizer, options.encoding)
     documents = take_documents(options.num_documents, options.inputs, options.text_field)
     num_cores = usable_cores()
     planned = list(arrangements_for(file, len(documents.texts), num_cores))
-    results: list[Measurement | str] = []
+    rows = _Rows(len(documents.texts), show)
+    rows.add(_absent(file))
+    schedule = _Schedule(planned, started + options.seconds)
+    stopped_by = 0
     with tempfile.TemporaryDirectory(prefix="tokenmill-bench-") as name:
         folder = Path(name)
         (folder / "documents.json").write_bytes(msgspec.json.encode(documents.texts))
-        for number, arrangement in enumerate(planned):
-            advance(arrangement.encoder, number, len(planned))
-            results.append(_measured(options, arrangement, folder))
+        try:
+            for arrangement in schedule.due():
+                advance(arrangement.encoder, schedule.num_done, len(planned))
+                rows.add_result(arrangement, _measured(options, arrangement, folder))
+        except Interrupted as error:
+            stopped_by = error.exit_code - 128
     return BenchReport(
         tokenizer=file.origin,
         kind=file.kind,
@@ -111,9 +132,61 @@ def bench_tokenizer(
         num_bytes=documents.num_bytes,
         num_cores=num_cores,
         baseline=planned[0].encoder,
-        rows=[_absent(file), *_rows(planned, results, len(documents.texts))],
-        notes=_notes(documents),
+        rows=rows.rows,
+        notes=[*_notes(documents), *schedule.notes(options.seconds, stopped_by)],
+        stopped_by=stopped_by,
     )
+
+
+class _Schedule:
+    """Which arrangements are measured, one after another, before time is up."""
+
+    def __init__(self, planned: Sequence[Arrangement], end: float) -> None:
+        self._waiting = list(planned)
+        self._end = end
+        self._longest: dict[tuple[str, bool], float] = {}
+        self._left_out: list[Arrangement] = []
+        self._current: Arrangement | None = None
+        self.num_done = 0
+
+    def due(self) -> Iterator[Arrangement]:
+        """The first one; then all in their order, or by importance what there is time for."""
+        while self._waiting:
+            arrangement = self._waiting.pop(0)
+            started = time.monotonic()
+            if self.num_done and started + self._seconds_of(arrangement) > self._end:
+                self._left_out.append(arrangement)
+                continue
+            self._current = arrangement
+            yield arrangement
+            self._current = None
+            self.num_done += 1
+            kind, seconds = _kind(arrangement), time.monotonic() - started
+            self._longest[kind] = max(self._longest.get(kind, 0.0), seconds)
+            if self.num_done == 1 and started + seconds * (len(self._waiting) + 1) > self._end:
+                self._waiting = by_importance([arrangement, *self._waiting])[1:]
+
+    def notes(self, seconds: float, stopped_by: int) -> Iterator[str]:
+        """What was not measured, and why."""
+        if stopped_by:
+            rest = [self._current] if self._current else []
+            rest += self._waiting
+            names = ", ".join(each.name for each in rest)
+            yield f"interrupted by {signal.Signals(stopped_by).name}; not measured: {names}"
+        if self._left_out:
+            names = ", ".join(each.name for each in self._left_out)
+            yield f"left out to end within {seconds:,.0f} s (--seconds): {names}"
+
+    def _seconds_of(self, arrangement: Arrangement) -> float:
+        """How long it may take: what the like of it took, or a start if there was none."""
+        encoder, is_apart = _kind(arrangement)
+        of_other = self._longest.get((encoder, not is_apart), START_SECONDS)
+        return self._longest.get((encoder, is_apart), of_other)
+
+
+def _kind(arrangement: Arrangement) -> tuple[str, bool]:
+    """Workers take longer to start than a call does, and then less time."""
+    return arrangement.encoder, arrangement.processes > 0
 
 
 def _measured(options: BenchOptions, arrangement: Arrangement, folder: Path) -> Measurement | str:
@@ -168,35 +241,51 @@ def _environment(arrangement: Arrangement) -> dict[str, str]:
     return {**threads, "TOKENIZERS_PARALLELISM": "true"}
 
 
-def _rows(
-    planned: list[Arrangement], results: list[Measurement | str], num_documents: int
-) -> list[Row]:
-    measured = [result for result in results if isinstance(result, Measurement)]
-    if any(len(result.digests) != 8 * num_documents for result in measured):
-        raise InternalError("an arrangement left documents out")
-    single = results[0]
-    base = statistics.median(single.seconds) if isinstance(single, Measurement) else None
-    rows = []
-    for arrangement, result in zip(planned, results, strict=True):
+class _Rows:
+    """Rows as they are measured."""
+
+    def __init__(self, num_documents: int, show: Callable[[Row], None]) -> None:
+        self.rows: list[Row] = []
+        self._num_documents = num_documents
+        self._show = show
+        self._expected: bytes | None = None
+        """Digests of the first row that has figures."""
+        self._base: float | None = None
+        """Seconds of single calls, which are measured first."""
+        self._has_first = False
+
+    def add(self, row: Row) -> None:
+        """Keep and show a row."""
+        self.rows.append(row)
+        self._show(row)
+
+    def add_result(self, arrangement: Arrangement, result: Measurement | str) -> None:
+        """Make a row of what a child has found, or of the reason why it has found nothing."""
+        is_first, self._has_first = not self._has_first, True
         if isinstance(result, str):
-            rows.append(Row(arrangement, result))
-            continue
+            self.add(Row(arrangement, result))
+            return
+        if len(result.digests) != 8 * self._num_documents:
+            raise InternalError("an arrangement left documents out")
         seconds = statistics.median(result.seconds)
-        rows.append(
+        if is_first:
+            self._base = seconds
+        if self._expected is None:
+            self._expected = result.digests
+        self.add(
             Row(
                 arrangement,
                 seconds=seconds,
                 num_passes=len(result.seconds),
                 first_seconds=result.first_seconds,
-                documents_per_second=num_documents / seconds,
+                documents_per_second=self._num_documents / seconds,
                 tokens_per_second=result.num_tokens / seconds,
-                speed_up=base / seconds if base else None,
+                speed_up=self._base / seconds if self._base else None,
                 startup_seconds=result.startup_seconds,
                 peak_bytes=result.peak_bytes,
-                num_different=_num_different(result.digests, measured[0].digests),
+                num_different=_num_different(result.digests, self._expected),
             )
         )
-    return rows
 
 
 def _num_different(digests: bytes, expected: bytes) -> int:

@@ -1,0 +1,1 @@
+"""The subjects of `tokenmill bench`: one file each."""
