@@ -25,7 +25,7 @@ ADVICE = {
     "PDF": _TEXT + "pdftotext",
     "SQLite databases": "write the table to Parquet or JSON Lines, for example with duckdb",
     "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {name}",
-    "WARC": _TEXT + "trafilatura or resiliparse",
+    "WARC": _TEXT + "trafilatura or resiliparse; if its records are text already: --format wet",
     "XML": _TEXT + "xmllint --xpath or your own script",
     "archives": "unpack them first",
     "audio or video": "leave them out",
@@ -140,9 +140,16 @@ DELIMITED_SUFFIXES = (".csv", ".tsv")
 RECORD_SUFFIXES = (".json", *LINE_SUFFIXES, *DELIMITED_SUFFIXES)
 """Of records of text, each of which is judged by itself."""
 _SHAPED = {*PLAIN_SUFFIXES, *DELIMITED_SUFFIXES}
+_CONVERSION = re.compile(rb"\nwarc-type[ \t]*:[ \t]*conversion[ \t]*\r?\n", re.IGNORECASE)
 _MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
 
 MAX_SHOWN = 3
+
+
+def holds_wet(head: bytes, suffix: str) -> bool:
+    """Whether a file holds WARC records of plain text, by the types of the first ones."""
+    is_wet = suffix == ".wet" or bool(_CONVERSION.search(head))
+    return is_wet and head.startswith(b"WARC/")
 
 
 def foreign_kind(head: bytes, name: Path) -> str:
@@ -150,9 +157,9 @@ def foreign_kind(head: bytes, name: Path) -> str:
 
     `head` is what the (decompressed) file begins with; `name` has no suffix of a compression.
     """
-    if not head:
-        return ""
     suffix = name.suffix.lower()
+    if not head or holds_wet(head, suffix):
+        return ""
     return (
         _kind_by_magic(head, suffix)
         or _KIND_BY_SUFFIX.get(suffix, "")

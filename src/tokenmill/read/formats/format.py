@@ -161,6 +161,7 @@ FORMATS: Registry[Format] = Registry(
         "parquet": "tokenmill.read.formats.parquet:Parquet",
         "arrow-file": "tokenmill.read.formats.arrow:ArrowFile",
         "arrow-stream": "tokenmill.read.formats.arrow:ArrowStream",
+        "wet": "tokenmill.read.formats.wet:Wet",
         "json-array": "tokenmill.read.formats.json_array:JsonArray",
         "jsonl": "tokenmill.read.formats.jsonl:JsonLines",
         "csv": "tokenmill.read.formats.delimited:Csv",

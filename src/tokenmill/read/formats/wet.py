@@ -1,0 +1,218 @@
+"""WET files of Common Crawl: the plain text of web pages, in WARC records of the type conversion.
+
+A record is a version line, headers, an empty line, and as many bytes of text as its Content-Length
+says (ISO 28500, https://iipc.github.io/warc-specifications/). Records of other types, such as the
+one that describes the file, are passed over. A record whose length does not lead to the next record
+is set aside, up to the next line that begins one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokenmill.errors import UserError
+from tokenmill.read.compression import damaged
+from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.foreign import ADVICE, holds_wet
+from tokenmill.read.formats.flat import FlatParser, Problem
+from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Spans
+from tokenmill.read.units import Extent
+from tokenmill.records import DocumentBatch
+
+if TYPE_CHECKING:
+    from tokenmill.read.sources import Source
+
+TEXT = "text"
+"""The field of the text; all others are headers."""
+MAX_HEAD_BYTES = 1 << 16
+MAX_TEXT_BYTES = 1 << 27
+"""A record that claims to be longer is bad."""
+MAX_WASTED_BYTES = 1 << 33
+"""What bad records of one file may claim as their lengths, together: so much is read for them."""
+MAX_LINE_ENDS = 1 << 16
+"""Bytes of line ends after a record that are looked at to see whether another one follows."""
+PREVIEW_BYTES = 1 << 18
+VERSION_BYTES = len(b"WARC/1.0\r\n")
+_SEPARATOR = b"\r\n\r\n"
+_VERSION = re.compile(rb"WARC/\d\.\d\r?\n")
+_NEXT = re.compile(rb"\nWARC/\d\.\d\r?\n")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
+_HEADER = re.compile(rb"(?m)^([^\s:]+)[ \t]*:[ \t]*([^\r\n]*(?:\r?\n[ \t][^\r\n]*)*)")
+_LINE_ENDS = re.compile(rb"[\r\n]*+")
+
+
+class Wet(ScannedFormat):
+    """WARC records of plain text."""
+
+    def sniff(self, head: bytes, name: Path) -> bool:
+        """Whether the first records are of text, or the name says so."""
+        return holds_wet(head, name.suffix.lower())
+
+    def check_fields(self, source: Source, fields: Fields) -> set[str]:
+        """The text and the headers of the first records.
+
+        Raises:
+            UserError: they hold pages as they came, with their markup.
+        """
+        found, types = {TEXT}, set()
+        if first := next(self.blocks(source, Extent(source.index), fields, PREVIEW_BYTES), None):
+            _, body, spans = first.content
+            for start, stop in spans.bounds:
+                record = body[start:stop]
+                found |= {name.decode(errors="replace") for name, _ in _headers(record)}
+                types.add(_type_of(record))
+        if types & {b"request", b"response", b"resource"} and b"conversion" not in types:
+            raise UserError(
+                "a WARC file holds no text",
+                where=source.where,
+                why="its records are pages as they came; those of WET files are conversions",
+                hint=ADVICE["WARC"],
+            )
+        lower = {name.lower() for name in found}
+        found |= {name for name in fields.wanted or () if name.lower() in lower}
+        for name in fields.required_texts:
+            require_field(name, found, source.where)
+        return found
+
+    def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
+        """None: the first record is one that is passed over."""
+        return 0
+
+    def scanner(self, opening: bytes, where: str, *, whole: bool) -> _RecordScanner:
+        """What finds records."""
+        return _RecordScanner(where)
+
+    def parser(self, fields: Fields) -> Parse:
+        """What turns records into documents."""
+        flat = FlatParser(fields)
+        names = {name.lower(): name for name in fields.wanted or ()}
+
+        def parse(block: Block, source: Source) -> DocumentBatch:
+            content: Scanned = block.content
+            pieces = (content.body[start:stop] for start, stop in content.spans.bounds)
+            return flat.parse(block, source.index, [_record(piece, names) for piece in pieces])
+
+        return parse
+
+
+class _Head(NamedTuple):
+    """Where the text of a record begins, and how many bytes it has."""
+
+    end: int
+    length: int
+
+
+def _head_of(data: bytearray | bytes, start: int, size: int) -> _Head | None:
+    """The head of the record that begins at `start`; None if there is none."""
+    if not _VERSION.match(data, start, size):
+        return None
+    end = _HEAD_END.search(data, start, min(size, start + MAX_HEAD_BYTES))
+    length = _LENGTH.search(data, start, end.end()) if end else None
+    return _Head(end.end(), int(length[1])) if end and length else None
+
+
+class _Incomplete(Exception):
+    """The end of a record is not known without more bytes."""
+
+
+class _RecordScanner:
+    """Finds the records of one file."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._wasted = 0
+
+    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+        """The whole records, of any type, and bad ones up to the next."""
+        starts: list[int] = []
+        stops: list[int] = []
+        position = 0
+        while (start := _after_line_ends(data, position, size)) < size:
+            try:
+                stop = self._end_of_record(data, start, size, final=final)
+            except _Incomplete:
+                return Spans(starts, stops, start)
+            starts.append(start)
+            stops.append(stop)
+            position = stop
+        return Spans(starts, stops, size)
+
+    def _end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        head = _head_of(data, start, size)
+        if head and head.length <= MAX_TEXT_BYTES:
+            stop = head.end + head.length
+            if data.startswith(_SEPARATOR, stop) and stop + len(_SEPARATOR) <= size:
+                return stop
+            last = min(stop + MAX_LINE_ENDS, size)
+            following = _after_line_ends(data, min(stop, size), last)
+            if not final and size - following < VERSION_BYTES and following - stop < MAX_LINE_ENDS:
+                raise _Incomplete
+            if stop <= size and (following == last or _VERSION.match(data, following, size)):
+                return stop
+            self._waste(head.length)
+        elif not head and not final and size - start < MAX_HEAD_BYTES:
+            raise _Incomplete
+        return self._start_of_next(data, start, size, final=final)
+
+    def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """The end of a bad record: before the next line that begins one."""
+        found = _NEXT.search(data, start, size)
+        if not found and not final:
+            if size - start > MAX_TEXT_BYTES:
+                raise damaged(self._where, f"no record begins within {MAX_TEXT_BYTES:,} bytes")
+            raise _Incomplete
+        stop = found.start() if found else size
+        return start + len(data[start:stop].rstrip(b"\r\n"))
+
+    def _waste(self, num_bytes: int) -> None:
+        self._wasted += num_bytes
+        if self._wasted > MAX_WASTED_BYTES:
+            raise damaged(self._where, "the lengths of too many records are wrong")
+
+
+def _after_line_ends(data: bytearray, position: int, size: int) -> int:
+    found = _LINE_ENDS.match(data, position, size)
+    return found.end() if found else position
+
+
+def _headers(record: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The headers of a record as they are; folded lines are joined."""
+    version = _VERSION.match(record)
+    end = _HEAD_END.search(record)
+    if not version or not end:
+        return
+    for found in _HEADER.finditer(record, version.end(), end.start()):
+        yield found[1], re.sub(rb"\r?\n[ \t]+", b" ", found[2])
+
+
+def _type_of(record: bytes) -> bytes:
+    types = [value for name, value in _headers(record) if name.lower() == b"warc-type"]
+    return types[-1].strip().lower() if types else b""
+
+
+def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | Problem | None:
+    """The wanted fields of a record (all if `names` is empty); None if it is passed over."""
+    head = _head_of(record, 0, len(record))
+    if not head:
+        return Problem("invalid-warc", "no head of a record with a Content-Length")
+    if head.end + head.length != len(record):
+        detail = f"a Content-Length of {head.length:,} does not lead to the next record"
+        return Problem("invalid-warc", detail)
+    if _type_of(record) != b"conversion":
+        return None
+    try:
+        fields: dict[str, str] = {}
+        for name, value in _headers(record):
+            key = name.decode()
+            if not names:
+                fields[key] = value.decode()
+            elif key.lower() in names:
+                fields[names[key.lower()]] = value.decode()
+        return {**fields, TEXT: record[head.end :].decode()}
+    except UnicodeDecodeError as error:
+        return Problem("invalid-utf8", f"{error.reason} at byte {error.start} of the text")
