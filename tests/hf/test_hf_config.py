@@ -73,7 +73,8 @@ def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
         "batch_size: got 20000; expected `int` <= 10000",
         "num_proc: got 33; expected `int` <= 32",
         "show_progress: got 'yes'; expected `bool`, got `str`",
-        "verbose_level: got 'LOUD'; invalid enum value 'LOUD'",
+        "verbose_level: got 'LOUD'; invalid enum value 'LOUD'; "
+        "must be one of DEBUG, INFO, WARNING, ERROR",
         "tokenizer_name: got 5; expected `str | null`, got `int`",
         "context_length: is missing",
     ]

@@ -79,8 +79,9 @@ def test_without_a_batch_size_the_first_documents_are_read_to_choose_one(
     result = tokenizer.tokenize(source)
     assert read == [0, 1, 2, 3]
     assert caplog.messages[-2:] == [
-        "batch_size begins at 6000, and is 39: a document has 100000 bytes and makes 100.0 rows",
-        "Performance configuration: batch_size=39, num_proc=1, parallelism=python_multiprocessing",
+        "batch_size begins at 6000, and is 39 by rows that are written at a time: a document has "
+        "100000 bytes and makes 100.0 rows of 1000 tokens",
+        "Performance configuration: batch_size=39, num_proc=1, parallelism=python_single_process",
     ]
     read.clear()
     next(iter(result))

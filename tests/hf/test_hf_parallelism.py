@@ -60,7 +60,8 @@ def test_the_log_tells_how_a_tokenizer_runs(caplog: pytest.LogCaptureFixture) ->
     workers = "batch_size=50, num_proc={}, parallelism=python_multiprocessing"
     assert performance(caplog, slow, batch_size=50, num_proc=4) == workers.format(4)
     assert performance(caplog, slow, batch_size=50) == workers.format(2)
-    assert performance(caplog, slow, batch_size=50, num_proc=1) == workers.format(1)
+    alone = "batch_size=50, num_proc=1, parallelism=python_single_process"
+    assert performance(caplog, slow, batch_size=50, num_proc=1) == alone
 
 
 def test_a_fast_tokenizer_ignores_num_proc_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

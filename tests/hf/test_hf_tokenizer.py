@@ -27,9 +27,10 @@ from hf_kit import (
 
 from tokenmill.encode import exactness
 from tokenmill.errors import DataError, EngineError, StorageError, UserError
-from tokenmill.hf import CausalLMTokenizer, source, tokenizer, writing
+from tokenmill.hf import CausalLMTokenizer, batch_size, source, tokenizer, writing
 
-LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in writing.DTYPES.items()}
+DTYPES = {"input_ids": "int64", "attention_mask": "int8", "labels": "int64"}
+LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in DTYPES.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -342,8 +343,10 @@ def test_long_documents_are_encoded_in_batches_of_their_own(
 
 
 def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(batch_size, "usable_memory", lambda: (1 << 40, "of the machine"))
+
     def size(texts: list[str], length: int, **others: Any) -> str:
         caplog.clear()
         CausalLMTokenizer(options(length, **others), Letters()).tokenize(dataset_of(texts))
@@ -351,10 +354,17 @@ def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
         return line.partition("batch_size=")[2].partition(",")[0]
 
     assert size(["a"], 16) == "6000"
-    assert size(["a" * 10_000], 10_000) == "394"  # 64 MiB of output, 170,000 bytes a document
-    assert size(["a" * 8192], 8192) == "481"
-    assert size(["a" * (1 << 20)], 1 << 20) == "3"
+    assert size(["a" * 10_000], 10_000) == "419"  # 4 MiB of text
+    assert size(["a" * (1 << 20)], 1 << 20) == "4"
     assert size(["a"], 1 << 20, batch_size=77) == "77"
+
+    # A sixteenth of 32 MB; a document takes 4 x 10,000 bytes of text and 16 x 10,000 of ids.
+    monkeypatch.setattr(batch_size, "usable_memory", lambda: (32_000_000, "of the cgroup"))
+    assert size(["a" * 10_000], 64) == "10"
+    assert [line for line in caplog.messages if line.startswith("batch_size")] == [
+        "batch_size begins at 6000, and is 10 by free memory: a document has 10000 bytes and makes "
+        "157.0 rows of 64 tokens; 32 MB of the cgroup are free, and a document takes 200000 bytes"
+    ]
 
 
 def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,12 @@ from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
-RESUMABLE = ("build", "cp", "delete", "tokenizer count", "tokenizer train")
+RESUMABLE = ("build", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; the same command resumes a stopped build",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
     "export": "write the rows of a plan as npy, pt, Parquet or Hugging Face datasets files",
+    "rows": "turn a dataset of Hugging Face into rows for a causal language model; resumes",
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",
     "status": "show the agents and the progress of a build, on any machine",

@@ -78,7 +78,17 @@ def add_section(
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         if names is None or field.name in names:
-            _add_option(group, field.name, hints[field.name], _default_text(field.default))
+            default = field.default
+            if default is True:
+                group.add_argument(
+                    f"--no-{field.name.replace('_', '-')}",
+                    dest=field.name,
+                    action="store_const",
+                    const=False,
+                    help=f"do not {_description(hints[field.name])}",
+                )
+                continue
+            _add_option(group, field.name, hints[field.name], _default_text(default))
 
 
 def add_sections(
@@ -148,6 +158,11 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
         metavar = "SHARE" if kind is float else METAVARS.get(name, "NAME")
         convert = with_line_ends if name == "text_template" else str
         group.add_argument(flag, type=convert, metavar=metavar, help=help_text)
+
+
+def _description(hint: Any) -> str:
+    """What an option is for."""
+    return next((note.description for note in hint.__metadata__ if note.description), "")
 
 
 def _bare(hint: Any) -> Any:

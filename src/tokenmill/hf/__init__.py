@@ -1,9 +1,9 @@
 """`datasets` in and out: rows for causal language models from a `Dataset` and a tokenizer."""
 
 from tokenmill.hf.collating import PackedRowsCollator, collator
-from tokenmill.hf.config import CausalLMConfig
 from tokenmill.hf.embeddings import resize_embeddings
 from tokenmill.hf.tokenizer import CausalLMTokenizer
+from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
 
 __all__ = [
     "CausalLMConfig",

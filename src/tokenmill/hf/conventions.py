@@ -16,6 +16,11 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
+from tokenmill.hf.windows import WindowRule
+from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
+
+OF_NO_MODEL = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Fast tokenizers of transformers that any tokenizer.json becomes."""
 
 
 class _Settings(msgspec.Struct):
@@ -36,6 +41,24 @@ class Conventions:
         self._file = file
         self._reference = reference
         self._settings = _settings(tokenizer, file)
+
+    def rule(self, config: CausalLMConfig) -> WindowRule:
+        """How documents become rows of a configuration.
+
+        Raises:
+            UserError: no token can fill rows, or end documents where this was asked for.
+        """
+        return WindowRule(
+            config.context_length,
+            config.overlap,
+            self.padding_id,
+            self._reference.prefix,
+            self._reference.suffix,
+            self.pads_left,
+            self.truncates_left,
+            self.appended_eos(config.append_eos),
+            config.overlap_in_loss,
+        )
 
     @property
     def padding_id(self) -> int:
@@ -182,11 +205,30 @@ def _faster_tokenizer(tokenizer: object) -> str:
     folder = getattr(tokenizer, "name_or_path", "")
     if isinstance(folder, str) and folder and (Path(folder) / "tokenizer.json").is_file():
         return str(Path(folder) / "tokenizer.json")
-    if not type(tokenizer).__module__.startswith("transformers."):
-        return ""
     import transformers
 
-    name = f"{type(tokenizer).__name__.removesuffix('Slow')}Fast"
-    known = getattr(transformers, name, None)  # without a fast one it is another name of itself
-    is_fast = isinstance(known, type) and issubclass(known, transformers.PreTrainedTokenizerFast)
-    return f"transformers.{name}" if is_fast else ""
+    for kind in type(tokenizer).__mro__:  # a subclass of the user's, too
+        if not kind.__module__.startswith("transformers.models."):
+            continue
+        for name in _fast_names(kind):
+            known = getattr(transformers, name, None)
+            if isinstance(known, type) and issubclass(known, transformers.PreTrainedTokenizerFast):
+                return f"transformers.{name}"
+    return ""
+
+
+def _fast_names(slow: type) -> list[str]:
+    """Names that the fast tokenizer of a slow one of transformers may have.
+
+    Since transformers 5, the plain name is the fast one of most models, and slow ones are called
+    Legacy: BertTokenizerLegacy and BertTokenizer.
+    """
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    plain = slow.__name__.removesuffix("Slow").removesuffix("Legacy")
+    model = slow.__module__.split(".")[2]
+    of_model = TOKENIZER_MAPPING_NAMES.get(model) or TOKENIZER_MAPPING_NAMES.get(
+        model.replace("_", "-")
+    )
+    names = of_model if isinstance(of_model, (list, tuple)) else [of_model]
+    return [plain, f"{plain}Fast", *(name for name in names if name not in (None, *OF_NO_MODEL))]

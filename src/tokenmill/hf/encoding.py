@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
@@ -20,9 +22,11 @@ from tokenmill.encode.exactness import (
     with_first_exact,
 )
 from tokenmill.encode.kinds import load_any_reference
+from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
+from tokenmill.permutation import keyed_hash
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.sampling import document_hashes
 
@@ -39,14 +43,24 @@ class ExactEncoder:
     It can be pickled; the engine is loaded anew in the other process.
     """
 
-    def __init__(self, file: TokenizerFile, wanted: str) -> None:
+    def __init__(self, file: TokenizerFile, wanted: str, sampling: Sampling | None = None) -> None:
         """Load the reference, and the first engine that may encode at the same time.
+
+        With `sampling`, encodings are drawn, and no engine is needed.
 
         Raises:
             UserError: the tokenizer, or the engine that is wanted, cannot be used.
         """
         self._file = file
         self._wanted = wanted
+        self._sampling = sampling
+        self._encoder: Encoder | SampledEncoder | None = None
+        self._audit: Audit | None = None
+        if sampling is not None:
+            self.reference, _ = load_any_reference(file)
+            self._encoder = SampledEncoder(file, sampling)
+            logger.debug("encodings are sampled: %s", sampling)
+            return
         candidates = rank_engines(file, False, wanted)
         for name, why in candidates.remarks.items():
             logger.info("the engine %s is not used: %s", name, why)
@@ -56,8 +70,6 @@ class ExactEncoder:
             self.reference, has_no_option = load_any_reference(file)
         if has_no_option:
             logger.warning("special tokens inside a text are matched: encode has no option for it")
-        self._encoder: Encoder | None = None
-        self._audit: Audit | None = None
 
     def choose_engine(self, sample: Sequence[str]) -> None:
         """Try the engines on hard strings and on some documents, unless one is chosen.
@@ -67,6 +79,7 @@ class ExactEncoder:
         """
         if self._encoder is None:
             engine = self._first_exact(sample) or self.reference
+            logger.debug("the engine %s encodes; candidates: %s", engine.name, self._names)
             self._encoder = Encoder(engine, self.reference.largest_id)
             if engine is not self.reference:
                 self._audit = Audit(engine.name, self.reference)
@@ -124,7 +137,40 @@ class ExactEncoder:
             self._audit.make()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ExactEncoder, (self._file, self._wanted)
+        return ExactEncoder, (self._file, self._wanted, self._sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Subword regularisation (Kudo, 2018; BPE-dropout: Provilkov et al., 2020)."""
+
+    rate: float
+    """The dropout of a BPE model, or the alpha of a Unigram one."""
+    seed: int
+
+
+class SampledEncoder:
+    """Draws one encoding of each text: a function of the text, the seed and the tokenizer alone.
+
+    So neither batches, processes nor the order of documents have a say, and equal texts are encoded
+    alike.
+    """
+
+    def __init__(self, file: TokenizerFile, sampling: Sampling) -> None:
+        """Load the tokenizer.
+
+        Raises:
+            UserError: the tokenizer has no such model, or the rate is out of range.
+        """
+        self._sampler = SubwordSampler(file, **{rate_of(file): sampling.rate})
+        self._seed = sampling.seed
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text."""
+        digests = [
+            xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts
+        ]
+        return self._sampler.encode(texts, keyed_hash(np.array(digests, np.uint64), self._seed))
 
 
 class Audit:

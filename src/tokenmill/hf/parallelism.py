@@ -34,7 +34,9 @@ class Parallelism:
     def describe(self, batch_size: int) -> str:
         """The line for the log."""
         line = f"Performance configuration: batch_size={batch_size}"
-        if self.is_slow or self.uses_processes:
+        if self.is_slow and not self.uses_processes:
+            return f"{line}, num_proc=1, parallelism=python_single_process"
+        if self.uses_processes:
             return f"{line}, num_proc={self.num_proc}, parallelism=python_multiprocessing"
         return f"{line}, parallelism=fast_tokenizer_internal"
 

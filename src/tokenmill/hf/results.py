@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import types
 from collections.abc import Collection
@@ -11,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
-from tokenmill.hf.writing import row_features
+from tokenmill.errors import UserError
+from tokenmill.hf.columns import RowFormat
+from tokenmill.hf.encoding import Sampling
+from tokenmill.hf.rows_folder import RowsFolder
+from tokenmill.hf.windows import WindowRule
 from tokenmill.paths import local_path
+from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, Features
 
 RULES_VERSION = 2
 """Raised whenever the same dataset and configuration would give other rows."""
@@ -25,6 +31,22 @@ def fingerprint(dataset: Dataset, identity: dict[str, Any]) -> str:
     """Of the rows, as `datasets` names every state of a dataset: 16 hexadecimal digits."""
     key = {"dataset": dataset._fingerprint, "rules": RULES_VERSION, **identity}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(key, order="sorted"))
+
+
+def identity_of_rows(
+    rule: WindowRule, form: RowFormat, packing: str | None, sampling: Sampling | None
+) -> dict[str, Any]:
+    """How documents become rows; what is younger than the first rows is absent at its default."""
+    windows = dataclasses.asdict(rule)
+    younger = {
+        "overlap_in_loss": None if windows.pop("overlap_in_loss") else False,
+        "columns": None if form.columns == DEFAULT_COLUMNS else form.columns,
+        "dtype": None if form.dtype == "int64" else form.dtype,
+        "packing": packing,
+        "sampling": None if sampling is None else dataclasses.asdict(sampling),
+    }
+    known = {name: value for name, value in younger.items() if value is not None}
+    return {"windows": windows, **known}
 
 
 def subclass_fingerprint(owner: object, base: type, inherited: Collection[str]) -> str:
@@ -55,32 +77,64 @@ def _source(part: Any) -> str:
         raise
 
 
-def result_path(dataset: Dataset, name: str, cache_dir: str | Path | None) -> Path:
-    """The file for the rows with the fingerprint `name`.
+class ResultPlace:
+    """Where the rows of a call are kept: in the cache of `datasets`, or in a folder of the user's.
 
-    As `dataset.map` places it: beside the dataset's own files; for datasets in memory, and where
-    caching is disabled, under another name each time in a folder that lives as long as the process.
+    Raises:
+        UserError: both `cache_dir` and `out` are given.
     """
-    from datasets import is_caching_enabled
-    from datasets.fingerprint import (
-        generate_random_fingerprint,
-        get_temporary_cache_files_directory,
-    )
 
-    if cache_dir is not None:
-        return local_path(cache_dir, "cache_dir") / f"cache-{name}.arrow"
-    if is_caching_enabled() and dataset.cache_files:
-        return Path(dataset.cache_files[0]["filename"]).parent / f"cache-{name}.arrow"
-    unique = f"cache-{generate_random_fingerprint()}.arrow"
-    return Path(get_temporary_cache_files_directory()) / unique
+    def __init__(
+        self, cache_dir: str | Path | None, out: str | Path | None, *, overwrite: bool
+    ) -> None:
+        if cache_dir is not None and out is not None:
+            raise UserError("cache_dir and out cannot be given together", why="rows are kept once")
+        self._cache_dir = cache_dir
+        self._folder = None if out is None else RowsFolder(out, overwrite=overwrite)
 
+    def refuse_stream(self) -> None:
+        """Raise a UserError if rows of an iterable dataset are to become files of a folder."""
+        if self._folder is not None:
+            hint = "iterate over the rows, or load the dataset without streaming"
+            why = "rows of an iterable dataset are made as they are read"
+            raise UserError("out cannot be given with an iterable dataset", why=why, hint=hint)
 
-def open_result(path: Path, dataset: Dataset, name: str) -> Dataset:
-    """The rows as a dataset of the same split, with `name` as its fingerprint."""
-    from datasets import Dataset
+    def close(self) -> None:
+        """Note that all splits are there."""
+        if self._folder is not None:
+            self._folder.close()
 
-    info = dataset.info.copy()
-    info.features = row_features()
-    result = Dataset.from_file(str(path), info=info, split=dataset.split)
-    result._fingerprint = name
-    return result
+    def path(self, dataset: Dataset, split: str | None, name: str) -> Path:
+        """The file for the rows with the fingerprint `name`.
+
+        As `dataset.map` places it: beside the dataset's own files; for datasets in memory, and
+        where caching is disabled, under another name each time in a folder that lives as long as
+        the process.
+        """
+        from datasets import is_caching_enabled
+        from datasets.fingerprint import (
+            generate_random_fingerprint,
+            get_temporary_cache_files_directory,
+        )
+
+        if self._folder is not None:
+            return self._folder.path(split, name)
+        if self._cache_dir is not None:
+            return local_path(self._cache_dir, "cache_dir") / f"cache-{name}.arrow"
+        if is_caching_enabled() and dataset.cache_files:
+            return Path(dataset.cache_files[0]["filename"]).parent / f"cache-{name}.arrow"
+        unique = f"cache-{generate_random_fingerprint()}.arrow"
+        return Path(get_temporary_cache_files_directory()) / unique
+
+    def open(self, path: Path, dataset: Dataset, name: str, features: Features) -> Dataset:
+        """The rows as a dataset of the same split, with `name` as its fingerprint."""
+        from datasets import Dataset
+
+        info = dataset.info.copy()
+        info.features = features
+        result = Dataset.from_file(str(path), info=info, split=dataset.split)
+        result._fingerprint = name
+        if self._folder is not None:
+            split = None if dataset.split is None else str(dataset.split)
+            self._folder.finish(path, name, features, split)
+        return result

@@ -12,16 +12,13 @@ import numpy as np
 
 from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
 from tokenmill.errors import DataError, UserError
-from tokenmill.hf.config import MAX_WRITE_BYTES
 from tokenmill.hf.log import logger
-from tokenmill.hf.windows import CELL_BYTES, WindowRule
-from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.records import Int64Array
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
 DEFAULT_COLUMN = "text"
-FIRST_BATCH_SIZE = 6000
 MAX_TEXT_BYTES = 4 << 20
 """Text encoded at a time: engines hold Python's lock while they take it over."""
 MAX_SAMPLE_BYTES = 400_000
@@ -34,6 +31,8 @@ class Texts:
     texts: list[str]
     num_bytes: int
     num_null: int
+    first: int = 0
+    """Which document of the dataset is the first one."""
 
 
 def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
@@ -149,13 +148,13 @@ class TextColumn:
         places = np.linspace(0, max(len(self) - 1, 0), count).astype(np.int64)
         return self._rows[places.tolist()][self.name]
 
-    def batches(self, batch_size: int) -> Iterator[Texts]:
-        """All documents in order.
+    def batches(self, batch_size: int, begin: int = 0) -> Iterator[Texts]:
+        """All documents in order, from one on with which a batch begins.
 
         Raises:
             DataError: a text is not UTF-8.
         """
-        for start in range(0, len(self), batch_size):
+        for start in range(begin // batch_size * batch_size, len(self), batch_size):
             column = self._rows[start : start + batch_size][self.name]
             sizes = _byte_lengths(column)
             ends = np.cumsum(sizes)
@@ -163,7 +162,8 @@ class TextColumn:
             while first < len(sizes):
                 limit = (ends[first - 1] if first else 0) + MAX_TEXT_BYTES
                 stop = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
-                yield self._texts(column[first:stop], start + first, sizes[first:stop])
+                if start + first >= begin:
+                    yield self._texts(column[first:stop], start + first, sizes[first:stop])
                 first = stop
 
     def _texts(self, column: Any, position: int, sizes: Int64Array) -> Texts:
@@ -172,7 +172,7 @@ class TextColumn:
         except UnicodeDecodeError as error:
             where = f"column {self.name!r}, rows {position} to {position + len(sizes) - 1}"
             raise DataError("a text is not UTF-8", where=where, why=str(error)) from error
-        return Texts(without_null(texts), int(sizes.sum()), int(column.null_count))
+        return Texts(without_null(texts), int(sizes.sum()), int(column.null_count), position)
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
@@ -183,31 +183,6 @@ def shortened(texts: Sequence[str]) -> list[str]:
 def without_null(texts: Sequence[str | None]) -> list[str]:
     """The texts that are there."""
     return [text for text in texts if text is not None]
-
-
-def choose_batch_size(
-    wanted: int | None, mean_bytes: float, tokens: TokenBatch, rule: WindowRule
-) -> int:
-    """Documents of a batch: as asked, else at most 6000, which text and rows may limit further.
-
-    `tokens` are those of a sample, and `mean_bytes` the size of its documents.
-    """
-    if wanted is not None:
-        return wanted
-    lengths = tokens.lengths
-    mean_rows = max(float(rule.num_windows(lengths).mean()), 1.0) if len(lengths) else 1.0
-    by_text = MAX_TEXT_BYTES / max(mean_bytes, 1.0)
-    by_rows = MAX_WRITE_BYTES / (rule.context_length * CELL_BYTES * mean_rows)
-    size = max(int(min(FIRST_BATCH_SIZE, by_text, by_rows)), 1)
-    if size < FIRST_BATCH_SIZE:
-        logger.info(
-            "batch_size begins at %d, and is %d: a document has %.0f bytes and makes %.1f rows",
-            FIRST_BATCH_SIZE,
-            size,
-            mean_bytes,
-            mean_rows,
-        )
-    return size
 
 
 def _byte_lengths(column: Any) -> Int64Array:

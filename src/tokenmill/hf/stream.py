@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
-from tokenmill.hf.windows import COLUMNS, RowColumns
-from tokenmill.hf.writing import row_features
+from tokenmill.hf.columns import RowColumns, RowFormat
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -21,6 +18,7 @@ def lazy_rows(
     features: Mapping[str, Any],
     column: str,
     batch_size: int,
+    form: RowFormat,
     make_rows: Callable[[Texts], RowColumns],
 ) -> IterableDataset:
     """An iterable dataset of rows; nothing is read or encoded until it is iterated.
@@ -30,24 +28,27 @@ def lazy_rows(
         features: the columns and their types.
         column: the one with the texts.
         batch_size: documents of a batch.
+        form: the columns of the rows.
         make_rows: the rows of the texts of a batch.
     """
     return dataset.with_format(None).map(
-        _ColumnsOfBatch(make_rows, column),
+        _ColumnsOfBatch(make_rows, form, column),
         batched=True,
         batch_size=batch_size,
         remove_columns=list(features),
-        features=row_features(),
+        features=form.features,
     )
 
 
 class _ColumnsOfBatch:
     """What `map` calls with a batch of documents."""
 
-    def __init__(self, make_rows: Callable[[Texts], RowColumns], column: str) -> None:
+    def __init__(
+        self, make_rows: Callable[[Texts], RowColumns], form: RowFormat, column: str
+    ) -> None:
         self._make_rows = make_rows
+        self._form = form
         self._column = column
 
-    def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, npt.NDArray[Any]]:
-        rows = self._make_rows(batch[self._column])
-        return {name: getattr(rows, name) for name in COLUMNS}
+    def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, Any]:
+        return self._form.arrays(self._make_rows(batch[self._column]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tokenmill.hf.log import logger
 from tokenmill.hf.source import Texts
@@ -14,6 +14,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STAGES = ("read", "encode", "windows", "write")
+COUNTS = ("documents", "null", "empty", "cut", "text_bytes", "tokens")
+"""What a run that is resumed has counted before."""
 
 
 @dataclass(slots=True)
@@ -26,13 +28,17 @@ class Summary:
     """Documents whose text is null."""
     empty: int = 0
     """Documents without tokens."""
+    cut: int = 0
+    """Documents longer than a row; all their tokens are in rows."""
     text_bytes: int = 0
     """In UTF-8."""
     rows: int = 0
     tokens: int = 0
     """Tokens in rows, without padding; those of an overlap count in each row."""
     reused: list[str] = field(default_factory=list)
-    """Files of an earlier run that were opened instead."""
+    """Files of an earlier run that were opened instead; only their rows and documents count."""
+    resumed_rows: int = 0
+    """Rows that a killed run had made."""
     seconds: float = 0.0
     """Of the call; of iterable datasets, those in which rows were made in this process."""
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
@@ -46,6 +52,45 @@ class Summary:
         self.null += batch.num_null
         self.text_bytes += batch.num_bytes
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts by name."""
+        return {name: getattr(self, name) for name in COUNTS}
+
+    def since(self, before: dict[str, int]) -> dict[str, int]:
+        """By how much the counts have grown."""
+        return {name: value - before[name] for name, value in self.counts.items()}
+
+    def resume(self, counts: dict[str, int], num_rows: int) -> None:
+        """Add what a killed run had done."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + counts.get(name, 0))
+        self.rows += num_rows
+        self.resumed_rows += num_rows
+
+    def reuse(self, path: str, num_documents: int, num_rows: int) -> None:
+        """Count rows that were opened instead of made."""
+        self.reused.append(path)
+        self.documents += num_documents
+        self.rows += num_rows
+        logger.info(
+            "the rows of an earlier run are used: %s: %s rows of %s documents",
+            path,
+            f"{num_rows:,}",
+            f"{num_documents:,}",
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts and times, for a program."""
+        return {
+            **self.counts,
+            "rows": self.rows,
+            "resumed_rows": self.resumed_rows,
+            "reused": self.reused,
+            "seconds": round(self.seconds, 3),
+            "stage_seconds": {name: round(time, 3) for name, time in self.stage_seconds.items()},
+        }
+
     def timed(self, stage: str, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """What `work` returns; its time is booked on a stage."""
         started = time.perf_counter()
@@ -53,6 +98,23 @@ class Summary:
             return work(*args, **options)
         finally:
             self.stage_seconds[stage] += time.perf_counter() - started
+
+    def debug_batch(self, batch: Texts, before: dict[str, float]) -> None:
+        """Log a batch that is encoded, with the time of each stage since the one before.
+
+        Windows and writing are those of the batch before, which a second thread makes.
+        """
+        spent = ", ".join(
+            f"{name} {seconds - before.get(name, 0.0):.3f} s"
+            for name, seconds in self.stage_seconds.items()
+        )
+        logger.debug(
+            "documents %d to %d, %d bytes: %s",
+            batch.first,
+            batch.first + len(batch.texts) + batch.num_null - 1,
+            batch.num_bytes,
+            spent,
+        )
 
     @property
     def rows_per_second(self) -> float:
@@ -83,9 +145,15 @@ class Summary:
             )
 
     def __str__(self) -> str:
+        if self.reused and not self.tokens:
+            return f"{self.documents:,} documents -> {self.rows:,} rows, all of an earlier run"
         stages = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.stage_seconds.items())
+        notes = f"; {self.cut:,} documents are longer than a row" if self.cut else ""
+        notes += f"; {self.resumed_rows:,} rows are of a run that was stopped" * bool(
+            self.resumed_rows
+        )
         return (
             f"{self.documents:,} documents -> {self.rows:,} rows, {self.tokens:,} tokens in "
             f"{self.seconds:.2f} s: {self.rows_per_second:,.0f} rows/s, "
-            f"{self.tokens_per_second:,.0f} tokens/s ({stages})"
+            f"{self.tokens_per_second:,.0f} tokens/s ({stages}){notes}"
         )

@@ -1,6 +1,6 @@
 """`CausalLMTokenizer`: a dataset of texts to a dataset of rows, for causal language models.
 
-    texts of the dataset -> ids by the engine -> windows and labels -> an Arrow file
+    texts of the dataset -> ids by the engine -> windows or packed rows -> an Arrow file
 
 The first two run in the calling thread, on the engine's own threads or in worker processes; the
 others in a second thread, a batch behind.
@@ -8,11 +8,9 @@ others in a second thread, a batch behind.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +22,33 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
-from tokenmill.hf.config import CausalLMConfig, make_config
+from tokenmill.hf.batch_size import Documents, choose_batch_size
+from tokenmill.hf.columns import RETURNED, RowColumns, RowFormat
+from tokenmill.hf.config import make_config
 from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
-from tokenmill.hf.encoding import AUTO, ExactEncoder
+from tokenmill.hf.encoding import AUTO, ExactEncoder, Sampling
 from tokenmill.hf.log import logger, logging_at
 from tokenmill.hf.parallelism import Parallelism, thread_environment
+from tokenmill.hf.pipeline import write_rows
+from tokenmill.hf.portions import (
+    GivenRows,
+    PackedPortions,
+    PackedRows,
+    Place,
+    Portion,
+    WindowPortions,
+)
 from tokenmill.hf.progress import progress
-from tokenmill.hf.results import fingerprint, open_result, result_path, subclass_fingerprint
+from tokenmill.hf.results import (
+    ResultPlace,
+    fingerprint,
+    identity_of_rows,
+    subclass_fingerprint,
+)
+from tokenmill.hf.resuming import unfinished_rows
 from tokenmill.hf.source import (
     TextColumn,
     Texts,
-    choose_batch_size,
     features_of_stream,
     find_text_column,
     first_texts,
@@ -45,16 +59,27 @@ from tokenmill.hf.source import (
 )
 from tokenmill.hf.stream import lazy_rows
 from tokenmill.hf.summary import Summary
-from tokenmill.hf.windows import COLUMNS, RowColumns, WindowRule
 from tokenmill.hf.workers import Workers
-from tokenmill.hf.writing import RowWriter, arrow_file, checked_rows
+from tokenmill.hf.writing import RowWriter
+from tokenmill.pack.options import PackOptions
 from tokenmill.records import TokenBatch
 from tokenmill.run.machine.cores import usable_cores
+from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
 
 DATASET_BATCH_ROWS = 10_000
 DATASET_DICT_BATCH_ROWS = 40_000
 OWN_ATTRIBUTES = frozenset(
-    ("config", "text_column", "summary", "_has_warned", "_workers", "_file", "_encoder", "_rule")
+    (
+        "config",
+        "text_column",
+        "summary",
+        "_has_warned",
+        "_workers",
+        "_file",
+        "_encoder",
+        "_rule",
+        "_form",
+    )
 )
 """Of an instance, before a subclass adds any; those with a say in rows stand in `_identity`."""
 
@@ -65,8 +90,9 @@ Columns = dict[str, npt.NDArray[Any]]
 class CausalLMTokenizer:
     """Tokenizes datasets of Hugging Face `datasets` into rows of `context_length` tokens.
 
-    Every document is cut into windows by itself, the last of which is padded. A null text and a
-    text without tokens give no row; `summary` counts them.
+    Every document is cut into windows by itself, the last of which is padded; or, with `packing`,
+    several documents share a row. A null text and a text without tokens give no row; `summary`
+    counts them.
     """
 
     def __init__(
@@ -83,14 +109,15 @@ class CausalLMTokenizer:
             config: path of a YAML file, mapping, or struct; see `CausalLMConfig`.
             tokenizer: of `transformers`, `tokenizers.Tokenizer`, or any object with `encode`;
                 it goes before `tokenizer_name`.
-            text_column: the column with the texts; without it `text`, or the only one of strings.
+            text_column: the column with the texts, before that of the configuration; without
+                either, `text`, or the only column of strings.
             engine: as `--engine` of `tokenmill build`; `reference` is the tokenizer's own library.
 
         Raises:
             UserError: the configuration or the tokenizer cannot be used.
         """
         self.config = make_config(config)
-        self.text_column = text_column
+        self.text_column = self.config.text_column if text_column is None else text_column
         self.summary = Summary()
         """Of the last call of `tokenize`."""
         given = self.config.tokenizer_name if tokenizer is None else tokenizer
@@ -101,25 +128,22 @@ class CausalLMTokenizer:
         self._workers = Workers()
         with logging_at(self.config.verbose_level):
             self._file = require_harmless(load_tokenizer_file(given))
-            self._encoder = ExactEncoder(self._file, engine)
+            self._encoder = ExactEncoder(self._file, engine, self._sampling())
             named = given if self._file.tokenizer is None else self._file.tokenizer
-            reference = self._encoder.reference
-            conventions = Conventions(named, self._file, reference)
-            self._rule = WindowRule(
-                self.config.context_length,
-                self.config.overlap,
-                conventions.padding_id,
-                reference.prefix,
-                reference.suffix,
-                conventions.pads_left,
-                conventions.truncates_left,
-                conventions.appended_eos(self.config.append_eos),
-            )
+            conventions = Conventions(named, self._file, self._encoder.reference)
+            self._rule = conventions.rule(self.config)
+            self._form = RowFormat.of(self.config)
+            self._tell_of_rows()
 
     def tokenize(
-        self, dataset: Any, *, cache_dir: str | Path | None = None, force: bool = False
+        self,
+        dataset: Any,
+        *,
+        cache_dir: str | Path | None = None,
+        out: str | Path | None = None,
+        force: bool = False,
     ) -> Any:
-        """Rows of `input_ids` (int64), `attention_mask` (int8) and `labels` (int64).
+        """Rows of the configured columns: `input_ids`, `attention_mask` and `labels` by default.
 
         Args:
             dataset: `Dataset`, `DatasetDict`, or their iterable kinds; the result is of the same
@@ -127,10 +151,12 @@ class CausalLMTokenizer:
                 are read, to choose one.
             cache_dir: folder for the Arrow files; without it they stand where `dataset.map` puts
                 them.
-            force: make the rows anew where an earlier run left them.
+            out: folder that `datasets.load_from_disk` opens, for the rows themselves.
+            force: make the rows anew where an earlier run left them, as `cache: false` does.
 
         Raises:
-            UserError: it is no dataset, or its column of texts is not known.
+            UserError: it is no dataset, or its column of texts is not known; or `out` holds other
+                rows, and `force` is false.
             EngineError: the engine differs from the tokenizer's own library.
             StorageError: cannot write the result.
         """
@@ -138,7 +164,11 @@ class CausalLMTokenizer:
 
         self.summary = Summary()
         started = time.perf_counter()
+        place = ResultPlace(cache_dir, out, overwrite=force)
+        anew = force or not self.config.cache
         with logging_at(self.config.verbose_level):
+            if isinstance(dataset, datasets.IterableDatasetDict | datasets.IterableDataset):
+                place.refuse_stream()
             if isinstance(dataset, datasets.IterableDatasetDict):
                 lazy = {name: self._lazy_rows(split) for name, split in dataset.items()}
                 return datasets.IterableDatasetDict(lazy)
@@ -147,12 +177,14 @@ class CausalLMTokenizer:
             if isinstance(dataset, datasets.DatasetDict):
                 result: Any = datasets.DatasetDict()
                 for name, split in dataset.items():
-                    result[name] = self._tokenize(split, DATASET_DICT_BATCH_ROWS, cache_dir, force)
+                    rows = self._tokenize(split, DATASET_DICT_BATCH_ROWS, place, name, anew)
+                    result[name] = rows
             elif isinstance(dataset, datasets.Dataset):
-                result = self._tokenize(dataset, DATASET_BATCH_ROWS, cache_dir, force)
+                result = self._tokenize(dataset, DATASET_BATCH_ROWS, place, None, anew)
             else:
                 why = f"it is of {type(dataset).__module__}.{type(dataset).__qualname__}"
                 raise UserError("not a dataset of Hugging Face datasets", why=why)
+            place.close()
             self.summary.seconds = time.perf_counter() - started
             self.summary.tell()
         return result
@@ -172,35 +204,51 @@ class CausalLMTokenizer:
         A subclass may make others of that shape.
         """
         (texts,) = batch.values()
-        rows = self._rule.rows(self._encode(without_null(texts)))
-        return {name: getattr(rows, name) for name in COLUMNS}
+        tokens = self._encode(without_null(texts))
+        options = self._pack_options
+        made = PackedRows.of(self._rule.enclosed(tokens), self._rule, options) if options else None
+        source = self._rule.cut(tokens) if made is None else made
+        rows = self._form.empty(len(source))
+        source.fill(rows, 0)
+        columns: Columns = {name: getattr(rows, name) for name in RETURNED}
+        if options:
+            columns["position_ids"] = rows.segmentation.positions
+        return columns
 
     def _tokenize(
-        self, dataset: Any, batch_rows: int, cache_dir: str | Path | None, force: bool
+        self, dataset: Any, batch_rows: int, place: ResultPlace, split: str | None, anew: bool
     ) -> Any:
         """One split: the whole path."""
         column = find_text_column(dataset.features, self.text_column)
         texts = TextColumn(dataset, column)
         name = fingerprint(dataset, self._identity(column))
-        path = result_path(dataset, name, cache_dir)
-        if path.exists() and not force:
-            logger.info("the rows of an earlier run are used: %s", path)
-            self.summary.reused.append(str(path))
-            return open_result(path, dataset, name)
+        path = place.path(dataset, split, name)
+        logger.debug("rows of column %r have the fingerprint %s, and lie in %s", column, name, path)
+        if path.exists() and not anew:
+            result = place.open(path, dataset, name, self._form.features)
+            self.summary.reuse(str(path), len(dataset), len(result))
+            return result
         tell_of_dropped_columns(dataset.features, column)
         parallelism = self._parallelism()
-        with thread_environment(parallelism):
-            size = self._choose_batch_size(texts.sample(), texts.mean_bytes)
+        with (
+            thread_environment(parallelism),
+            unfinished_rows(path, can_resume=self.config.cache, anew=anew) as unfinished,
+        ):
+            wanted = unfinished.batch_size
+            size = self._choose_batch_size(texts.sample(), texts.mean_bytes, wanted)
+            unfinished.batch_size = size
             logger.info(parallelism.describe(size))
             with (
                 self._workers.during_run(self, parallelism.num_proc),
                 progress(texts.num_bytes, self.config.show_progress) as advance,
-                arrow_file(path) as file,
             ):
-                length = self.config.context_length
-                writer = RowWriter(file, path, length, batch_rows, self.summary)
-                self._write_rows(texts.batches(size), column, writer, advance)
-        return open_result(path, dataset, name)
+                writer = RowWriter(unfinished, self._form, batch_rows, self.summary)
+                portions = self._portions()
+                encode = functools.partial(self._encoded, column, portions)
+                encoding = encode, portions.finish
+                write_rows(texts, unfinished, writer, self.summary, encoding, advance)
+                self._encoder.finish_audit()
+        return place.open(path, dataset, name, self._form.features)
 
     def _lazy_rows(self, dataset: Any) -> Any:
         """Rows of an iterable dataset; but for a sample, nothing is read or encoded yet."""
@@ -214,10 +262,11 @@ class CausalLMTokenizer:
             first = first_texts(dataset, column)
             mean_bytes = first.num_bytes / max(len(first.texts) + first.num_null, 1)
             with thread_environment(parallelism):
-                size = self._choose_batch_size(shortened(first.texts), mean_bytes)
+                sample = shortened(first.texts)
+                size = self._choose_batch_size(sample, mean_bytes, None, is_lazy=True)
         logger.info(parallelism.describe(size))
         make_rows = functools.partial(self._rows_of_stream, column, parallelism)
-        return lazy_rows(dataset, features, column, size, make_rows)
+        return lazy_rows(dataset, features, column, size, self._form, make_rows)
 
     def _rows_of_stream(
         self, column: str, parallelism: Parallelism, values: Iterable[str | None]
@@ -229,48 +278,41 @@ class CausalLMTokenizer:
             self._encoder.choose_engine(texts.texts)  # before processes are forked
             self._workers.begin(self, parallelism.num_proc)
             columns = summary.timed("encode", self._columns, column, texts.texts)
-            rows = checked_rows(columns, self.config.context_length)
+            rows = RowColumns.of_arrays(columns, self._form)
             self._encoder.finish_audit()
             summary.count(texts)
             summary.warn(" so far")
         summary.rows += len(rows)
-        summary.tokens += int(np.count_nonzero(rows.attention_mask))
+        summary.tokens += rows.num_tokens
         summary.seconds += time.perf_counter() - started
         return rows
 
-    def _choose_batch_size(self, sample: list[str], mean_bytes: float) -> int:
+    def _choose_batch_size(
+        self, sample: list[str], mean_bytes: float, resumed: int | None, is_lazy: bool = False
+    ) -> int:
         """Documents of a batch; the sample makes the engines known, too."""
         tokens = self._encoder.encode(sample)
-        return choose_batch_size(self.config.batch_size, mean_bytes, tokens, self._rule)
+        holds_rows = is_lazy or self._has_own_function
+        documents = Documents.of_sample(mean_bytes, tokens, self._rule, self._form, holds_rows)
+        by_memory = not (holds_rows and self._pack_options)  # each batch is packed by itself
+        wanted = self.config.batch_size or resumed
+        return choose_batch_size(wanted, documents, by_memory=by_memory)
 
-    def _write_rows(
-        self,
-        batches: Iterator[Texts],
-        column: str,
-        writer: RowWriter,
-        advance: Callable[[int], None],
-    ) -> None:
-        """Encode batch after batch, while a second thread writes the rows of the one before."""
-        summary = self.summary
-        with ThreadPoolExecutor(1, "rows") as background:
-            written: Future[None] = background.submit(lambda: None)
-            while (batch := summary.timed("read", lambda: next(batches, None))) is not None:
-                summary.count(batch)
-                write = summary.timed("encode", self._encoded, batch, column, writer)
-                written.result()
-                written = background.submit(write)
-                advance(batch.num_bytes)
-            written.result()
-            self._encoder.finish_audit()
-            background.submit(writer.close).result()
+    def _portions(self) -> WindowPortions | PackedPortions:
+        """What encoded documents go through before they are rows."""
+        options = self._pack_options
+        if options is None or self._has_own_function:
+            return WindowPortions(self._rule)
+        return PackedPortions(self._rule, options)
 
-    def _encoded(self, batch: Texts, column: str, writer: RowWriter) -> Callable[[], None]:
-        """Encode a batch; what is returned writes its rows."""
+    def _encoded(
+        self, column: str, portions: WindowPortions | PackedPortions, batch: Texts, place: Place
+    ) -> list[Portion]:
+        """Encode a batch; what is returned becomes rows."""
         if not self._has_own_function:
-            tokens = self._encode(batch.texts)
-            return lambda: writer.write_windows(self._rule.cut(tokens))
-        rows = checked_rows(self._columns(column, batch.texts), self._rule.context_length)
-        return lambda: writer.write_rows(rows)
+            return list(portions.add(self._encode(batch.texts), place))
+        rows = RowColumns.of_arrays(self._columns(column, batch.texts), self._form)
+        return [Portion(place, lambda: GivenRows(rows))]
 
     def _columns(self, column: str, texts: list[str]) -> Columns:
         """What `_tokenize_function` makes of texts, in parts where there are workers."""
@@ -278,7 +320,8 @@ class CausalLMTokenizer:
         if pool is None or not self._has_own_function:
             return self._tokenize_function({column: texts})
         parts = pool.map(functools.partial(_columns_of_part, column), texts)
-        self.summary.empty += sum(num_empty for _, num_empty in parts)
+        self.summary.empty += sum(counted.empty for _, counted in parts)
+        self.summary.cut += sum(counted.cut for _, counted in parts)
         found = [columns for columns, _ in parts]
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
@@ -290,7 +333,27 @@ class CausalLMTokenizer:
             tokens = join_batches(pool.map(_encode_part, texts))
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
+        self.summary.cut += self._rule.num_cut(tokens.lengths)
         return tokens
+
+    def _sampling(self) -> Sampling | None:
+        rate = self.config.subword_regularisation
+        return None if rate is None else Sampling(rate, self.config.seed)
+
+    def _tell_of_rows(self) -> None:
+        logger.debug("documents become rows by %s", self._rule)
+        logger.debug(
+            "columns: %s", {name: self._form.dtype_of(name) for name in self._form.columns}
+        )
+        if self.config.packing and "attention_mask" in self._form.columns:
+            logger.warning(
+                "packed rows have an attention_mask: beside one, models of transformers ignore "
+                "position_ids, and documents of a row attend to each other"
+            )
+
+    @property
+    def _pack_options(self) -> PackOptions | None:
+        return self.config.pack_options if self.config.packing else None
 
     @property
     def _is_slow(self) -> bool:
@@ -317,8 +380,8 @@ class CausalLMTokenizer:
             "column": column,
             "tokenizer": [self._file.kind, self._file.sha256],
             "library": [self._encoder.reference.name, self._encoder.reference.version],
-            "windows": dataclasses.asdict(self._rule),
             "function": own,
+            **identity_of_rows(self._rule, self._form, self.config.packing, self._sampling()),
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -333,9 +396,9 @@ def _encode_part(owner: CausalLMTokenizer, texts: list[str]) -> TokenBatch:
 
 def _columns_of_part(
     column: str, owner: CausalLMTokenizer, texts: list[str]
-) -> tuple[Columns, int]:
-    """In a worker: rows of a part as a subclass makes them, and its texts without tokens."""
+) -> tuple[Columns, Summary]:
+    """In a worker: rows of a part as a subclass makes them, and what was counted."""
     owner.summary = Summary()
     columns = owner._tokenize_function({column: texts})
     owner._encoder.finish_audit()
-    return columns, owner.summary.empty
+    return columns, owner.summary

@@ -16,39 +16,12 @@ import numpy.typing as npt
 
 from tokenmill.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.errors import UserError
+from tokenmill.hf.columns import RowColumns
 from tokenmill.load.rows.assembly import BOS, EOS, IGNORE_INDEX, REAL, Rules, fill
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
-Int8Array = npt.NDArray[np.int8]
-
-COLUMNS = ("input_ids", "attention_mask", "labels")
-CELL_BYTES = 8 + 1 + 8
-"""What a token takes in a row: its id, one byte of the mask, and its label."""
 BLOCK_CELLS = 1 << 16
 """Rows are filled in blocks that stay in a core's own cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowColumns:
-    """Arrays of shape (num_rows, context_length), to be filled or written."""
-
-    input_ids: Int64Array
-    attention_mask: Int8Array
-    labels: Int64Array
-
-    @staticmethod
-    def empty(num_rows: int, context_length: int) -> RowColumns:
-        """Rows whose values are not set yet."""
-        shape = (num_rows, context_length)
-        return RowColumns(
-            np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.int64)
-        )
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    def __getitem__(self, part: slice) -> RowColumns:
-        return RowColumns(self.input_ids[part], self.attention_mask[part], self.labels[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +37,8 @@ class WindowRule:
     truncates_left: bool = False
     eos_id: int | None = None
     """Appended to the ids of each document, so it is in the window that holds their end."""
+    overlap_in_loss: bool = True
+    """Whether tokens that windows share have a label in both."""
 
     def __post_init__(self) -> None:
         if self.overlap >= self.content_length:
@@ -91,6 +66,10 @@ class WindowRule:
         further = -(-np.maximum(lengths - self.content_length, 0) // step)
         return np.where(lengths > 0, 1 + further, 0)
 
+    def num_cut(self, lengths: Int64Array) -> int:
+        """How many documents of these lengths are longer than a row."""
+        return int(np.count_nonzero(lengths + (self.eos_id is not None) > self.content_length))
+
     def cut(self, tokens: TokenBatch) -> Windows:
         """The windows of all documents, document by document."""
         counts = self.num_windows(tokens.lengths)
@@ -107,7 +86,26 @@ class WindowRule:
         else:
             starts = first + moved
             stops = np.minimum(starts + self.content_length, end)
-        return Windows(self, np.ascontiguousarray(tokens.ids, np.uint32), starts, stops)
+        ids = np.ascontiguousarray(tokens.ids, np.uint32)
+        return Windows(self, ids, starts, stops, starts > first)
+
+    def enclosed(self, tokens: TokenBatch) -> TokenBatch:
+        """The documents that have tokens, each with the special tokens around it."""
+        if self.eos_id is not None:
+            tokens = _with_eos(tokens, self.eos_id)
+        lengths = tokens.lengths[tokens.lengths > 0]
+        around = len(self.prefix) + len(self.suffix)
+        if not around:
+            return TokenBatch(tokens.ids, offsets_from_lengths(lengths))
+        offsets = offsets_from_lengths(lengths + around)
+        ids = np.empty(int(offsets[-1]), np.uint32)
+        is_own = np.ones(len(ids), np.bool_)
+        for i, token in enumerate(self.prefix):
+            ids[offsets[:-1] + i], is_own[offsets[:-1] + i] = token, False
+        for i, token in enumerate(self.suffix[::-1]):
+            ids[offsets[1:] - 1 - i], is_own[offsets[1:] - 1 - i] = token, False
+        ids[is_own] = tokens.ids
+        return TokenBatch(ids, offsets)
 
     def rows(self, tokens: TokenBatch) -> RowColumns:
         """All rows of some documents at once."""
@@ -134,6 +132,8 @@ class Windows:
     """Contiguous: compiled code reads them from their address on."""
     starts: Int64Array
     stops: Int64Array
+    repeats: npt.NDArray[np.bool_]
+    """Whether the first tokens of a window are in another one, too, which has more before them."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -151,6 +151,18 @@ class Windows:
             part = rows[start : start + block]
             place = slice(first + start, first + start + len(part))
             self._fill(part, self.starts[place], self.stops[place])
+            if self.rule.overlap and not self.rule.overlap_in_loss:
+                self._leave_out_repeated(part.labels, place)
+
+    def _leave_out_repeated(self, labels: npt.NDArray[np.integer], place: slice) -> None:
+        """Take away the labels of tokens that have one in another window."""
+        rule = self.rule
+        lengths, repeats = (self.stops - self.starts)[place], self.repeats[place]
+        firsts = len(rule.prefix) + (
+            rule.content_length - lengths if rule.pads_left else 0 * lengths
+        )
+        columns = firsts[repeats, None] + np.arange(rule.overlap)
+        labels[np.flatnonzero(repeats)[:, None], columns] = IGNORE_INDEX
 
     def _fill(self, rows: RowColumns, starts: Int64Array, stops: Int64Array) -> None:
         """Fill rows with a window each: a segment that is a document of its own."""
@@ -163,8 +175,7 @@ class Windows:
         table = np.array([[self.ids.ctypes.data, 0, len(self.ids), 0]])
         before, after = np.array(rule.prefix, np.int64), np.array(rule.suffix, np.int64)
         rules = Rules(before, after, rule.pad_id, own_labels=False)
-        ids, flags = rows.input_ids, rows.attention_mask.view(np.uint8)
+        ids, flags = rows.input_ids, rows.flags
         fill((ids, ids, flags), segments, placed, found, table, np.empty(0, np.uint32), rules)
-        np.bitwise_and(flags, REAL, out=flags)
         rows.labels[:] = ids
-        np.copyto(rows.labels, IGNORE_INDEX, where=flags == 0)
+        np.copyto(rows.labels, IGNORE_INDEX, where=flags & REAL == 0)

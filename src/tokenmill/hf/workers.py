@@ -23,6 +23,10 @@ PARTS_PER_PROCESS = 4
 """Small parts even out what processes have to do."""
 
 
+class WorkerDiedError(EngineError):
+    """A process ended before its work was done."""
+
+
 class Workers:
     """The only owner of an object's worker processes: each process has its own, or none.
 
@@ -81,13 +85,13 @@ class WorkerPool:
         """What `function(owner, part)` returns for the parts of `texts`, in their order.
 
         Raises:
-            EngineError: a process died.
+            WorkerDiedError: a process died.
         """
         parts = _parts(texts, self._num_parts)
         try:
             return list(self._executor.map(_call, [function] * len(parts), parts))
         except BrokenProcessPool as error:
-            raise EngineError(
+            raise WorkerDiedError(
                 "a worker process died",
                 why="usually because memory ran out",
                 hint="lower num_proc or batch_size",

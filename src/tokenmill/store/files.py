@@ -114,10 +114,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
         OSError: the folder cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError), _locked_folder(left) as free:
-            if free:
-                shutil.rmtree(left)
+    remove_left(path)
     with contextlib.ExitStack() as stack:
         is_ours = False
         while not is_ours:  # another process may take a new folder for one that was left
@@ -129,6 +126,14 @@ def temporary_folder(path: Path) -> Iterator[Path]:
             except OSError:  # there are no locks here
                 is_ours = True
         yield folder
+
+
+def remove_left(path: Path) -> None:
+    """Remove the temporary folders beside `path` that belong to no process any more."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError), _locked_folder(left) as free:
+            if free:
+                shutil.rmtree(left)
 
 
 @contextmanager

@@ -62,6 +62,15 @@ class SubwordSampler:
         return batch_of([self._sampler.encode(text, key) for text, key in pairs])
 
 
+def rate_of(file: TokenizerFile) -> str:
+    """Which rate the tokenizer's model is sampled by: "dropout" or "alpha".
+
+    Raises:
+        UserError: the tokenizer is no tokenizer.json with a BPE or Unigram model.
+    """
+    return "dropout" if _sampleable(file)["model"]["type"] == "BPE" else "alpha"
+
+
 def _sampleable(file: TokenizerFile) -> dict[str, Any]:
     """The tokenizer.json, its model's type filled in where an old file leaves it out."""
     if not KINDS[file.kind].is_json:

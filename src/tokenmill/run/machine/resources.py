@@ -66,16 +66,18 @@ def choose_resources(options: ResourceOptions) -> Resources:
     workers = options.workers or max(math.ceil(0.8 * usable), 1)
     if options.workers:
         reason = "--workers"
-    usual = max(min(DEFAULT_MEMORY_BYTES, _usable_memory() // 2), LEAST_MEMORY_BYTES)
+    usual = max(min(DEFAULT_MEMORY_BYTES, usable_memory()[0] // 2), LEAST_MEMORY_BYTES)
     memory = options.memory or usual
     return Resources(workers, reason, memory, options.prefetch)
 
 
-def _usable_memory() -> int:
-    """Available memory, or less where a cgroup leaves less."""
+def usable_memory() -> tuple[int, str]:
+    """Bytes that may still be allocated, and what leaves no more: the machine or its cgroup."""
     available = int(psutil.virtual_memory().available)
     left = cgroup.memory_left()
-    return available if left is None else min(left, available)
+    if left is None or left >= available:
+        return available, "of the machine"
+    return left, "of the cgroup"
 
 
 def _usable_cores() -> tuple[float, str]:

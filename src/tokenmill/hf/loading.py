@@ -1,0 +1,95 @@
+"""A dataset by its name or path, as `tokenmill rows` is given it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenmill.errors import DataError, UserError
+
+BUILDERS = {
+    "jsonl": "json",
+    "ndjson": "json",
+    "json": "json",
+    "parquet": "parquet",
+    "csv": "csv",
+    "tsv": "csv",
+    "txt": "text",
+    "arrow": "arrow",
+}
+"""What reads a file, by the end of its name; one of a compression may follow."""
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+
+
+def load(
+    name: str, *, subset: str | None = None, split: str | None = None, revision: str | None = None
+) -> Any:
+    """A `Dataset`, if a split is named, or a `DatasetDict`.
+
+    Args:
+        name: a folder that `save_to_disk` wrote, a folder of files, a file, or a name on the Hub.
+        subset: of a dataset of the Hub: what `load_dataset` calls its configuration.
+        split: e.g. "train", or "train[:1%]".
+        revision: of a dataset of the Hub.
+
+    Raises:
+        UserError: there is no such dataset, split or file.
+        DataError: its files cannot be read.
+    """
+    import datasets
+
+    path = Path(name).expanduser()
+    try:
+        if path.is_dir() and _is_saved(path):
+            return _chosen(datasets.load_from_disk(str(path)), split, name)
+        if path.is_file():
+            arguments = {"data_files": {"train": str(path)}, **_reading(path)}
+            return datasets.load_dataset(**arguments, split=split)
+        return datasets.load_dataset(
+            str(path) if path.is_dir() else name, subset, split=split, revision=revision
+        )
+    except datasets.exceptions.DatasetGenerationError as error:
+        why = str(error.__cause__ or error)
+        raise DataError("cannot read the dataset", where=name, why=why) from error
+    except (OSError, ValueError, ImportError) as error:
+        if isinstance(error, UserError):
+            raise
+        why = str(error).partition("\n")[0]
+        hint = "--dataset takes a file, a folder, or the name of a dataset on the Hub"
+        raise UserError("cannot load the dataset", where=name, why=why, hint=hint) from error
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
+def _chosen(dataset: Any, split: str | None, name: str) -> Any:
+    """A split of a dataset that was saved.
+
+    Raises:
+        UserError: it has none of that name.
+    """
+    if split is None:
+        return dataset
+    splits = list(dataset) if isinstance(dataset, dict) else [str(dataset.split)]
+    if split not in splits:
+        why = f"it has {', '.join(splits)}"
+        raise UserError(f"the dataset has no split {split!r}", where=name, why=why)
+    return dataset[split] if isinstance(dataset, dict) else dataset
+
+
+def _reading(path: Path) -> dict[str, Any]:
+    """What of `datasets` reads a file.
+
+    Raises:
+        UserError: the name of the file says nothing.
+    """
+    plain = path.name
+    for ending in COMPRESSIONS:
+        plain = plain.removesuffix(ending)
+    ending = Path(plain).suffix.removeprefix(".")
+    if ending not in BUILDERS:
+        why = f"it ends in none of {', '.join(f'.{known}' for known in BUILDERS)}"
+        hint = "tokenmill build takes files of other kinds"
+        raise UserError("cannot tell the format of the file", where=str(path), why=why, hint=hint)
+    return {"path": BUILDERS[ending], **({"sep": "\t"} if ending == "tsv" else {})}

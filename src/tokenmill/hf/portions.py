@@ -1,0 +1,205 @@
+"""Encoded batches to portions that become rows: a batch each, or windows of packed documents.
+
+A portion knows from which document on its rows are made, so a run that was killed resumes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tokenmill.boundaries import join_batches
+from tokenmill.errors import InternalError
+from tokenmill.hf.columns import RowColumns
+from tokenmill.hf.windows import WindowRule
+from tokenmill.load.rows.assembly import NO_TOKENS, Rules, assemble
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.window import Window, pack_window
+from tokenmill.records import Int64Array, Sequences, TokenBatch, UInt32Array
+
+WINDOW_SEQUENCES = 10_000
+WINDOW_TOKENS = 1 << 24
+"""Documents of a window are packed together. It ends at the document that brings it to this many
+tokens, or to 10,000 rows if these are fewer: 64 MiB of ids. It depends on nothing but the texts."""
+LEAST_SEQUENCES = 64
+"""Of a window, where a context is so long that fewer would be packed badly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the documents of a portion begin."""
+
+    document: int
+    """The first document of a batch, counted over the dataset with null texts;"""
+    skipped: int = 0
+    """and how many documents with tokens of this batch are in an earlier portion."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What the summary had counted before this batch."""
+
+
+class RowSource(Protocol):
+    """What fills rows."""
+
+    def __len__(self) -> int:
+        """How many rows it makes."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        ...
+
+    def fill(self, rows: RowColumns, first: int) -> None:
+        """Fill `rows`, from its row number `first` on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Rows to be made, in whatever thread writes them."""
+
+    place: Place
+    make: Callable[[], RowSource]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """Rows that a function of the user's has made."""
+
+    rows: RowColumns
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        return self.rows.num_tokens
+
+    def fill(self, rows: RowColumns, first: int) -> None:
+        """Copy."""
+        given = self.rows[first : first + len(rows)]
+        for own, others in (
+            (rows.input_ids, given.input_ids),
+            (rows.labels, given.labels),
+            (rows.flags, given.flags),
+        ):
+            own[:] = others
+
+
+class WindowPortions:
+    """Documents are cut into windows of their own."""
+
+    def __init__(self, rule: WindowRule) -> None:
+        self._rule = rule
+
+    def add(self, tokens: TokenBatch, place: Place) -> Iterator[Portion]:
+        """The portion of a batch."""
+        yield Portion(place, lambda: self._rule.cut(tokens))
+
+    def finish(self) -> Iterator[Portion]:
+        """Nothing is left over."""
+        yield from ()
+
+
+class PackedPortions:
+    """Documents share rows: windows of documents are packed as they fill up."""
+
+    def __init__(self, rule: WindowRule, options: PackOptions) -> None:
+        self._rule, self._options = rule, options
+        length = options.length
+        few, many = LEAST_SEQUENCES * length, WINDOW_SEQUENCES * length
+        self._limit = max(few, min(many, WINDOW_TOKENS))
+        self._parts: list[TokenBatch] = []
+        self._num_tokens = 0
+        self._place = Place(0)
+
+    def add(self, tokens: TokenBatch, place: Place) -> Iterator[Portion]:
+        """The windows that are full with a batch."""
+        documents = self._rule.enclosed(tokens)
+        offsets, start = documents.offsets, place.skipped
+        while start < len(offsets) - 1:
+            if not self._parts:
+                self._place = Place(place.document, start, place.counts)
+            full = offsets[start] + self._limit - self._num_tokens
+            stop = min(int(np.searchsorted(offsets, full)), len(offsets) - 1)
+            part = documents.ids[offsets[start] : offsets[stop]]
+            self._parts.append(TokenBatch(part, offsets[start : stop + 1] - offsets[start]))
+            self._num_tokens += len(part)
+            start = stop
+            if self._num_tokens >= self._limit:
+                yield self._closed()
+
+    def finish(self) -> Iterator[Portion]:
+        """The last window."""
+        if self._parts:
+            yield self._closed()
+
+    def _closed(self) -> Portion:
+        parts, self._parts, self._num_tokens = self._parts, [], 0
+        rule, options = self._rule, self._options
+        return Portion(self._place, lambda: PackedRows.of(join_batches(parts), rule, options))
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Packed documents; the first token of each segment has no label, as nothing predicts it."""
+
+    ids: UInt32Array
+    """Contiguous: compiled code reads them from their address on."""
+    offsets: Int64Array
+    sequences: Sequences
+    rules: Rules
+
+    @staticmethod
+    def of(documents: TokenBatch, rule: WindowRule, options: PackOptions) -> PackedRows:
+        """Pack documents together.
+
+        Raises:
+            InternalError: tokens are missing in the rows, or there are too many.
+        """
+        lengths = documents.lengths.astype(np.int32)
+        packed = pack_window(Window(lengths, np.arange(len(lengths), dtype=np.int32)), options)
+        sequences, books = packed.sequences, packed.books
+        kept = int(sequences.segments.lengths.sum(dtype=np.int64)) - books.repeated_tokens
+        if kept != len(documents.ids) or books.lost_tokens:
+            why = f"{len(documents.ids)} tokens, of which {kept} are in rows"
+            raise InternalError("packing has lost tokens", why=why)
+        ids = np.ascontiguousarray(documents.ids, np.uint32)
+        overlap = 0 if rule.overlap_in_loss else options.overlap
+        rules = Rules(NO_TOKENS, NO_TOKENS, rule.pad_id, overlap=overlap)
+        return PackedRows(ids, documents.offsets, sequences, rules)
+
+    def __len__(self) -> int:
+        return len(self.sequences.offsets) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        return int(self.sequences.segments.lengths.sum(dtype=np.int64))
+
+    def fill(self, rows: RowColumns, first: int) -> None:
+        """Fill `rows` with as many sequences, from number `first` on."""
+        offsets = self.sequences.offsets[first : first + len(rows) + 1]
+        part = slice(int(offsets[0]), int(offsets[-1]))
+        chosen = self.sequences.segments
+        documents = np.asarray(chosen.documents[part], np.int64)
+        segments = np.zeros((5, len(documents)), np.int64)
+        segments[0] = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        segments[2] = documents
+        segments[3], segments[4] = chosen.starts[part], chosen.lengths[part]
+        found = np.stack([np.diff(self.offsets)[documents], self.offsets[documents]])
+        table = np.array([[self.ids.ctypes.data, 0, len(self.ids), 0]])
+        arrays = rows.input_ids, rows.labels, rows.flags
+        like = np.empty(0, np.uint32)
+        problem, _ = assemble(arrays, segments, found, table, like, self.rules)
+        if problem:
+            raise InternalError("a row was packed with more tokens than it holds")
+
+
+def packed_rows(tokens: TokenBatch, rule: WindowRule, options: PackOptions) -> PackedRows:
+    """The rows of a batch that is packed by itself."""
+    return PackedRows.of(rule.enclosed(tokens), rule, options)

@@ -1,0 +1,219 @@
+"""A file of rows that a killed run leaves unfinished, and that the next run goes on with.
+
+    .cache-NAME.arrow.unfinished/rows.arrow     an Arrow stream without its end
+    .cache-NAME.arrow.unfinished/done.json      how much of it is whole, and what comes next
+
+`done.json` is replaced after each batch of rows, once these are on the disk. What is behind it in
+the file is cut off, so the file of a resumed run equals that of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from tokenmill.errors import EngineError
+from tokenmill.hf.log import logger
+from tokenmill.hf.workers import WorkerDiedError
+from tokenmill.store.files import (
+    fsync_path,
+    lock_if_free,
+    remove_left,
+    rename_flushed,
+    storage_errors,
+    temporary_folder,
+    write_atomically,
+)
+
+ROWS, DONE = "rows.arrow", "done.json"
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a run has come: rows that are in the file, and where to make the next ones."""
+
+    document: int = 0
+    """First document of the batch to read next;"""
+    skipped: int = 0
+    """documents with tokens of this batch whose rows are in the file;"""
+    batch_size: int | None = None
+    """and the size of the batches."""
+    counts: dict[str, int] = {}
+    """Of the summary, before that batch."""
+    rows_before: int = 0
+    """Rows of all earlier documents."""
+    rows: int = 0
+    """Rows in the file: the first `rows - rows_before` of the next portion are there."""
+    num_bytes: int = 0
+    """Bytes of the file that hold them."""
+
+
+class UnfinishedRows:
+    """The file, and what is known of it."""
+
+    def __init__(self, path: Path, folder: Path, *, can_resume: bool) -> None:
+        self.path = path
+        """What errors name."""
+        self.done = Done()
+        self.batch_size: int | None = None
+        self._folder = folder
+        self._can_resume = can_resume
+        with storage_errors("write the rows", path):
+            if can_resume:
+                self.done = _read_done(folder)
+            self._file = _opened(folder / ROWS, self.done)
+        if self.done.rows:
+            self.batch_size = self.done.batch_size
+
+    def sink(self, num_schema_bytes: int) -> Any:
+        """What Arrow writes its stream to: its schema is not written a second time."""
+        return _Behind(self._file, num_schema_bytes) if self.done.rows else self._file
+
+    def record(self, begun: Done, num_rows: int) -> None:
+        """Note that `num_rows` rows are in the file, and that the portion `begun` comes next.
+
+        Raises:
+            StorageError: the file system refused it.
+        """
+        if not self._can_resume:
+            return
+        with storage_errors("write the rows", self.path):
+            self._file.flush()
+            fsync_path(self._folder / ROWS)
+            num_bytes = (self._folder / ROWS).stat().st_size
+            done = msgspec.structs.replace(
+                begun, rows=num_rows, num_bytes=num_bytes, batch_size=self.batch_size
+            )
+            write_atomically(self._folder / DONE, msgspec.json.encode(done))
+
+    def close(self) -> None:
+        """Close the file.
+
+        Raises:
+            StorageError: the file system refused it.
+        """
+        with storage_errors("write the rows", self.path):
+            self._file.close()
+
+    def publish(self) -> None:
+        """Give the file its name."""
+        with storage_errors("write the rows", self.path):
+            fsync_path(self._folder / ROWS)
+            rename_flushed(self._folder / ROWS, self.path)
+
+
+def _opened(path: Path, done: Done) -> Any:
+    """A new file, or one behind what is done of it."""
+    if not done.rows:
+        import pyarrow as pa
+
+        return pa.OSFile(str(path), "wb")
+    file = path.open("r+b")
+    file.truncate(done.num_bytes)
+    file.seek(done.num_bytes)
+    return file
+
+
+class _Behind:
+    """A file for a stream whose first bytes are in it."""
+
+    def __init__(self, file: BinaryIO, num_bytes: int) -> None:
+        self._file, self._left = file, num_bytes
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write all but the bytes that are in the file."""
+        view = memoryview(data).cast("B")
+        there = min(self._left, len(view))
+        self._left -= there
+        if there < len(view):
+            self._file.write(view[there:])
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def tell(self) -> int:
+        """Where the file is written."""
+        return self._file.tell()
+
+
+def unfinished_folder(path: Path) -> Path:
+    """Where the rows of `path` are until they are whole."""
+    return path.with_name(f".{path.name}.unfinished")
+
+
+@contextmanager
+def unfinished_rows(
+    path: Path, *, can_resume: bool, anew: bool = False
+) -> Iterator[UnfinishedRows]:
+    """The file that becomes `path` at the end of the block.
+
+    After an error, and after a kill, what is done of it stays if the run can resume; one that has
+    nothing done is removed. Of two processes that make the same rows, one keeps what it has done.
+    With `anew`, nothing of an earlier run is used. Where the engine was wrong, nothing stays.
+
+    Raises:
+        StorageError: the file system refused it.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage_errors("write the rows", path):
+            folder = unfinished_folder(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_left(path)
+            if not can_resume or not stack.enter_context(_locked(folder)):
+                can_resume = False
+                folder = stack.enter_context(temporary_folder(path))
+            if anew:
+                (folder / DONE).unlink(missing_ok=True)
+        unfinished = UnfinishedRows(path, folder, can_resume=can_resume)
+        is_published = False
+        try:
+            yield unfinished
+            unfinished.close()
+            unfinished.publish()
+            is_published = True
+        except WorkerDiedError:
+            raise
+        except EngineError:
+            (folder / DONE).unlink(missing_ok=True)
+            raise
+        finally:
+            unfinished.close()
+            if can_resume and (is_published or not (folder / DONE).exists()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """A folder, made where it is missing, with its lock; False if another process has it."""
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            is_ours = lock_if_free(descriptor)
+        except OSError:  # there are no locks here
+            is_ours = False
+        yield is_ours and os.fstat(descriptor).st_nlink > 0
+    finally:
+        os.close(descriptor)
+
+
+def _read_done(folder: Path) -> Done:
+    """What an earlier run has done; nothing if it cannot be read, or its file is shorter."""
+    try:
+        done = msgspec.json.decode((folder / DONE).read_bytes(), type=Done)
+        if (folder / ROWS).stat().st_size >= done.num_bytes:
+            return done
+        logger.warning("%s is shorter than it was: the rows are made from the start", folder / ROWS)
+    except FileNotFoundError:
+        pass
+    except msgspec.DecodeError as error:
+        logger.warning("%s is damaged (%s): the rows are made from the start", folder / DONE, error)
+    return Done()

@@ -1,0 +1,88 @@
+"""A folder of rows that `datasets.load_from_disk` opens; rows are written there at once.
+
+    out/dataset_dict.json                 of a DatasetDict
+    out/train/rows-0123456789abcdef.arrow
+    out/train/state.json, dataset_info.json
+
+The name of a file holds the fingerprint of its rows, so a later run knows its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenmill.errors import OutputConflictError
+from tokenmill.hf.resuming import unfinished_folder
+from tokenmill.paths import local_path
+from tokenmill.store.files import write_atomically
+
+
+class RowsFolder:
+    """Where the rows of a dataset become files of a folder of the user's."""
+
+    def __init__(self, out: str | Path, *, overwrite: bool) -> None:
+        self._out = local_path(out, "out")
+        self._overwrite = overwrite
+        self._splits: list[str] = []
+
+    def path(self, split: str | None, name: str) -> Path:
+        """The file for the rows with the fingerprint `name`.
+
+        Raises:
+            OutputConflictError: the folder holds something else.
+        """
+        folder = self._out if split is None else self._out / split
+        if split is not None:
+            self._splits.append(split)
+        path = folder / f"rows-{name}.arrow"
+        others = list(_others(folder, path))
+        if split is not None and (self._out / "state.json").exists():
+            others.append(self._out / "state.json")
+        others = [] if self._overwrite else others
+        if others:
+            raise OutputConflictError(
+                "the folder is not empty",
+                where=str(folder),
+                why=f"it holds {others[0].name}, which is not of this dataset and configuration",
+                hint="name another folder; or replace what is there with --overwrite (force=True)",
+            )
+        return path
+
+    def finish(self, path: Path, name: str, features: Any, split: str | None) -> None:
+        """Describe the rows of a split, and remove those that they replace."""
+        for other in _others(path.parent, path):
+            if other.name.startswith(("rows-", ".rows-")):
+                shutil.rmtree(other) if other.is_dir() else other.unlink()
+        state: dict[str, Any] = {
+            "_data_files": [{"filename": path.name}],
+            "_fingerprint": name,
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": split,
+        }
+        info = {"features": features.to_dict()}
+        write_atomically(path.parent / "dataset_info.json", msgspec.json.encode(info))
+        write_atomically(path.parent / "state.json", msgspec.json.encode(state))
+
+    def close(self) -> None:
+        """Say that all splits are there."""
+        if self._splits:
+            splits = msgspec.json.encode({"splits": self._splits})
+            write_atomically(self._out / "dataset_dict.json", splits)
+
+
+def _others(folder: Path, path: Path) -> Iterator[Path]:
+    """What is in a folder beside the rows in `path` and their description."""
+    own = {path, unfinished_folder(path)}
+    names = ("state.json", "dataset_info.json")
+    for found in sorted(folder.iterdir()) if folder.is_dir() else ():
+        is_left = found.name.startswith(f".{path.name}.") and found.name.endswith(".tmp")
+        if found not in own and found.name not in names and not is_left:
+            yield found
