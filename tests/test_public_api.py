@@ -22,7 +22,9 @@ from tokenmill.export.rows import ExportOptions
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
+from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.run.recipe.options import (
+    ChatOptions,
     CountRecipe,
     EncodeOptions,
     LimitOptions,
@@ -79,6 +81,7 @@ def test_there_are_no_other_names() -> None:
 
 STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
     options.ReadArguments: [ReadOptions],
+    options.ChatArguments: [ChatOptions],
     options.EncodeArguments: [EncodeOptions],
     options.LimitArguments: [LimitOptions],
     options.ResourceArguments: [ResourceOptions],
@@ -96,6 +99,7 @@ NAMES: dict[str, Any] = {
     "Path": Path, "Column": Column, "Format": Format, "MaskedLM": MaskedLM,
     "FillInMiddle": FillInMiddle,
     "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
+    "Chat": Chat,
 }  # fmt: skip
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
 """A share may be text there, as on a command line: "0.1%"."""
@@ -105,6 +109,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (EncodeOptions, "pad"): int,
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
+    (ChatOptions, "chat_template"): Path,
     (SpecialOptions, "chat_template"): Path,
     (GroupOptions, "parity_counts"): Path,
 }

@@ -74,3 +74,35 @@ def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift:
             covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
     edges = np.flatnonzero(np.diff(covered, prepend=0)) + shift
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def ranges_outside(
+    spans: CharSpans, starts: Int64Array, stops: Int64Array, num_characters: int
+) -> CharSpans:
+    """Token ranges that share no character with what is outside of character spans.
+
+    For conversations: `spans` carry no loss, and a token that reaches out of them is kept. As in
+    `return_assistant_tokens_mask` of transformers, a stretch with loss goes from its first token
+    to its last, with those between that have no characters.
+    """
+    has_loss = np.zeros(len(starts) + 1, dtype=bool)
+    edges = [0, *(place for span in sorted(spans) for place in span), num_characters]
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        inside = np.flatnonzero((starts < stop) & (stops > start) & (starts < stops))
+        if start < stop and len(inside):
+            has_loss[inside[0] : inside[-1] + 1] = True
+    has_loss[-1] = True
+    edges = np.flatnonzero(np.diff(~has_loss, prepend=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def without_ends(tokens: TokenBatch, eos_id: int) -> tuple[TokenBatch, npt.NDArray[np.bool_]]:
+    """Documents without the EOS that they end with, and which did, of shape (num_documents,)."""
+    stops = tokens.offsets[1:]
+    ended = tokens.lengths > 0
+    ended[ended] = tokens.ids[stops[ended] - 1] == eos_id
+    keep = np.ones(len(tokens.ids), bool)
+    keep[stops[ended] - 1] = False
+    first, last = tokens.offsets[0], tokens.offsets[-1]
+    ids = tokens.ids[first:last][keep[first:last]]
+    return TokenBatch(ids, offsets_from_lengths(tokens.lengths - ended)), ended

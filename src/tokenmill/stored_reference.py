@@ -26,8 +26,7 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
     file = stored_tokenizer(dataset)
     if tokenizer is not None:
         file = _same(file, tokenizer)
-    control = dataset.policies.encode.special_tokens == "control"
-    reference = load_reference(file, control)
+    reference = load_reference(file, dataset.policies.control_tokens)
     stored, found = dataset.manifest.tokenizer.largest_id, reference.largest_id
     if stored != found:
         raise VerificationError(

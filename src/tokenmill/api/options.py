@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
+    from tokenmill.read.rendering.chat.conversations import Chat
     from tokenmill.vocabulary.training.options import Model
     from tokenmill.words.digits import Digits
 
@@ -39,6 +40,15 @@ class ReadArguments(TypedDict, total=False):
     validation: float | str
     max_documents: int | None
     max_tokens: int | None
+
+
+class ChatArguments(TypedDict, total=False):
+    """The fields of ChatOptions."""
+
+    chat: Chat | None
+    chat_template: str | Path | None
+    loss_on: Sequence[str]
+    chat_date: str | None
 
 
 class EncodeArguments(TypedDict, total=False):
@@ -98,7 +108,13 @@ class PackArguments(TypedDict, total=False):
 
 
 class BuildArguments(
-    ReadArguments, EncodeArguments, LimitArguments, ResourceArguments, PackArguments, total=False
+    ReadArguments,
+    ChatArguments,
+    EncodeArguments,
+    LimitArguments,
+    ResourceArguments,
+    PackArguments,
+    total=False,
 ):
     """Everything that a recipe says beside inputs, tokenizer and output."""
 

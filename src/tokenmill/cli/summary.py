@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokenmill.report.contents import SubsetCounts
     from tokenmill.run.commit.ledger import Reused
     from tokenmill.store.manifest import Counts
+    from tokenmill.store.policies import Policies
 
 STAGES = ("read", "encode", "split", "write", "fsync")
 
@@ -154,11 +155,23 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
     yield "end", f"id {boundary.eos_id}, from {boundary.eos_reason}"
     yield "beginning", f"ids {list(boundary.prefix)}" if boundary.prefix else "nothing"
     yield "padding", "not named" if boundary.pad_id is None else f"id {boundary.pad_id}"
-    yield "special", f"strings in text are read as {prepared.policies.encode.special_tokens}"
+    yield from _readings(prepared.policies)
     yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
     yield "memory", size_text(resources.memory_bytes)
     for name, why in prepared.candidates.remarks.items():
         yield "not used", f"{name}: {why}"
+
+
+def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
+    """How special tokens and conversations are read."""
+    special = policies.encode.special_tokens
+    if not (chat := policies.chat):
+        yield "special", f"strings in text are read as {special}"
+        return
+    refused = "read as control tokens" if special == "control" else "not accepted"
+    yield "special", f"strings in the contents of messages are {refused}"
+    loss = "the completion" if chat.chat == "prompt-completion" else ", ".join(chat.loss_on)
+    yield "chat", f"{chat.chat}, with loss on {loss}"
 
 
 BUILD = Shown(facts=_facts, counted="tokens", writes=True, lines=summary_lines, values=_values)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenmill.boundaries import token_ranges
+from tokenmill.boundaries import ranges_outside, token_ranges
 from tokenmill.encode.engine import REPORT, Reference
 from tokenmill.errors import EngineError
-from tokenmill.records import CharSpans, TokenBatch
+from tokenmill.records import CharSpans, Int64Array, TokenBatch
 
 
 class SpanEncoder:
@@ -32,11 +32,29 @@ class SpanEncoder:
             if not places:
                 result.append([])
                 continue
-            self._reference = self._reference or self._load_reference()
-            ids, starts, stops = self._reference.encode_with_offsets(text)
-            found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
-            if not np.array_equal(ids, found):
-                where = f"text {text[:80]!r}"
-                raise EngineError("the engine differs from the reference", where=where, hint=REPORT)
+            starts, stops = self._offsets(text, tokens, index)
             result.append(token_ranges(places, starts, stops, shift))
         return result
+
+    def ranges_of_turns(
+        self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch
+    ) -> list[CharSpans]:
+        """Token ranges inside each text's spans; a token that reaches out of them is left out.
+
+        Raises:
+            EngineError: the reference gives a text other ids than `tokens` holds.
+        """
+        return [
+            ranges_outside(places, *self._offsets(text, tokens, index), len(text)) if places else []
+            for index, (text, places) in enumerate(zip(texts, spans, strict=True))
+        ]
+
+    def _offsets(self, text: str, tokens: TokenBatch, index: int) -> tuple[Int64Array, Int64Array]:
+        """The character range of each token of a text."""
+        self._reference = self._reference or self._load_reference()
+        ids, starts, stops = self._reference.encode_with_offsets(text)
+        found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
+        if not np.array_equal(ids, found):
+            where = f"text {text[:80]!r}"
+            raise EngineError("the engine differs from the reference", where=where, hint=REPORT)
+        return starts, stops

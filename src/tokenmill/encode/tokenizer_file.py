@@ -15,13 +15,19 @@ import msgspec
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
-from tokenmill.encode.tokenizer_hub import CONFIG_NAME, fetch_tokenizer, is_hub_model
+from tokenmill.encode.tokenizer_hub import (
+    CHAT_TEMPLATE_NAME,
+    CONFIG_NAME,
+    fetch_tokenizer,
+    is_hub_model,
+)
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
 
 FILE_NAMES = {kind.name: kind.file_name for kind in KINDS.values()}
 SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAMES = (CONFIG_NAME, "config.json")
+MORE_TEMPLATES = "additional_chat_templates"
 MAX_TOKENIZER_BYTES = 1 << 28
 
 
@@ -88,7 +94,8 @@ def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = ""
         data = file_of(backend)
         check_tokenizer_json(data, origin)
         tokens = {f"{role}_token": getattr(tokenizer, f"{role}_token", None) for role in ROLES}
-        config = {key: str(token) for key, token in tokens.items() if token}
+        config: dict[str, Any] = {key: str(token) for key, token in tokens.items() if token}
+        config["chat_template"] = getattr(tokenizer, "chat_template", None)
         return TokenizerFile("huggingface", data, origin=origin, config=config)
     asked = TokenizerObject(tokenizer)
     return TokenizerFile(
@@ -150,7 +157,18 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
     for file in (path.with_name("special_tokens_map.json"), config_path):
         if file.is_file():
             config |= _json_object(_config_bytes(file), file)
+    config |= _chat_templates(path.parent)
     return TokenizerFile(found.name, data, encoding, config_data, origin, config)
+
+
+def _chat_templates(folder: Path) -> dict[str, Any]:
+    """The templates that are files of their own, which take precedence over the configuration."""
+    files = {"default": folder / CHAT_TEMPLATE_NAME}
+    if not files["default"].is_file():
+        return {}
+    files |= {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
+    texts = {name: _config_bytes(file).decode(errors="replace") for name, file in files.items()}
+    return {"chat_template": texts}
 
 
 def _config_bytes(path: Path) -> bytes:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 TOKENIZER_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
-TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken"]
+CHAT_TEMPLATE_NAME = "chat_template.jinja"
+TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken", CHAT_TEMPLATE_NAME]
 """What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code.
 
 Only what lies at its top, which is what a folder is looked through for.
@@ -68,7 +69,7 @@ def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
         commit = path.parent.name
         if path.name == CONFIG_NAME:
             return _folder(hub, spec, commit, max_bytes, refusal is not None), commit
-        for extra in (CONFIG_NAME, "special_tokens_map.json"):
+        for extra in (CONFIG_NAME, "special_tokens_map.json", CHAT_TEMPLATE_NAME):
             _get_optional(get, extra, commit)
     except UserError:
         raise

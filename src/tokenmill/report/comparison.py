@@ -20,6 +20,7 @@ from tokenmill.records import Advance, DocumentBatch
 from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.report.parts import Part
 from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.run.start.conversations import conversations_of
 from tokenmill.run.units.sampling import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME, Run
@@ -44,7 +45,9 @@ def compare_with_sources(part: Part, reference: Reference, sample: float, advanc
     limited = limited and documents.stop == dataset.num_documents
     comparison = _Comparison(dataset, documents, reference, sample, limited)
     sources = find_again(dataset, advance, part.sources)
-    reader = Reader(sources, read.fields, BATCH_BYTES)
+    rendering = conversations_of(dataset.policies, reference.special_tokens)
+    fields = replace(read.fields, rendering=rendering) if rendering else read.fields
+    reader = Reader(sources, fields, BATCH_BYTES)
     total = sum(source.num_bytes for source in sources)
     done, ended = 0, False
     entries = dataset.manifest.sources[part.sources]
@@ -166,6 +169,7 @@ class _Comparison:
         self._limited = limited
         self._prefix = dataset.manifest.tokenizer.prefix_ids
         self._eos_id = dataset.manifest.tokenizer.eos_id
+        self._is_chat = bool(dataset.policies.chat)
         self._reference = reference
         self._sample = sample
         self.num_encoded = 0
@@ -210,7 +214,8 @@ class _Comparison:
                 if len(ids):
                     raise VerificationError("a document is missing", where=where)
                 continue  # an empty document, which is counted and not written
-            whole = np.concatenate([self._prefix, ids, [self._eos_id]])
+            ends = [] if self._is_chat and ids[-1:] == self._eos_id else [self._eos_id]
+            whole = np.concatenate([self._prefix, ids, ends])
             if not np.array_equal(whole, stored):
                 raise VerificationError(
                     "a document differs from its source",

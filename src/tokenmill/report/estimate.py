@@ -154,7 +154,7 @@ def _encode(drawn: Drawn, encoder: Encoder) -> list[FloatArray]:
 
 def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:
     """The engine that a build would try first."""
-    control = prepared.policies.encode.special_tokens == "control"
+    control = prepared.policies.control_tokens
     for name in prepared.candidates.names:
         try:
             engine = load_engine(name, prepared.file, control, resources.cache_bytes)

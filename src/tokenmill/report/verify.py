@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -25,6 +26,7 @@ from tokenmill.store.copying.transfer import require_sizes
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
+from tokenmill.store.policies import Policies
 from tokenmill.store.temporary import dataset_to_verify, whole_shard
 from tokenmill.stored_reference import decode_stored, open_reference
 
@@ -296,9 +298,11 @@ def _check_table(table: pa.Table, shard: Shard, manifest: Manifest) -> None:
             raise _problem(f"a documents table has an unknown {name}", where, repr(strange.pop()))
     if (table.column("position").to_numpy() < 0).any():
         raise _problem("a documents table has a negative position", where)
-    has_spans = bool(manifest.policies["read"].get("no_loss"))
+    has_spans = msgspec.convert(manifest.policies, Policies).has_no_loss
     if has_spans != ("no_loss" in table.column_names):
-        raise _problem("a documents table and policies.read.no_loss contradict each other", where)
+        raise _problem(
+            "a documents table and the policies contradict each other about no_loss", where
+        )
     if has_spans:
         read_spans(shard)
 

@@ -323,6 +323,8 @@ class _Build:
             eos_id=prepared.boundary.eos_id,
             unk_id=reference.unk_id,
             special_tokens=list(reference.special_tokens),
+            control_tokens=prepared.policies.control_tokens,
+            is_chat=bool(prepared.policies.chat),
         )
 
     def _describe(self, fingerprint: str) -> Manifest:

@@ -38,6 +38,17 @@ class EncodePolicies(msgspec.Struct, frozen=True, kw_only=True):
     unknown: Literal["count", "error"] = "count"
 
 
+class ChatPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """How conversations were rendered; see `read.rendering.chat.conversations.Conversations`."""
+
+    chat: Literal["messages", "prompt-completion"]
+    template: str
+    tokens: dict[str, str]
+    loss_on: list[str]
+    date: str | None = None
+    text_prefix: str = ""
+
+
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """What a manifest holds under `policies`; keys that this version does not know are passed over.
 
@@ -46,3 +57,14 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
 
     read: ReadPolicies
     encode: EncodePolicies
+    chat: ChatPolicies | UnsetType = UNSET
+
+    @property
+    def control_tokens(self) -> bool:
+        """Whether special tokens inside texts are control tokens; a chat template writes them."""
+        return self.encode.special_tokens == "control" or self.chat is not UNSET
+
+    @property
+    def has_no_loss(self) -> bool:
+        """Whether the documents table says what carries no loss."""
+        return self.read.no_loss is not None or self.chat is not UNSET

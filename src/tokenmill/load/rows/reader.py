@@ -297,8 +297,7 @@ class RowReader:
 
     @cached_property
     def _has_spans(self) -> bool:
-        has_spans = bool(self.dataset.policies.read.no_loss)
-        return has_spans and self.targets.loss_spans
+        return self.dataset.policies.has_no_loss and self.targets.loss_spans
 
     def has_no_loss(self, layout: Layout) -> BoolArray:
         """Shape (num_segments,): which segments hold tokens that are left out of the loss."""

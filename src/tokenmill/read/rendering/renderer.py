@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokenmill.errors import UserError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a process that renders does without numpy
     from tokenmill.records import CharSpans
 
 

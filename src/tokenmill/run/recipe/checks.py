@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import types
 import typing
 from collections import Counter
@@ -20,6 +21,7 @@ from tokenmill.read.rendering.transform import give
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     NOT_FOR_COUNTS,
+    ChatOptions,
     CountRecipe,
     EncodeOptions,
     LimitOptions,
@@ -32,6 +34,7 @@ from tokenmill.suggestions import nearest
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "read": ReadOptions,
+    "chat": ChatOptions,
     "encode": EncodeOptions,
     "limits": LimitOptions,
     "resources": ResourceOptions,
@@ -252,6 +255,25 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
             yield f"pack.{option}: {name!r} is not kept; add it to read.keep"
     yield from _shared_conflicts(recipe.inputs, recipe.read, recipe.resources)
     yield from _reading_conflicts(recipe.read)
+    yield from _chat_conflicts(recipe.chat, recipe.read)
+
+
+def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str]:
+    if chat.chat is None:
+        for name in ("chat_template", "loss_on", "chat_date"):
+            if getattr(chat, name):
+                yield f"chat.{name}: can only be given with chat.chat"
+        return
+    for name in ("text_template", "no_loss", "separator"):
+        if getattr(read, name):
+            yield f"read.{name}: cannot be given for conversations"
+    if chat.chat_date is not None:
+        try:
+            datetime.date.fromisoformat(chat.chat_date)
+        except ValueError:
+            yield f"chat.chat_date: got {chat.chat_date!r}; must be a date as YYYY-MM-DD"
+    if chat.chat == "prompt-completion" and chat.loss_on not in ([], ["all"]):
+        yield "chat.loss_on: of a prompt and its completion, the completion has loss, or all"
 
 
 def _shared_conflicts(

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
@@ -126,6 +127,35 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = "count"
 
 
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of conversations: their kind, the chat template, and what has loss."""
+
+    chat: Annotated[
+        Chat | None,
+        Meta(
+            description="records are conversations: messages (role and content), or "
+            "prompt-completion"
+        ),
+    ] = None
+    chat_template: Annotated[
+        str | None,
+        Meta(
+            description="chatml, trl (TRL's version of the tokenizer's own), a template of the "
+            "tokenizer by its name, or a Jinja file (default: the tokenizer's own)"
+        ),
+    ] = None
+    loss_on: Annotated[
+        list[str],
+        Meta(
+            description="a role whose messages have loss, or last (turn of the assistant), or all; "
+            "may be repeated (default: assistant, or the completion)"
+        ),
+    ] = []
+    chat_date: Annotated[
+        str | None, Meta(description="YYYY-MM-DD: what a template takes for today")
+    ] = None
+
+
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How much may be wrong before a build fails; a resumed build may change it."""
 
@@ -171,6 +201,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str
     out: str
     read: ReadOptions = ReadOptions()
+    chat: ChatOptions = ChatOptions()
     encode: EncodeOptions = EncodeOptions()
     limits: LimitOptions = LimitOptions()
     resources: ResourceOptions = ResourceOptions()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
 from tokenmill.run.start.contents import Contents
+from tokenmill.run.start.conversations import chat_policies, conversations_of
 from tokenmill.run.start.inputs import (
     input_identity,
     ready_sources,
@@ -87,10 +88,17 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     """
     named = recipe.tokenizer if tokenizer is None else tokenizer
     file = require_harmless(load_tokenizer_file(named, recipe.encode.encoding))
-    control = recipe.encode.special_tokens == "control"
+    is_chat = recipe.chat.chat is not None
+    control = recipe.encode.special_tokens == "control" or is_chat
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
-    if recipe.read.fields.has_no_loss:
+    policies, fields = recipe.policies, recipe.read.fields
+    if is_chat:  # what begins a conversation is written by its template
+        chat = chat_policies(recipe.chat, file, reference, boundary.eos_id)
+        policies = msgspec.structs.replace(policies, chat=chat)
+        fields = replace(fields, rendering=conversations_of(policies, reference.special_tokens))
+        boundary = replace(boundary, prefix=())
+    if fields.has_no_loss:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     refuse_output_among(recipe.inputs, recipe.out)
     sources = list_sources(recipe.inputs, recipe.read.format, access)
@@ -98,8 +106,8 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     return Resolution(
         inputs=recipe.inputs,
         out=recipe.out,
-        fields=recipe.read.fields,
-        policies=recipe.policies,
+        fields=fields,
+        policies=policies,
         engine=recipe.encode.engine,
         sources=sources,
         file=file,
@@ -120,8 +128,7 @@ def prepare(
         TokenmillError: a file cannot be fetched.
     """
     file, fields, policies = resolution.file, resolution.fields, resolution.policies
-    control = policies.encode.special_tokens == "control"
-    candidates = rank_engines(file, control, resolution.engine)
+    candidates = rank_engines(file, policies.control_tokens, resolution.engine)
     sources = ready_sources(
         resolution.sources, fields, policies.read.format, resolution.out, access
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenmill.boundaries import enclose_documents, join_batches
+from tokenmill.boundaries import enclose_documents, join_batches, without_ends
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
@@ -19,7 +20,7 @@ from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.errors import DataError
-from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import UInt64Array, chosen
@@ -121,7 +122,7 @@ class ShardTask:
         if limit == NO_LIMIT:
             return batch, tokens
         written = tokens.lengths > 0
-        enclosed = (tokens.lengths + len(self.task.prefix) + 1) * written
+        enclosed = (tokens.lengths - self._ends(tokens) + len(self.task.prefix) + 1) * written
         within = np.ones(len(written), dtype=bool)
         if limit.documents is not None:
             within &= np.cumsum(written) <= limit.documents - self.attempt.tally.documents
@@ -136,7 +137,7 @@ class ShardTask:
     def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         """Count everything, and refuse what a policy forbids."""
         task = self.task
-        special = self.runner.special_strings.counts(batch.texts)
+        special = {} if task.is_chat else self.runner.special_strings.counts(batch.texts)
         if special and task.policies.special_tokens == "error":
             index = next(iter(special))
             self._refuse(batch, index, "a special token in its text", "--special-tokens text")
@@ -149,11 +150,19 @@ class ShardTask:
         written = tokens.lengths > 0
         documents = int(written.sum())
         extra = Counts(
-            tokens=len(tokens.ids) + documents * (len(task.prefix) + 1),
+            tokens=len(tokens.ids)
+            - int(self._ends(tokens).sum())
+            + documents * (len(task.prefix) + 1),
             special_strings=sum(special.values()),
             unknown_tokens=len(unknown),
         )
         self.attempt.book(batch, documents, int(batch.record_bytes[written].sum()), extra)
+
+    def _ends(self, tokens: TokenBatch) -> npt.NDArray[np.bool_]:
+        """Which documents end with the EOS already, of shape (num_documents,)."""
+        if not self.task.is_chat:
+            return np.zeros(len(tokens.lengths), bool)
+        return without_ends(tokens, self.task.eos_id)[1]
 
     def _refuse(self, batch: DocumentBatch, index: int, what: str, option: str) -> NoReturn:
         name = self.attempt.sources[batch.source].name
@@ -186,9 +195,13 @@ class ShardTask:
                     tokens.without_empty(),
                     numbers[written],
                 )
-            if batch.no_loss is not None:
+            if batch.no_loss is not None and not task.is_chat:
                 shift = len(task.prefix)
                 no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
+            elif batch.no_loss is not None:
+                found = runner.spans.ranges_of_turns(batch.texts, batch.no_loss, tokens)
+                tokens, ended = without_ends(tokens, task.eos_id)
+                no_loss += _with_ends(found, tokens, ended)
             batches.append(batch)
             parts.append(tokens)
             hashes.append(numbers)
@@ -198,3 +211,18 @@ class ShardTask:
             in_validation = chosen(np.concatenate(hashes), task.validation)
             rows = DocumentRows.of(batches, in_validation, no_loss)
             self.writer.append(rows, ids, lengths)
+
+
+def _with_ends(
+    no_loss: Sequence[CharSpans], tokens: TokenBatch, ended: npt.NDArray[np.bool_]
+) -> list[CharSpans]:
+    """Ranges without loss, with the EOS of conversations that did not end with one."""
+    ends = zip(no_loss, tokens.lengths.tolist(), ended.tolist(), strict=True)
+    return [spans if has_end else _joined(spans, end) for spans, end, has_end in ends]
+
+
+def _joined(spans: CharSpans, end: int) -> CharSpans:
+    """Sorted ranges and one more token, merged if they touch."""
+    if spans and spans[-1][1] == end:
+        return [*spans[:-1], (spans[-1][0], end + 1)]
+    return [*spans, (end, end + 1)]

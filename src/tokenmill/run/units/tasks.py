@@ -43,11 +43,10 @@ class EncodeTask(TokenizerTask, tag="encode", frozen=True, kw_only=True):
     prefix: list[int]
     eos_id: int
     special_tokens: list[str]
-
-    @property
-    def control_tokens(self) -> bool:
-        """Whether special tokens inside text are control tokens."""
-        return self.policies.special_tokens == "control"
+    control_tokens: bool
+    """Whether special tokens inside text are control tokens."""
+    is_chat: bool = False
+    """Whether texts are conversations, whose template may have written the EOS."""
 
 
 LARGEST_HASH = 2**32 - 1

@@ -1,0 +1,121 @@
+"""Records of conversations to texts and their ranges without loss; runs in a process of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jinja2
+
+from tokenmill.errors import DataError, UserError
+from tokenmill.read.rendering.chat.conversations import Conversations
+from tokenmill.read.rendering.chat.records import conversation_of
+from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
+from tokenmill.read.rendering.chat.turns import EVERYTHING, Span, Turns, complement
+from tokenmill.read.rendering.renderer import UnfitRecordError
+
+PROBE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}]
+
+
+class ConversationRenderer:
+    """Renders records, one at a time."""
+
+    def __init__(self, description: Conversations) -> None:
+        """Compile the template, and try it.
+
+        Raises:
+            UserError: it is no template.
+            LimitError: it makes too much of a short conversation.
+        """
+        self._description = description
+        self._refused = ControlStrings(description.refused_strings)
+        try:
+            self._template = ChatTemplate(
+                description.template, description.tokens, description.date
+            )
+            self._template.render(PROBE, None, {})
+        except jinja2.TemplateSyntaxError as error:
+            why = f"line {error.lineno}: {error.message}"
+            raise UserError("cannot read the chat template", why=why) from error
+        except (LimitError, MemoryError, RecursionError):
+            raise
+        except Exception:  # it may ask for more than the probe has; records say what is wrong
+            return
+
+    def render(self, record: Mapping[str, Any]) -> tuple[str, list[Span]]:
+        """The text of a record, and its ranges without loss.
+
+        Raises:
+            UnfitRecordError: the record is set aside.
+            LimitError: the template makes too much.
+        """
+        found = conversation_of(record, self._description.chat)
+        self._refuse_control(record)
+        if isinstance(found, tuple) and isinstance(found[0], str):
+            text, spans = self._joined(*found)
+        else:
+            text, spans = self._from_template(found)
+        if not any(start < stop for start, stop in spans):
+            raise UnfitRecordError("nothing-to-learn", "no part of the conversation has loss")
+        return text, complement(spans, len(text))
+
+    def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
+        """A prompt and its completion as they are, as TRL joins them."""
+        description = self._description
+        start = description.text_prefix + prompt
+        eos = description.tokens.get("eos_token", "")
+        text = start + completion + ("" if completion.endswith(eos) else eos)
+        first = 0 if EVERYTHING in description.loss_on else len(start)
+        return text, [(first, len(text))]
+
+    def _from_template(self, conversation: Any) -> tuple[str, list[Span]]:
+        description = self._description
+        try:
+            turns = Turns(self._template, conversation)
+            return turns.text, turns.loss(description.loss_on, description.tokens.get("eos_token"))
+        except (UnfitRecordError, LimitError, MemoryError):
+            raise
+        except jinja2.TemplateError as error:
+            raise UnfitRecordError("template-refuses", str(error)) from error
+        except Exception as error:  # a template can make Python raise anything
+            raise UnfitRecordError("template-fails", f"{type(error).__name__}: {error}") from error
+
+    def _refuse_control(self, record: Mapping[str, Any]) -> None:
+        """Raise an UnfitRecordError if a string of the record holds a special token."""
+        for name in self._description.fields:
+            for text in _strings(record.get(name)):
+                if (found := self._refused.first(text)) is not None:
+                    why = f"{found!r} in {name!r} would be read as a control token"
+                    hint = "--special-tokens control accepts it"
+                    if self._description.refuses_build:
+                        what = "a conversation has a special token in its text"
+                        raise DataError(what, why=why, hint=f"{hint}, with --overwrite")
+                    raise UnfitRecordError("special-token-in-content", f"{why}; {hint}")
+
+
+class ControlStrings:
+    """Finds special tokens in texts; most have none, so their beginnings are looked for first."""
+
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        strings = tuple(sorted(filter(None, strings), key=len, reverse=True))
+        self._starts = {string[:2] for string in strings}
+        self._pattern = re.compile("|".join(map(re.escape, strings)) or "(?!)")
+
+    def first(self, text: str) -> str | None:
+        """The first special token of a text."""
+        if not any(start in text for start in self._starts):
+            return None
+        found = self._pattern.search(text)
+        return found and found.group()
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)

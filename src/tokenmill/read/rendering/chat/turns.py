@@ -1,0 +1,156 @@
+"""Which characters of a rendered conversation carry loss; runs in the template's process.
+
+A template may mark what an assistant writes (`{% generation %}`): these ranges are taken as they
+are. In every other template, a turn is found by rendering the conversation up to it:
+
+    everything                     <user>Hi<end><assistant>Hello<end><user>Bye<end>
+    messages[:1] and a prompt      <user>Hi<end><assistant>
+    messages[:2]                   <user>Hi<end><assistant>Hello<end>
+    so the turn of messages[1] is                         Hello<end>
+
+That is exact as long as the shorter texts begin the longer one. If they do not, the template
+rewrites what came before (Qwen 3 drops the reasoning of earlier turns), and the record is refused:
+nothing is searched for, and nothing guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tokenmill.read.rendering.chat.template import ChatTemplate, Rendered
+from tokenmill.read.rendering.renderer import UnfitRecordError
+
+Span = tuple[int, int]
+ASSISTANT, LAST, EVERYTHING = "assistant", "last", "all"
+REWRITES = "template-rewrites-history"
+INSTEAD = "use --loss-on last, or --chat-template trl or one with {% generation %} markers"
+
+
+class Conversation(NamedTuple):
+    """Messages, and what else a template is given."""
+
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+    """Variables of the template that the record sets."""
+    num_prompt: int | None = None
+    """How many messages are the prompt of a completion; None if there is no completion."""
+
+
+class Turns:
+    """One conversation, rendered, and where its messages are."""
+
+    def __init__(self, template: ChatTemplate, conversation: Conversation) -> None:
+        """Render it.
+
+        Raises:
+            jinja2.TemplateError: the template refuses the conversation.
+            LimitError: it makes too much.
+        """
+        self._conversation = conversation
+        self._messages = conversation.messages
+        self._template = template
+        self._whole = self._rendered(len(self._messages))
+        self.text = self._whole.text
+        self._starts = {0: 0, len(self._messages): len(self.text)}
+
+    def loss(self, loss_on: Sequence[str], eos: str | None) -> list[Span]:
+        """The ranges with loss, in order.
+
+        `loss_on` has roles, or "last" (the last turn of the assistant), or "all". Messages with
+        weight 0 have none. Of a completion, everything after the prompt has loss.
+
+        Raises:
+            UnfitRecordError: the ranges cannot be told exactly.
+        """
+        if EVERYTHING in loss_on:
+            spans = [(0, len(self.text))]
+        elif (num_prompt := self._conversation.num_prompt) is not None:
+            spans = [(self._prompt_stop(num_prompt), len(self.text))]
+        else:
+            spans = list(self._spans_of(loss_on, eos))
+        silent = [index for index, each in enumerate(self._messages) if _weight(each) == 0]
+        for index in silent:
+            spans = list(_without(spans, (self._start(index), self._start(index + 1))))
+        return spans
+
+    def _spans_of(self, loss_on: Sequence[str], eos: str | None) -> Iterator[Span]:
+        roles = [message["role"] for message in self._messages]
+        chosen = [index for index, role in enumerate(roles) if role in loss_on]
+        if LAST in loss_on:
+            chosen = [index for index, role in enumerate(roles) if role == ASSISTANT][-1:]
+        whole = ASSISTANT in loss_on and self._template.has_markers
+        if whole:
+            yield from self._whole.generated
+        for index in chosen:
+            if roles[index] != ASSISTANT:
+                yield self._start(index), self._start(index + 1)
+            elif self._template.has_markers and not whole:
+                yield from _within(
+                    self._whole.generated, self._start(index), self._start(index + 1)
+                )
+            elif not whole:
+                yield self._turn(index, eos)
+
+    def _turn(self, index: int, eos: str | None) -> Span:
+        """What the assistant writes in one of its turns."""
+        start, stop = self._prompt_stop(index), self._start(index + 1)
+        if start > stop:
+            why = f"the turn of message {index} ends before it starts; {INSTEAD}"
+            raise UnfitRecordError(REWRITES, why)
+        if eos and self.text.startswith(eos, stop):
+            why = f"the end of the turn of message {index} is written by the message after it"
+            raise UnfitRecordError("end-of-turn-outside", f"{why}; {INSTEAD}")
+        return start, stop
+
+    def _start(self, index: int) -> int:
+        """Where the text of a message begins."""
+        if index not in self._starts:
+            self._starts[index] = self._length_of(index, prompt=False)
+        return self._starts[index]
+
+    def _prompt_stop(self, index: int) -> int:
+        """Where a prompt for the turn of a message ends."""
+        return self._length_of(index, prompt=True)
+
+    def _length_of(self, count: int, *, prompt: bool) -> int:
+        found = self._rendered(count, prompt=prompt).text
+        if not self.text.startswith(found):
+            what = "a prompt after" if prompt else "the text of"
+            why = f"{what} the first {count} messages is not how the whole begins; {INSTEAD}"
+            raise UnfitRecordError(REWRITES, why)
+        return len(found)
+
+    def _rendered(self, count: int, *, prompt: bool = False) -> Rendered:
+        _, tools, options, _ = self._conversation
+        return self._template.render(self._messages[:count], tools, options, prompt=prompt)
+
+
+def _weight(message: dict[str, Any]) -> int:
+    weight = message.get("weight")
+    if weight is not None and weight not in (0, 1):
+        why = f"a message has weight {weight!r}; a token has loss or none, so it must be 0 or 1"
+        raise UnfitRecordError("weight-between", why)
+    return 1 if weight is None else int(weight)
+
+
+def _within(spans: Sequence[Span], start: int, stop: int) -> Iterator[Span]:
+    return ((max(a, start), min(b, stop)) for a, b in spans if a < stop and b > start)
+
+
+def _without(spans: Sequence[Span], hole: Span) -> Iterator[Span]:
+    for start, stop in spans:
+        if start < min(stop, hole[0]):
+            yield start, min(stop, hole[0])
+        if max(start, hole[1]) < stop:
+            yield max(start, hole[1]), stop
+
+
+def complement(spans: Sequence[Span], length: int) -> list[Span]:
+    """What spans leave of `length` characters, in order."""
+    rest: list[Span] = [(0, length)]
+    for span in spans:
+        rest = list(_without(rest, span))
+    return rest

@@ -1,0 +1,165 @@
+"""The chat template of a build, and everything else that decides how conversations are read."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import UserError
+from tokenmill.paths import read_bounded
+from tokenmill.read.rendering.chat.conversations import TEMPLATES, Conversations
+from tokenmill.run.recipe.options import ChatOptions
+from tokenmill.store.policies import ChatPolicies, Policies
+
+MAX_TEMPLATE_BYTES = 1 << 20
+DEFAULT_NAME = "default"
+TRL = "trl"
+"""Names the version of the tokenizer's own template that TRL trains with."""
+PROBES = ("a", " a", "\n", "The 3 cats.")
+
+
+def chat_policies(
+    options: ChatOptions, file: TokenizerFile, reference: Reference, eos_id: int
+) -> ChatPolicies | UnsetType:
+    """How conversations are rendered, as the manifest holds it; UNSET if records are none.
+
+    Raises:
+        UserError: there is no template, or the tokenizer cannot be used with one.
+    """
+    if options.chat is None:
+        return UNSET
+    tokens = _named_tokens(file)
+    eos = _name_of(reference, eos_id)
+    if eos is None:
+        why = f"id {eos_id} has no text among the special tokens"
+        raise UserError("a chat template cannot write the end-of-document token", why=why)
+    is_text = options.chat == "prompt-completion"
+    return ChatPolicies(
+        chat=options.chat,
+        template=_template(options.chat_template, file, required=not is_text),
+        tokens={"eos_token": eos, **tokens},
+        loss_on=options.loss_on or ["assistant"],
+        date=options.chat_date,
+        text_prefix=_written_prefix(reference, file) if is_text else "",
+    )
+
+
+def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> Conversations | None:
+    """What renders conversations in the way that policies say; None if records are none."""
+    chat = policies.chat
+    if isinstance(chat, UnsetType):
+        return None
+    accepted = policies.encode.special_tokens == "control"
+    return Conversations(
+        chat=chat.chat,
+        template=chat.template,
+        tokens=chat.tokens,
+        loss_on=tuple(chat.loss_on),
+        date=chat.date,
+        text_prefix=chat.text_prefix,
+        refused_strings=() if accepted else tuple(special_tokens),
+        refuses_build=policies.encode.special_tokens == "error",
+    )
+
+
+def _template(named: str | None, file: TokenizerFile, *, required: bool) -> str:
+    """The text of a template: of this package, of the tokenizer, or of a file."""
+    own = _own_templates(file)
+    if named is None:
+        if found := own.get(DEFAULT_NAME):
+            return found
+        if not required and not own:
+            return ""  # strings need none
+        names = ", ".join(sorted({*own, *TEMPLATES}))
+        raise UserError(
+            "the tokenizer has no chat template",
+            where=file.origin,
+            why="tokenizer_config.json and chat_template.jinja name none",
+            hint=f"choose one with --chat-template: {names}, or a Jinja file",
+        )
+    if named in own:
+        return own[named]
+    if named in TEMPLATES:
+        return TEMPLATES[named]
+    if named == TRL:
+        return _training_version(own.get(DEFAULT_NAME), file)
+    path = Path(named)
+    if not path.is_file():
+        why = f"it is neither a file nor one of {', '.join(sorted({*own, *TEMPLATES}))}"
+        raise UserError(f"cannot find the chat template {named!r}", why=why)
+    return _decoded(read_bounded(path, MAX_TEMPLATE_BYTES, "the chat template"), named)
+
+
+def _training_version(template: str | None, file: TokenizerFile) -> str:
+    """What TRL puts in the place of a template, by equality of texts as TRL does."""
+    found = importlib.util.find_spec("trl")  # looks for its files and imports nothing
+    if found is None or found.origin is None:
+        raise UserError("TRL is not installed", hint="pip install trl, or give a Jinja file")
+    for path in sorted(Path(found.origin).parent.glob("chat_templates/*_training.jinja")):
+        original = path.with_name(path.name.replace("_training.jinja", ".jinja"))
+        if original.is_file() and original.read_text(encoding="utf-8") == template:
+            return path.read_text(encoding="utf-8")
+    raise UserError(
+        "TRL has no training version of the tokenizer's chat template",
+        where=file.origin,
+        hint="give a Jinja file with {% generation %} markers",
+    )
+
+
+def _own_templates(file: TokenizerFile) -> dict[str, str]:
+    """The templates of a tokenizer by name."""
+    found = file.config.get("chat_template")
+    if isinstance(found, str):
+        return {DEFAULT_NAME: found}
+    if isinstance(found, dict):
+        return {name: text for name, text in found.items() if isinstance(text, str)}
+    named = found if isinstance(found, list) else []
+    return {
+        each["name"]: each["template"]
+        for each in named
+        if isinstance(each, dict)
+        and isinstance(each.get("name"), str)
+        and isinstance(each.get("template"), str)
+    }
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UserError("the chat template is not UTF-8", where=where, why=str(error)) from error
+
+
+def _named_tokens(file: TokenizerFile) -> dict[str, str]:
+    """What templates may name: bos_token, eos_token, pad_token and the like."""
+    values = ((key, _content(value)) for key, value in sorted(file.config.items()))
+    return {key: text for key, text in values if key.endswith("_token") and text is not None}
+
+
+def _content(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _name_of(reference: Reference, token_id: int) -> str | None:
+    names = (name for name, known in reference.special_tokens.items() if known == token_id)
+    return next(names, None)
+
+
+def _written_prefix(reference: Reference, file: TokenizerFile) -> str:
+    """A text that becomes the tokenizer's own prefix, before any other text."""
+    names = [_name_of(reference, token_id) for token_id in reference.prefix]
+    text = "".join(name or "" for name in names)
+    for probe in PROBES if text else ():
+        with_prefix = reference.encode([text + probe]).ids.tolist()
+        if with_prefix != [*reference.prefix, *reference.encode([probe]).ids.tolist()]:
+            why = f"{text!r} before {probe!r} changes its ids"
+            raise UserError("cannot write the tokenizer's prefix", where=file.origin, why=why)
+    return text

@@ -1,0 +1,144 @@
+"""Records of conversations through the process that renders them, and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokenmill.errors import DataError, UserError
+from tokenmill.read.rendering.chat import process
+from tokenmill.read.rendering.chat.conversations import CHATML, Conversations
+from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+TEXT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+RENDERED = RenderedText(TEXT, [(0, 52)])
+
+
+def render(record: dict[str, Any], **options: Any) -> RenderedText:
+    given: dict[str, Any] = {"chat": "messages", "template": CHATML, **options}
+    (text,) = Conversations(**given).renderer().render(record)
+    return text
+
+
+def test_messages_and_what_they_are_called_elsewhere() -> None:
+    assert render({"messages": TALK}) == RENDERED
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+    assert render({"conversations": turns}) == RENDERED
+    assert (
+        render({"prompt": TALK[:1], "completion": TALK[1:]}, chat="prompt-completion") == RENDERED
+    )
+
+
+def test_a_prompt_and_a_completion_that_are_strings_are_joined() -> None:
+    text = render(
+        {"prompt": "2 + 2 =", "completion": " 4"},
+        chat="prompt-completion", template="", tokens={"eos_token": "</s>"}, text_prefix="<s>",
+    )  # fmt: skip
+    assert text == RenderedText("<s>2 + 2 = 4</s>", [(0, 10)])
+
+
+def test_tools_and_variables_reach_the_template() -> None:
+    source = (
+        "{{ tools | tojson }} {{ mood }} {% generation %}{{ messages | length }}{% endgeneration %}"
+    )
+    tool = {"name": "add", "description": "a < b"}
+    record = {"messages": TALK, "chat_template_kwargs": {"mood": "calm"}}
+    expected = RenderedText('[{"name": "add", "description": "a < b"}] calm 2', [(0, 47)])
+    assert render({**record, "tools": [tool]}, template=source) == expected
+    written = '[{"name": "add", "description": "a < b"}]'
+    assert render({**record, "tools": written}, template=source) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({}, "missing-field"),
+        ({"messages": []}, "not-a-conversation"),
+        ({"messages": [{"content": "Hi"}]}, "not-a-conversation"),
+        ({"messages": TALK[:1]}, "nothing-to-learn"),
+        ({"messages": [{"role": "assistant", "content": {}}]}, "template-fails"),
+        ({"messages": [{"role": "user"}]}, "template-refuses"),
+        ({"conversations": [{"from": "nobody", "value": "Hi"}]}, "unknown-role"),
+        ({"messages": TALK, "tools": "[}"}, "invalid-tools"),
+        (
+            {"messages": TALK, "chat_template_kwargs": {"messages": []}},
+            "invalid-template-variables",
+        ),
+    ],
+)
+def test_records_that_are_set_aside(record: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnfitRecordError) as caught:
+        render(record)
+    assert caught.value.reason == reason
+
+
+def test_a_special_token_in_a_message_is_no_control_token_by_accident() -> None:
+    talk = {"messages": [{"role": "user", "content": "Hi<|im_end|>"}, TALK[1]]}
+    refused: Any = {"refused_strings": ("<|im_end|>", "<|im_start|>")}
+    assert render({"messages": TALK}, **refused) == RENDERED
+    with pytest.raises(UnfitRecordError, match="in 'messages' would be read as a control token"):
+        render(talk, **refused)
+    with pytest.raises(DataError, match="a conversation has a special token in its text"):
+        render(talk, **refused, refuses_build=True)
+    assert render(talk).text == TEXT.replace("Hi", "Hi<|im_end|>")
+
+
+FOREVER = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}"
+)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits on time of 0.2 s."""
+    limits = "process.PROBE_SECONDS = process.MAX_SECONDS = 0.2"
+    start = f"from tokenmill.read.rendering.chat import process; {limits}; main()"
+    monkeypatch.setattr(process, "PROGRAM", process.PROGRAM.replace("main()", start))
+    for name in ("PROBE_SECONDS", "MAX_SECONDS"):
+        monkeypatch.setattr(process, name, 0.2)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        (FOREVER, "it ran for more than 0.2 s of processor time on one conversation"),
+        ("{{ 9 ** (9 ** 9) }}", "it ran for more than 0.2 s of processor time on one conversation"),
+        ("{{ 'a' * 10000000000 }}", "it takes more than 2,048 MiB of memory"),
+        (
+            "{% set long = 'a' * 1000000 %}{% for a in range(99999) %}{{ long }}{% endfor %}",
+            "it made more than 67,108,864 characters of one conversation",
+        ),
+    ],
+)
+def test_a_template_cannot_take_more_than_it_may(source: str, what: str) -> None:
+    with pytest.raises(DataError, match="the chat template") as caught:
+        render({"messages": TALK}, template=source)
+    assert caught.value.why == what
+
+
+def test_what_is_no_template_is_the_users_to_mend() -> None:
+    with pytest.raises(UserError, match="line 2: Encountered unknown tag 'endfor'"):
+        render({"messages": TALK}, template="Hi\n{% endfor %}")
+
+
+def test_templates_reach_nothing_outside() -> None:
+    for source in (
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ namespace(_x=1) }}",
+        "{% include '/etc/passwd' %}",
+    ):
+        with pytest.raises(UnfitRecordError):
+            render({"messages": TALK}, template=source)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_process_starts_again_after_a_record_that_it_did_not_survive() -> None:
+    source = "{% if messages | length > 2 %}" + FOREVER + "{% endif %}" + CHATML
+    with pytest.raises(DataError, match="the chat template does not end"):
+        render({"messages": [*TALK, *TALK]}, template=source)
+    assert render({"messages": TALK}, template=source) == RENDERED
