@@ -264,7 +264,7 @@ def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str
             if getattr(chat, name):
                 yield f"chat.{name}: can only be given with chat.chat"
         return
-    for name in ("text_template", "no_loss", "separator"):
+    for name in ("text_template", "transform", "no_loss", "separator"):
         if getattr(read, name):
             yield f"read.{name}: cannot be given for conversations"
     if chat.chat_date is not None:
