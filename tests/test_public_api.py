@@ -110,6 +110,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
     (ChatOptions, "chat_template"): Path,
+    (EncodeOptions, "specials_from"): Path,
     (SpecialOptions, "chat_template"): Path,
     (GroupOptions, "parity_counts"): Path,
 }

@@ -25,6 +25,7 @@ from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
 from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer
+from tokenmill.encode.encodings import RankEncoding as RankEncoding
 from tokenmill.export.rows import ExportManifest as ExportManifest
 from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches

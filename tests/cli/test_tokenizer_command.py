@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tokenmill
 from encode.tokenizer_kit import (
     added_token,
     as_file,
@@ -18,6 +21,8 @@ from encode.tokenizer_kit import (
 from tokenmill.cli import main
 from tokenmill.cli.terminal import safe_text
 from tokenmill.encode.engine_ranking import rank_engines
+from tokenmill.encode.published_encodings import ENCODINGS
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
 V1 = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
 END = added_token("<|endoftext|>", 259, special=True)
@@ -95,6 +100,30 @@ def test_a_sentencepiece_model_is_shown(tmp_path: Path, capsys: pytest.CaptureFi
     _, shown = printed(capsys, "show", tmp_path / "a.model")
     assert "<s> 1, </s> 2" in shown
     assert "engine  reference" in shown
+    assert (
+        "normalizer  nmt_nfkc (table 240,007 bytes, add_dummy_prefix true, "
+        "remove_extra_whitespaces true)" in shown
+    )
+
+
+def test_the_engine_that_is_shown_is_the_one_that_a_build_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fastokens passes the gate with a vocabulary that has a gap, as p50k_base's, and fails."""
+    small = dataclasses.replace(ENCODINGS["p50k_base"], num_ranks=258, ranks_sha256="")
+    monkeypatch.setitem(ENCODINGS, "p50k_base", small)
+    pieces = [*(bytes([byte]) for byte in range(256)), b"ab", b"abc"]
+    ids = [*range(256), 50_257, 50_258]  # 50,256 is <|endoftext|>
+    lines = [b64encode(piece) + b" %d\n" % i for piece, i in zip(pieces, ids, strict=True)]
+    path = tmp_path / "p50k_base.tiktoken"
+    path.write_bytes(b"".join(lines))
+    (tmp_path / "a.txt").write_text("ab abc")
+    report = tokenmill.build(tmp_path / "a.txt", path, tmp_path / "out", workers=1)
+    _, shown = printed(capsys, "show", path, "--json")
+    found = json.loads(shown)
+    assert "fastokens" in rank_engines(load_tokenizer_file(path), False).names
+    assert report.run.engine == found["engines"][0]
+    assert found["objections"]["fastokens"].startswith("fastokens cannot load the tokenizer")
 
 
 def test_equal_tokenizers_end_with_code_0(

@@ -22,8 +22,9 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.encodings import parse_ranks
 from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import FREE_IDS, LARGEST_ID, check_ids
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer

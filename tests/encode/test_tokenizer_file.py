@@ -13,7 +13,7 @@ from tokenizer_kit import byte_level_json, sentencepiece_model
 
 from hub_kit import FakeHub, Fault, serving
 from tokenmill.encode import tokenizer_file
-from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
 from tokenmill.errors import UserError

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tokenmill.cloud.names import ObjectName, is_remote
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.errors import UserError
 from tokenmill.run.recipe.spellings import parse_bytes
 from tokenmill.store import dataset as _store
@@ -109,7 +110,10 @@ def opened(dataset: _store.Dataset | str | Path) -> _store.Dataset:
 
 
 def check_tokenizer(
-    dataset: Dataset | str | Path, tokenizer: str | Path | object, *, encoding: str = ""
+    dataset: Dataset | str | Path,
+    tokenizer: str | Path | object,
+    *,
+    encoding: str | RankEncoding = "",
 ) -> str:
     """Check that a tokenizer gives texts the ids in the dataset; returns its fingerprint.
 

@@ -56,6 +56,8 @@ class EncodeArguments(TypedDict, total=False):
 
     engine: str
     encoding: str
+    pattern: str | None
+    specials_from: str | Path | None
     eos: str | int | None
     pad: str | int | None
     special_tokens: Literal["text", "control", "error"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.api.building import Inputs
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.records import Advance
 from tokenmill.vocabulary.training.options import counting_values, make_train_options
 
@@ -55,7 +56,7 @@ def extend_tokenizer(
     *,
     add: int,
     min_frequency: int = 2,
-    encoding: str = "",
+    encoding: str | RankEncoding = "",
 ) -> TokenizerChange:
     """Add up to `add` tokens to a BPE tokenizer, learnt on texts or on a folder of word counts.
 
@@ -74,7 +75,12 @@ def extend_tokenizer(
 
 
 def trim_tokenizer(
-    base: str | Path | object, on: Inputs, out: str | Path, *, to: int, encoding: str = ""
+    base: str | Path | object,
+    on: Inputs,
+    out: str | Path,
+    *,
+    to: int,
+    encoding: str | RankEncoding = "",
 ) -> TokenizerChange:
     """Remove the tokens of a BPE tokenizer that texts, or word counts, need least; `to` are left.
 
@@ -150,7 +156,7 @@ def report_tokenizers(
     words: Literal["uax29", "whitespace", "characters"] = "uax29",
     sequence_lengths: Sequence[int] = (2048, 8192),
     model: str | None = None,
-    encoding: str = "",
+    encoding: str | RankEncoding = "",
     workers: int | None = None,
     advance: Advance = lambda stage, done, total: None,
     **read: Unpack[ReportArguments],

@@ -1,69 +1,133 @@
-"""Known tiktoken encodings: what a rank file leaves out, and the same split for a tokenizer.json.
-
-Patterns and special tokens are those that OpenAI publishes in `tiktoken_ext/openai_public.py` and
-Meta in Llama 3's `tokenizer.py`.
-"""
+"""What a rank file leaves out: known encodings, those that users give, and a tokenizer.json."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+import functools
+import hashlib
+from pathlib import Path
 
 import msgspec
 
-from tokenmill.encode.tokenizer_bounds import cannot_load, check_ids
+from tokenmill.encode.published_encodings import ENCODINGS, Encoding
+from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_bounds import MAX_STEP_CHARACTERS, cannot_load, check_ids
+from tokenmill.errors import UserError
+from tokenmill.paths import local_path, read_bounded
 from tokenmill.suggestions import nearest
-from tokenmill.words.patterns import LLAMA3_SPLIT, O200K_SPLIT
 
-_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-_CL100K = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
+EXPLICIT = "explicit"
+"""The name of the encoding of a rank file whose user gives pattern and special tokens."""
+RANK_ENCODING_NAME = "rank_encoding.json"
+"""Beside a rank file: its `RankEncoding`."""
+MAX_SPECIALS_BYTES = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """Split pattern, special tokens and size of a published encoding."""
+class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The split pattern and the special tokens of a rank file that is not in the table."""
 
     pattern: str
-    num_ranks: int
-    special_tokens: dict[str, int] = field(default_factory=dict)
-    json_split: str | None = None
-    """The split for a tokenizer.json: a regex, "" for ByteLevel's own, None where none is equal."""
-    prefix: tuple[str, ...] = ()
+    """A regular expression, as tiktoken reads it."""
+    special_tokens: dict[str, int] = {}
+    """The id of each control token by its content."""
+
+    def data(self) -> bytes:
+        """The one spelling of it, for datasets and digests."""
+        by_id = sorted(self.special_tokens.items(), key=lambda item: item[1])
+        return msgspec.json.format(
+            msgspec.json.encode(RankEncoding(self.pattern, dict(by_id))), indent=2
+        )
+
+    @classmethod
+    def read(cls, data: bytes, origin: str = "") -> RankEncoding:
+        """One that was written by `data`.
+
+        Raises:
+            UserError: it is none, or damaged.
+        """
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UserError(
+                "cannot read the encoding of the rank file", where=origin, why=str(error)
+            ) from error
+
+    def check(self, ranks: dict[bytes, int], num_bytes: int, origin: str) -> None:
+        """Raise a UserError if it cannot be the encoding of some ranks."""
+        if not self.pattern or len(self.pattern) > MAX_STEP_CHARACTERS:
+            why = f"it has {len(self.pattern):,} characters; 1 to {MAX_STEP_CHARACTERS:,} can be"
+            raise UserError("the pattern cannot be used", where=origin, why=why)
+        check_ids(list(self.special_tokens.items()), num_bytes, origin)
+        taken = {i: repr(token) for token, i in ranks.items()}
+        for content, i in self.special_tokens.items():
+            if not content:
+                raise cannot_load(origin, "a special token is empty")
+            if i in taken:
+                raise cannot_load(origin, f"special token {content!r} has the id of {taken[i]}")
+            taken[i] = repr(content)
 
 
-def _llama3_specials() -> dict[str, int]:
-    named = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1"]
-    named += ["finetune_right_pad_id", "reserved_special_token_2", "start_header_id"]
-    named += ["end_header_id", "eom_id", "eot_id", "python_tag"]
-    named += [f"reserved_special_token_{i}" for i in range(3, 248)]
-    return {f"<|{name}|>": 128_000 + i for i, name in enumerate(named)}
+def chosen_encoding(
+    encoding: str = "", pattern: str | None = None, specials_from: str | Path | None = None
+) -> str | RankEncoding:
+    """How a rank file is to be read: the name of an encoding, "" if it is known by its ranks, or
+    a pattern with the special tokens of a JSON file, `{"<|endoftext|>": 50256}`.
+
+    Raises:
+        UserError: the options contradict each other, or the file is not such an object.
+    """
+    if pattern is None and specials_from is None:
+        return encoding
+    if pattern is None:
+        hint = "give --pattern, too"
+        raise UserError("--specials-from says nothing about the split pattern", hint=hint)
+    if encoding:
+        why = "a known encoding has a pattern of its own"
+        raise UserError("--encoding and --pattern exclude each other", why=why)
+    if specials_from is None:
+        return RankEncoding(pattern)
+    path = local_path(specials_from, "the file of special tokens")
+    data = read_bounded(path, MAX_SPECIALS_BYTES, "the file of special tokens")
+    try:
+        return RankEncoding(pattern, msgspec.json.decode(data, type=dict[str, int]))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        hint = 'give one JSON object: {"<|endoftext|>": 50256}'
+        what = "cannot read the special tokens"
+        raise UserError(what, where=str(path), why=str(error), hint=hint) from error
 
 
-_END = "<|endoftext|>"
-_CL100K_SPECIALS = {
-    _END: 100_257,
-    "<|fim_prefix|>": 100_258,
-    "<|fim_middle|>": 100_259,
-    "<|fim_suffix|>": 100_260,
-    "<|endofprompt|>": 100_276,
-}
-ENCODINGS = {
-    "gpt2": Encoding(_GPT2, 50_256, {_END: 50_256}, json_split=""),
-    "r50k_base": Encoding(_GPT2, 50_256, {_END: 50_256}, json_split=""),
-    "p50k_base": Encoding(_GPT2, 50_280, {_END: 50_256}, json_split=""),
-    "cl100k_base": Encoding(_CL100K, 100_256, _CL100K_SPECIALS, json_split=LLAMA3_SPLIT),
-    "o200k_base": Encoding(O200K_SPLIT, 199_998, {_END: 199_999, "<|endofprompt|>": 200_018}),
-    "llama3": Encoding(
-        LLAMA3_SPLIT,
-        128_000,
-        _llama3_specials(),
-        json_split=LLAMA3_SPLIT,
-        prefix=("<|begin_of_text|>",),
-    ),
-}
+def encoding_of(file: TokenizerFile) -> Encoding:
+    """Pattern, special tokens and more of a rank file."""
+    return _given(file.rank_encoding) if file.encoding == EXPLICIT else ENCODINGS[file.encoding]
+
+
+@functools.lru_cache(maxsize=8)
+def _given(data: bytes) -> Encoding:
+    given = RankEncoding.read(data)
+    splits = {known.pattern: known.json_split for known in ENCODINGS.values()}
+    return Encoding(given.pattern, 0, given.special_tokens, splits.get(given.pattern))
+
+
+def encodings_of_ranks(data: bytes, origin: str = "") -> list[str]:
+    """The known encodings that have exactly these ranks, in the order of the table.
+
+    Raises:
+        UserError: as `parse_ranks`.
+    """
+    count = sum(1 for line in data.split(b"\n") if line.strip())
+    digests = {known.ranks_sha256 for known in ENCODINGS.values() if known.num_ranks == count}
+    if not digests - {""}:
+        return []
+    found = {hashlib.sha256(data).hexdigest()}
+    if not digests & found:
+        found.add(hashlib.sha256(spelled_ranks(parse_ranks(data, origin))).hexdigest())
+    return [name for name, known in ENCODINGS.items() if known.ranks_sha256 in found]
+
+
+def spelled_ranks(ranks: dict[bytes, int]) -> bytes:
+    """The one spelling of ranks, by which they are known: as published files, by rank."""
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
 
 
 def nearest_encoding(name: str) -> str:
@@ -75,6 +139,8 @@ def nearest_encoding(name: str) -> str:
 def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
     """Token bytes to rank, from a rank file: one "base64 rank" pair a line.
 
+    "=" spells the token of no bytes, which Whisper's file has.
+
     Raises:
         UserError: a line is not such a pair, a rank is out of bounds, a token has two ranks,
             two tokens share a rank, or a byte has none.
@@ -84,7 +150,8 @@ def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
         if fields := line.split():
             try:
                 token, rank = fields
-                pairs.append((base64.b64decode(token, validate=True), int(rank)))
+                text = b"" if token == b"=" else base64.b64decode(token, validate=True)
+                pairs.append((text, int(rank)))
             except ValueError as error:
                 why = f"line {number}, {line[:80]!r}: {error}"
                 raise cannot_load(origin, why) from error

@@ -6,21 +6,30 @@
     reference    everything else
 
 Speed is not measured to choose: another machine must choose the same. Calibration may veto the
-choice, and then the next in the table is taken.
+choice, and then the next in the table is taken (`first_exact`).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.encode.engine import Engine
+from tokenmill.encode.composition import ComposingEngine
+from tokenmill.encode.encodings import encoding_of
+from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.gate import Json, fastokens_objection, gigatoken_objection
 from tokenmill.encode.engines.memo.locality import locality_objection
 from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
+from tokenmill.encode.exactness import (
+    CalibrationVetoError,
+    check_engine,
+    examine,
+    with_first_exact,
+)
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
@@ -119,6 +128,37 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
+def first_exact(
+    names: Sequence[str],
+    load: Callable[[str], Engine],
+    reference: Reference,
+    sample: Sequence[str],
+    on_veto: Callable[[str, CalibrationVetoError], None],
+) -> Engine:
+    """The first engine of `names` that loads, and passes the exam with the documents of `sample`.
+
+    Workers of a build do the same, each with its own engine. The reference needs no exam.
+
+    Raises:
+        CalibrationVetoError: the last one does not pass either.
+    """
+    if names[0] == REFERENCE:
+        return reference
+    exam = examine(reference, sample)
+
+    def passed(name: str) -> Engine:
+        if name == REFERENCE:
+            return reference
+        try:
+            engine = load(name)
+            check_engine(engine, exam)
+        except EngineError as error:
+            raise CalibrationVetoError.of(error) from error
+        return engine
+
+    return with_first_exact(names, passed, on_veto)
+
+
 def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
     """An engine, with the reference behind it for documents that it is known to get wrong.
 
@@ -156,6 +196,8 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
 
         engine = GigatokenEngine(data, control_tokens, cache_bytes)
         routes = gigatoken_routes(msgspec.json.decode(data))
-    if not routes:
-        return engine
-    return RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))
+    if routes:
+        engine = RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))
+    if file.kind == "tiktoken" and encoding_of(file).form:
+        return ComposingEngine(engine)
+    return engine

@@ -36,7 +36,10 @@ LOOK_SECONDS = 0.02
 class _Request(msgspec.Struct):
     """To the child."""
 
+    kind: str
     data: bytes
+    encoding: str
+    rank_encoding: bytes
     texts: list[str] | None
 
 
@@ -61,7 +64,13 @@ def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
     if not unknown:
         return ""
     allowed = PROBE_BYTES + BYTES_A_BYTE * len(file.data)
-    request = _Request(file.data, None if texts is None else list(texts))
+    request = _Request(
+        kind=file.kind,
+        data=file.data,
+        encoding=file.encoding,
+        rank_encoding=file.rank_encoding,
+        texts=None if texts is None else list(texts),
+    )
     with tempfile.TemporaryFile() as commands, tempfile.TemporaryFile() as answers:
         commands.write(msgspec.msgpack.encode(request))
         commands.seek(0)
@@ -106,7 +115,9 @@ def _resident_bytes(pid: int) -> int:
 def main() -> None:
     """In the child: try each step on each text, and say which one before."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
-    file = TokenizerFile("huggingface", request.data)
+    file = TokenizerFile(
+        request.kind, request.data, request.encoding, rank_encoding=request.rank_encoding
+    )
     try:
         _say("loading it")
         reference = load_reference(file, control_tokens=False)

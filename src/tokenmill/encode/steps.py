@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.encode.encodings import EXPLICIT, encoding_of
 from tokenmill.encode.engines.memo.locality import (
     normalizers,
     pre_tokenizers,
     with_library,
 )
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.words.patterns import KNOWN_PATTERNS
 
@@ -28,6 +30,8 @@ MAX_GROWTH = 64
 """Characters that known steps may make of one; byte-level ones make 4, NFKC 18."""
 MAX_WORD_CHARACTERS = 1_000
 """The time of WordPiece grows with the square of a word's length; published ones stop at 200."""
+
+_KNOWN_RANK_PATTERNS = KNOWN_PATTERNS.union(known.pattern for known in ENCODINGS.values())
 
 
 class _Model(msgspec.Struct):
@@ -60,8 +64,10 @@ def steps_before_model(file: TokenizerFile) -> list[Step]:
 def unknown_step(file: TokenizerFile) -> str:
     """What may take a tokenizer for ever, or too much memory; "" if all its steps are known.
 
-    Only a tokenizer.json can name such steps.
+    A tokenizer.json can name such steps, and a user a pattern for a rank file.
     """
+    if file.encoding == EXPLICIT and encoding_of(file).pattern not in _KNOWN_RANK_PATTERNS:
+        return "a regular expression of its own"
     if not KINDS[file.kind].is_json:
         return ""
     try:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encode.encodings import ENCODINGS, bytes_by_symbol, parse_ranks
+from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -89,7 +89,7 @@ def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:
 
 def _of_rank_file(file: TokenizerFile) -> dict[int, Token]:
     tokens = {i: Token(data) for data, i in parse_ranks(file.data, file.origin).items()}
-    for content, i in ENCODINGS[file.encoding].special_tokens.items():
+    for content, i in encoding_of(file).special_tokens.items():
         tokens.setdefault(i, Token(content.encode(), is_special=True))
     return tokens
 

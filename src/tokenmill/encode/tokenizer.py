@@ -20,7 +20,7 @@ class TokenizerFile:
     data: bytes
     """python only: a description, by which the object is known again."""
     encoding: str = ""
-    """tiktoken only: the name in the table that gives pattern and special tokens."""
+    """tiktoken only: the name in the table that gives pattern and special tokens, or `explicit`."""
     config_data: bytes = b""
     origin: str = ""
     """Where it came from, for people."""
@@ -31,13 +31,17 @@ class TokenizerFile:
     """python only: what makes it once more in another process; "" for an object as it is."""
     reason: str = ""
     """python only: why the object itself encodes, although it has a fast tokenizer behind it."""
+    rank_encoding: bytes = b""
+    """tiktoken only: of an `explicit` encoding, pattern and special tokens as JSON."""
     commit: str = ""
     """Of a model on the Hub only: the commit that its files are of."""
 
     @property
     def sha256(self) -> str:
-        """Digest of the tokenizer's bytes and, for rank files, of the encoding's name."""
-        return hashlib.sha256(self.data + self.encoding.encode()).hexdigest()
+        """Digest of the tokenizer's bytes and, for rank files, of the encoding's name, or of what
+        the user gave in its place.
+        """
+        return hashlib.sha256(self.data + self.encoding.encode() + self.rank_encoding).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

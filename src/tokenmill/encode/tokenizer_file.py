@@ -12,7 +12,15 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.encode.encodings import (
+    EXPLICIT,
+    MAX_SPECIALS_BYTES,
+    RANK_ENCODING_NAME,
+    RankEncoding,
+    parse_ranks,
+)
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import check_tokenizer_json
 from tokenmill.encode.tokenizer_hub import (
@@ -31,14 +39,17 @@ MORE_TEMPLATES = "additional_chat_templates"
 MAX_TOKENIZER_BYTES = 1 << 28
 
 
-def load_tokenizer_file(spec: str | Path | object, encoding: str = "") -> TokenizerFile:
+def load_tokenizer_file(
+    spec: str | Path | object, encoding: str | RankEncoding = ""
+) -> TokenizerFile:
     """Load what names a tokenizer, or take a tokenizer object.
 
     A name is a file, a folder, or `python:module:name` for an object in a module of the user's own,
     or a callable there that makes one. If there is no such file or folder, it is a model on the Hub
     (through its local cache): [OWNER/]NAME[@REVISION]. Objects of `tokenizers`, and fast ones of
     `transformers`, are as good as their files, but for those that encode some strings otherwise
-    than the `tokenizers.Tokenizer` behind them.
+    than the `tokenizers.Tokenizer` behind them. `encoding` is for tiktoken rank files that are not
+    known by their ranks.
 
     Raises:
         UserError: there is no such tokenizer, or it is of a kind that cannot be used exactly.
@@ -77,17 +88,24 @@ def tokenizer_name(spec: str | Path | object) -> str:
 def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFile:
     """The tokenizer that a dataset carries in its `tokenizer/` folder."""
     path = folder / FILE_NAMES[kind]
+    if encoding == EXPLICIT:
+        return _load(path, _beside(path), origin=str(folder), kind=kind)
+    if encoding and encoding not in ENCODINGS:
+        hint = "use the version of tokenmill that built the dataset, or a newer one"
+        what = f"{encoding!r} is not a known encoding"
+        raise UserError(what, where=str(path), hint=hint)
     return _load(path, encoding, origin=str(folder), kind=kind)
 
 
-def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = "") -> TokenizerFile:
+def _of_object(
+    tokenizer: Any, encoding: str | RankEncoding, source: str = "", origin: str = ""
+) -> TokenizerFile:
     from tokenmill.encode.references.fast_object import backend_of, file_of, objection_to_backend
     from tokenmill.encode.references.python_object import ROLES, TokenizerObject
     from tokenmill.encode.references.python_source import describe
 
     origin = origin or source or tokenizer_name(tokenizer)
-    if encoding:
-        raise UserError("--encoding is for tiktoken rank files only", where=origin)
+    _refuse_encoding(encoding, origin)
     backend = backend_of(tokenizer)
     reason = "" if backend is None else objection_to_backend(tokenizer, backend)
     if backend is not None and not reason:
@@ -109,7 +127,7 @@ def _of_object(tokenizer: Any, encoding: str, source: str = "", origin: str = ""
     )
 
 
-def _of_folder(folder: Path, encoding: str, origin: str) -> TokenizerFile:
+def _of_folder(folder: Path, encoding: str | RankEncoding, origin: str) -> TokenizerFile:
     if found := _file_in(folder):
         return _load(found, encoding, origin)
     from tokenmill.encode.references.python_source import folder_source, make_tokenizer
@@ -143,14 +161,20 @@ def _refuse_code(folder: Path) -> None:
             )
 
 
-def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFile:
+def _load(path: Path, encoding: str | RankEncoding, origin: str, kind: str = "") -> TokenizerFile:
     data = read_bounded(path, MAX_TOKENIZER_BYTES, "the tokenizer file")
     found = KINDS[kind] if kind else _kind(path, data)
     found.check(data, str(path))
-    if found.encoding_of:
+    explicit: RankEncoding | None = None
+    if found.encoding_of is None:
+        _refuse_encoding(encoding, str(path))
+    elif not encoding and path.with_name(RANK_ENCODING_NAME).is_file():
+        encoding = _beside(path)
+    if isinstance(encoding, RankEncoding):
+        encoding.check(parse_ranks(data, str(path)), len(data), str(path))
+        explicit, encoding = encoding, EXPLICIT
+    elif found.encoding_of and not kind:
         encoding = found.encoding_of(path, encoding, data)
-    elif encoding:
-        raise UserError("--encoding is for tiktoken rank files only", where=str(path))
     config_path = path.with_name(CONFIG_NAME)
     config_data = _config_bytes(config_path) if config_path.is_file() else b""
     config: dict[str, Any] = {}
@@ -158,7 +182,22 @@ def _load(path: Path, encoding: str, origin: str, kind: str = "") -> TokenizerFi
         if file.is_file():
             config |= _json_object(_config_bytes(file), file)
     config |= _chat_templates(path.parent)
-    return TokenizerFile(found.name, data, encoding, config_data, origin, config)
+    given = explicit.data() if explicit else b""
+    return TokenizerFile(
+        found.name, data, encoding, config_data, origin, config, rank_encoding=given
+    )
+
+
+def _beside(path: Path) -> RankEncoding:
+    """What is stored beside a rank file that is not of a known encoding."""
+    path = path.with_name(RANK_ENCODING_NAME)
+    return RankEncoding.read(read_bounded(path, MAX_SPECIALS_BYTES, "the encoding"), str(path))
+
+
+def _refuse_encoding(encoding: str | RankEncoding, origin: str) -> None:
+    if encoding:
+        option = "--pattern" if isinstance(encoding, RankEncoding) else "--encoding"
+        raise UserError(f"{option} is for tiktoken rank files only", where=origin)
 
 
 def _chat_templates(folder: Path) -> dict[str, Any]:

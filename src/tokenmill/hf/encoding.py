@@ -12,19 +12,16 @@ import xxhash
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
-from tokenmill.encode.exactness import (
-    AuditSample,
-    CalibrationVetoError,
-    audit,
-    check_engine,
-    examine,
-    with_first_exact,
+from tokenmill.encode.engine_ranking import (
+    REFERENCE,
+    first_exact,
+    load_engine,
+    rank_engines,
 )
+from tokenmill.encode.exactness import AuditSample, audit
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.permutation import keyed_hash
 from tokenmill.records import DocumentBatch, TokenBatch
@@ -78,30 +75,24 @@ class ExactEncoder:
             EngineError: the engine that is wanted differs from the reference.
         """
         if self._encoder is None:
-            engine = self._first_exact(sample) or self.reference
+            engine = self._first_exact(sample)
             logger.debug("the engine %s encodes; candidates: %s", engine.name, self._names)
             self._encoder = Encoder(engine, self.reference.largest_id)
             if engine is not self.reference:
                 self._audit = Audit(engine.name, self.reference)
 
-    def _first_exact(self, sample: Sequence[str]) -> Engine | None:
-        """The first engine that passes; None for the reference."""
-        if self._names[0] == REFERENCE:
-            return None
-        exam = examine(self.reference, sample)
+    def _first_exact(self, sample: Sequence[str]) -> Engine:
+        """The first engine that passes; the reference where no other does."""
 
-        def passed(name: str) -> Engine | None:
-            try:
-                engine = self._first.result() if name == self._names[0] else self._load(name)
-                if engine is not None:
-                    check_engine(engine, exam)
-            except EngineError as error:
-                raise CalibrationVetoError.of(error) from error
-            return engine
+        def load(name: str) -> Engine:
+            engine = self._first.result() if name == self._names[0] else self._load(name)
+            return engine or self.reference
 
-        return with_first_exact(
+        return first_exact(
             self._names,
-            passed,
+            load,
+            self.reference,
+            sample,
             lambda name, veto: logger.warning("%s is not used: %s", name, veto),
         )
 

@@ -149,11 +149,14 @@ def test_a_rank_file_becomes_a_tokenizer_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tokenmill.encode import encodings
+    from tokenmill.encode.published_encodings import ENCODINGS
 
     file = trained("gpt2.tiktoken")
     num_ranks = len(file.data.splitlines())
-    small = encodings.Encoding(encodings._GPT2, num_ranks, {"<|endoftext|>": 2000}, json_split="")
-    monkeypatch.setitem(encodings.ENCODINGS, "gpt2", small)
+    small = encodings.Encoding(
+        encodings.ENCODINGS["gpt2"].pattern, num_ranks, {"<|endoftext|>": 2000}, json_split=""
+    )
+    monkeypatch.setitem(ENCODINGS, "gpt2", small)
     (tmp_path / "gpt2.tiktoken").write_bytes(file.data)
     split = named_split("gpt2")
     words = counted(opened(byte_level_json()), SENTENCES * 2)

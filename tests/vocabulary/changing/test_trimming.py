@@ -188,7 +188,7 @@ def test_a_configuration_with_an_id_of_no_token_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "neox", "dolma2", "llama3.tiktoken"])
 def test_pipelines_of_published_tokenizers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenmill.encode.encodings import ENCODINGS
+    from tokenmill.encode.published_encodings import ENCODINGS
 
     monkeypatch.setitem(ENCODINGS["llama3"].special_tokens, "<|begin_of_text|>", 950)
     base = open_base(trained(name))

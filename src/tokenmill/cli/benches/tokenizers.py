@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.tokenizers.facts import add_encoding_arguments, named_encoding
 
 if TYPE_CHECKING:
     from tokenmill.report.tokenizers.bench.runner import BenchReport, Row
@@ -45,9 +46,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="TOKENIZER",
         help="what `build` takes, or the folder of a dataset",
     )
-    parser.add_argument(
-        "--encoding", default="", metavar="NAME", help="encoding of a tiktoken rank file"
-    )
+    add_encoding_arguments(parser)
     parser.add_argument(
         "--num-docs",
         type=whole_number,
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--json and --csv exclude each other")
     wanted = BenchOptions(
         tokenizer=options.tokenizer,
-        encoding=options.encoding,
+        encoding=named_encoding(options),
         num_documents=options.num_docs,
         inputs=options.input,
         text_field=options.text_field,

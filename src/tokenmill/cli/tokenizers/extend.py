@@ -6,6 +6,7 @@ import argparse
 
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.tokenizers.changes import add_change_arguments, print_change
+from tokenmill.cli.tokenizers.facts import named_encoding
 
 EXAMPLES = """\
 examples:
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.report.tokenizers.source import open_tokenizer
     from tokenmill.vocabulary.changing.change import extend_file
 
-    file = open_tokenizer(options.base, options.encoding)
+    file = open_tokenizer(options.base, named_encoding(options))
     with meter() as advance:
         change = extend_file(
             file,

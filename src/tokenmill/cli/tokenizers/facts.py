@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.parser import Parser
 
 if TYPE_CHECKING:
+    from tokenmill.encode.encodings import RankEncoding
     from tokenmill.encode.fingerprint import Fingerprint
     from tokenmill.report.tokenizers.difference import Difference
     from tokenmill.report.tokenizers.facts import TokenizerFacts
@@ -47,18 +48,42 @@ def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) 
 
 def add_encoding_and_json(parser: Parser) -> None:
     """How a rank file is read, and how the result is printed."""
+    add_encoding_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+
+
+def add_encoding_arguments(parser: Parser) -> None:
+    """How a rank file is read that is not known by its ranks."""
     parser.add_argument(
         "--encoding",
         default="",
         metavar="NAME",
         help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument(
+        "--pattern", metavar="REGEX", help="split pattern of a rank file of no known encoding"
+    )
+    parser.add_argument(
+        "--specials-from",
+        metavar="FILE",
+        help="special tokens of such a rank file: a JSON file of ids by content",
+    )
+
+
+def named_encoding(options: argparse.Namespace) -> str | RankEncoding:
+    """What `add_encoding_arguments` takes.
+
+    Raises:
+        UserError: the options contradict each other.
+    """
+    from tokenmill.encode.encodings import chosen_encoding
+
+    return chosen_encoding(options.encoding, options.pattern, options.specials_from)
 
 
 def show_fingerprint(options: argparse.Namespace) -> int:
     """Print one line that is equal for equal tokenizers."""
-    found = _fingerprint(options.tokenizer, options.encoding)
+    found = _fingerprint(options.tokenizer, named_encoding(options))
     if options.json:
         _print_json({"fingerprint": found.value, "components": found.digests})
     else:
@@ -71,7 +96,7 @@ def show(options: argparse.Namespace) -> int:
     from tokenmill.cli.tables import print_facts
     from tokenmill.report.tokenizers.facts import describe_tokenizer
 
-    facts = describe_tokenizer(options.tokenizer, options.encoding)
+    facts = describe_tokenizer(options.tokenizer, named_encoding(options))
     if options.json:
         _print_json(dataclasses.asdict(facts))
     else:
@@ -83,8 +108,8 @@ def show_difference(options: argparse.Namespace) -> int:
     """Compare two tokenizers; the exit code is 5 if they differ."""
     from tokenmill.report.tokenizers.difference import compare_tokenizers
 
-    ours = _fingerprint(options.tokenizer, options.encoding)
-    theirs = _fingerprint(options.other, options.encoding)
+    ours = _fingerprint(options.tokenizer, named_encoding(options))
+    theirs = _fingerprint(options.other, named_encoding(options))
     differences = compare_tokenizers(ours, theirs)
     if options.json:
         values = [dataclasses.asdict(difference) for difference in differences]
@@ -95,7 +120,7 @@ def show_difference(options: argparse.Namespace) -> int:
     return DIFFERENT if differences else 0
 
 
-def _fingerprint(tokenizer: str, encoding: str) -> Fingerprint:
+def _fingerprint(tokenizer: str, encoding: str | RankEncoding) -> Fingerprint:
     from tokenmill.encode.fingerprint import fingerprint_of
     from tokenmill.report.tokenizers.source import open_tokenizer
 
@@ -126,6 +151,10 @@ def _print_differences(
 
 def _facts(facts: TokenizerFacts) -> Iterator[tuple[str, str]]:
     yield "tokenizer", f"{facts.origin} ({facts.kind})"
+    if facts.encodings:
+        name, *others = facts.encodings
+        same = f"; {', '.join(others)} would fit the ranks, too" if others else ""
+        yield "encoding", name + same
     options = (f"{k} {v}" for k, v in facts.model.items() if k != "type" and v not in (None, False))
     yield "model", ", ".join([str(facts.model["type"]), *options])
     tokens = "" if facts.num_tokens is None else f"{facts.num_tokens:,} tokens, "

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 
 from tokenmill.cli.parser import Parser, whole_number
-from tokenmill.cli.tokenizers.facts import add_tokenizer_arguments
+from tokenmill.cli.tokenizers.facts import add_tokenizer_arguments, named_encoding
 
 EXAMPLES = """\
 examples:
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
             id_field=options.id_field,
             format=options.format,
             separator=options.separator,
-            encoding=options.encoding,
+            encoding=named_encoding(options),
             workers=options.workers,
             advance=advance,
         )

@@ -1,4 +1,8 @@
-"""tiktoken: the reference for rank files."""
+"""tiktoken: the reference for rank files.
+
+It leaves out, in silence, what a pattern does not find: so what users give as a pattern is held
+against the bytes of every text.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,23 @@ from typing import Any
 import numpy as np
 
 from tokenmill.boundaries import batch_of
+from tokenmill.encode.composition import composed, composed_with_places
 from tokenmill.encode.encodings import (
-    ENCODINGS,
+    EXPLICIT,
+    encoding_of,
+    encodings_of_ranks,
     nearest_encoding,
     parse_ranks,
     ranks_to_json,
 )
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import Reference, TextError
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+
+_VARIED = "".join(map(chr, range(128))) + " é 漢字 😀\u2028"
 
 
 class TiktokenReference(Reference):
@@ -35,7 +45,7 @@ class TiktokenReference(Reference):
             hint = "pip install 'tokenmill[tiktoken]'"
             raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
         self.version = importlib.metadata.version("tiktoken")
-        known = ENCODINGS[file.encoding]
+        known = encoding_of(file)
         ranks = parse_ranks(file.data, file.origin)
         taken = set(ranks.values())
         specials = {name: i for name, i in known.special_tokens.items() if i not in taken}
@@ -47,11 +57,22 @@ class TiktokenReference(Reference):
                 special_tokens=specials,
             )
         self._control_tokens = control_tokens
+        self._composes = known.form == "NFC"
+        self._lengths: Int64Array | None = None
+        if file.encoding == EXPLICIT:
+            self._lengths = _byte_lengths(ranks, specials)
+            self.may_refuse = True
         self.special_tokens = specials
         self.largest_id = max([*ranks.values(), *specials.values()])
         self.unk_id: int | None = None
         self.prefix = tuple(specials[name] for name in known.prefix)
         self.suffix: tuple[int, ...] = ()
+        try:
+            self.encode([_VARIED])
+        except TextError as error:
+            raise UserError(
+                error.what, where=file.origin, why=error.why, hint=error.hint
+            ) from error
 
     def token_id(self, token: str) -> int | None:
         try:
@@ -60,14 +81,42 @@ class TiktokenReference(Reference):
             return None
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
+        tokens = self._encoded(composed(texts) if self._composes else texts)
+        if self._lengths is not None:
+            self._require_all(texts, tokens)
+        return tokens
+
+    def _encoded(self, texts: Sequence[str]) -> TokenBatch:
         if self._control_tokens:
             lists = self._encoding.encode_batch(list(texts), num_threads=1, allowed_special="all")
         else:
             lists = self._encoding.encode_ordinary_batch(list(texts), num_threads=1)
         return batch_of(lists)
 
+    def _require_all(self, texts: Sequence[str], tokens: TokenBatch) -> None:
+        """Raise a TextError for the first text of which the pattern leaves something out."""
+        assert self._lengths is not None
+        ends = np.concatenate([[0], np.cumsum(self._lengths[tokens.ids])])[tokens.offsets]
+        for text, found in zip(texts, np.diff(ends).tolist(), strict=True):
+            if found != (size := len(text.encode())):
+                error = TextError(
+                    "the pattern leaves out parts of texts",
+                    where=f"text {text[:80]!r}",
+                    why=f"its tokens hold {found:,} of {size:,} bytes",
+                    hint=r"let the pattern find every character, as with a last part |\s+|.",
+                )
+                error.text = text
+                raise error
+
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        ids = self.encode([text]).ids
+        if not self._composes:
+            return self._with_offsets(text)
+        normal, first, behind = composed_with_places(text)
+        ids, starts, stops = self._with_offsets(normal)
+        return ids, first[starts], behind[stops - 1]
+
+    def _with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
+        ids = self._encoded([text]).ids
         pieces = self._encoding.decode_tokens_bytes(ids.tolist())
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         data = np.frombuffer(text.encode(), np.uint8)
@@ -88,38 +137,58 @@ def _is_rank_file(path: Path, data: bytes) -> bool:  # noqa: ARG001
     return len(first_line) == 2 and first_line[1].isdigit()
 
 
+def _byte_lengths(ranks: dict[bytes, int], specials: dict[str, int]) -> Int64Array:
+    """Shape (largest id + 1,): the bytes of each token."""
+    pieces = {**{i: token for token, i in ranks.items()}}
+    pieces |= {i: content.encode() for content, i in specials.items()}
+    lengths = np.zeros(max(pieces) + 1, np.int64)
+    lengths[list(pieces)] = [len(piece) for piece in pieces.values()]
+    return lengths
+
+
 def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
-    name = encoding or path.stem
+    """The encoding that a file is of: as the user says, as it is called, or by its ranks."""
+    fitting = encodings_of_ranks(data, str(path))
+    named = encoding or (path.stem if path.stem in ENCODINGS else "")
+    if not named and fitting:
+        return fitting[0]
+    name = named or path.stem
     if name not in ENCODINGS:
         raise UserError(
             f"{name!r} is not a known encoding",
             where=str(path),
             why="a rank file holds neither its split pattern nor its special tokens",
-            hint="name the file after its encoding, or give --encoding: one of "
-            f"{', '.join(ENCODINGS)}{nearest_encoding(name)}",
+            hint="give --pattern and --specials-from; or name the file after its encoding, or give "
+            f"--encoding: one of {', '.join(ENCODINGS)}{nearest_encoding(name)}",
         )
+    known = ENCODINGS[name]
     num_ranks = sum(1 for line in data.split(b"\n") if line.strip())
-    if num_ranks != ENCODINGS[name].num_ranks:
-        why = f"it has {num_ranks} ranks; {name} has {ENCODINGS[name].num_ranks}"
-        raise UserError(f"the rank file is not {name}", where=str(path), why=why)
-    return name
+    if num_ranks != known.num_ranks:
+        why = f"it has {num_ranks} ranks; {name} has {known.num_ranks}"
+    elif known.ranks_sha256 and name not in fitting:
+        why = f"it has as many ranks as {name}, and others"
+    else:
+        return name
+    hint = f"it is {fitting[0]}" if fitting else "give its --pattern and --specials-from"
+    raise UserError(f"the rank file is not {name}", where=str(path), why=why, hint=hint)
 
 
 def _components(file: TokenizerFile) -> dict[str, Any]:
     """A rank file with what its encoding's name stands for; bytes are spelled in Latin-1."""
-    encoding, ranks = ENCODINGS[file.encoding], parse_ranks(file.data)
+    encoding, ranks = encoding_of(file), parse_ranks(file.data)
     taken = set(ranks.values())
     specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
     return {
         "model": {"type": "tiktoken"},
         "vocabulary": {token.decode("latin-1"): rank for token, rank in ranks.items()},
+        **({"normalizer": [{"type": encoding.form}]} if encoding.form else {}),
         "pre_tokenizer": [{"type": "Split", "pattern": {"Regex": encoding.pattern}}],
         "added_tokens": {name: {"id": i, "special": True} for name, i in specials.items()},
     }
 
 
 def _json_of(file: TokenizerFile, control_tokens: bool) -> bytes | None:
-    return None if control_tokens else ranks_to_json(file.data, ENCODINGS[file.encoding])
+    return None if control_tokens else ranks_to_json(file.data, encoding_of(file))
 
 
 KIND = TokenizerKind(

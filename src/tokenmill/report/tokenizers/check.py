@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -16,7 +17,9 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.stored_reference import stored_tokenizer
 
 
-def check_tokenizer(dataset: Dataset, tokenizer: str | Path | object, *, encoding: str = "") -> str:
+def check_tokenizer(
+    dataset: Dataset, tokenizer: str | Path | object, *, encoding: str | RankEncoding = ""
+) -> str:
     """The fingerprint of `tokenizer`, if it gives texts the ids that are in the dataset.
 
     What it puts before a text must be the dataset's, too. Of an object that names its

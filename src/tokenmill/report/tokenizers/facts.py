@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
-from tokenmill.encode.engine import Reference
-from tokenmill.encode.engine_ranking import rank_engines
+from tokenmill.encode.encodings import RankEncoding, encodings_of_ranks
+from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine_ranking import Candidates, first_exact, load_engine, rank_engines
+from tokenmill.encode.exactness import CalibrationVetoError
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
+from tokenmill.protobuf import read_fields
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
+from tokenmill.words.sentencepiece import Normalizer
+
+CACHE_BYTES = 256 << 20
+"""How far an engine's own cache may grow while it is tried."""
+NORMALIZER_FIELD = 3
+"""Of `ModelProto` in sentencepiece_model.proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,9 @@ class TokenizerFacts:
 
     origin: str
     kind: str
+    encodings: list[str]
+    """Of a rank file: the encoding that gives pattern and special tokens, then others that have the
+    same ranks. Empty for all other tokenizers."""
     model: dict[str, Any]
     """Type and options of the model."""
     num_tokens: int | None
@@ -46,7 +58,8 @@ class TokenizerFacts:
     """Where `eos_id` is from, or why there is none."""
     pad_id: int | None
     engines: list[str]
-    """Those that may encode it, the one first that `auto` takes."""
+    """The one first that `auto` takes, after the exam that it takes in a build, too; then those
+    that come after it."""
     objections: dict[str, str]
     """Why the other engines may not."""
     fingerprint: str
@@ -54,7 +67,9 @@ class TokenizerFacts:
     """SHA-256 of every component."""
 
 
-def describe_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> TokenizerFacts:
+def describe_tokenizer(
+    tokenizer: str | Path | object, encoding: str | RankEncoding = ""
+) -> TokenizerFacts:
     """What is to be said of a tokenizer; of a dataset, the one that it carries.
 
     Raises:
@@ -63,17 +78,18 @@ def describe_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> To
     file = open_tokenizer(tokenizer, encoding)
     reference, _ = load_any_reference(file)
     found = fingerprint_of(file)
-    candidates = rank_engines(file, control_tokens=False)
+    candidates = _tried(rank_engines(file, control_tokens=False), file, reference)
     vocabulary = found.components["vocabulary"]
     eos_id, eos_reason, pad_id = _named_tokens(reference, file, dataset_of(tokenizer))
     return TokenizerFacts(
         origin=file.origin,
         kind=file.kind,
+        encodings=_encodings(file),
         model=found.components["model"],
         num_tokens=None if KINDS[file.kind].is_described else len(vocabulary),
         largest_id=reference.largest_id,
         token_dtype=token_dtype(reference.largest_id).name,
-        normalizer=_in_words(found.components.get("normalizer", [])),
+        normalizer=_in_words(_normalizer(file, found.components)),
         pre_tokenizer=_in_words(found.components.get("pre_tokenizer", [])),
         special_tokens=reference.special_tokens,
         prefix_ids=list(reference.prefix),
@@ -86,6 +102,42 @@ def describe_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> To
         fingerprint=found.value,
         digests=found.digests,
     )
+
+
+def _encodings(file: TokenizerFile) -> list[str]:
+    found = encodings_of_ranks(file.data) if file.kind == "tiktoken" else []
+    return list(dict.fromkeys([file.encoding, *found] if file.encoding else found))
+
+
+def _tried(candidates: Candidates, file: TokenizerFile, reference: Reference) -> Candidates:
+    """Without the engines that do not pass the exam, as in a build, and why they do not.
+
+    A build adds documents of its own to the exam.
+    """
+    vetoes: dict[str, str] = {}
+
+    def veto(name: str, error: CalibrationVetoError) -> None:
+        vetoes[name] = f"{error.what}: {error.why}"
+
+    def load(name: str) -> Engine:
+        return load_engine(name, file, False, CACHE_BYTES)
+
+    first_exact(candidates.names, load, reference, [], veto)
+    names = tuple(name for name in candidates.names if name not in vetoes)
+    return replace(candidates, names=names, objections={**vetoes, **candidates.objections})
+
+
+def _normalizer(file: TokenizerFile, components: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a normalizer; a .model names its rule, and has the table of it."""
+    if file.kind != "sentencepiece":
+        return list(components.get("normalizer", []))
+    spec = dict(read_fields(file.data)).get(NORMALIZER_FIELD, b"")
+    found = Normalizer.read(spec if isinstance(spec, bytes) else b"")
+    if not (found.table or found.add_prefix or found.join_spaces):
+        return []
+    flags = {"add_dummy_prefix": found.add_prefix, "remove_extra_whitespaces": found.join_spaces}
+    table = {"table": f"{len(found.table):,} bytes"} if found.table else {}
+    return [{"type": found.name or "a table of its own", **table, **flags}]
 
 
 def _named_tokens(

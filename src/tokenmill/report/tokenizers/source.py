@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
@@ -13,7 +14,9 @@ from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.stored_reference import stored_tokenizer
 
 
-def open_tokenizer(tokenizer: str | Path | object, encoding: str = "") -> TokenizerFile:
+def open_tokenizer(
+    tokenizer: str | Path | object, encoding: str | RankEncoding = ""
+) -> TokenizerFile:
     """The tokenizer of a name or an object, or the one that a dataset carries.
 
     Raises:

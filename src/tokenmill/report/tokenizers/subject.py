@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.token_bytes import Token, tokens_of
@@ -42,7 +43,7 @@ class Subject:
         return MeasuredTokenizer(self.file, self.reference, self.control_tokens)
 
 
-def open_subject(tokenizer: str | Path | object, encoding: str = "") -> Subject:
+def open_subject(tokenizer: str | Path | object, encoding: str | RankEncoding = "") -> Subject:
     """Open a tokenizer as other commands name it.
 
     Raises:
@@ -60,7 +61,9 @@ def open_subject(tokenizer: str | Path | object, encoding: str = "") -> Subject:
     return Subject(tokenizer_name(tokenizer), file, reference, tokens_of(file), matched)
 
 
-def open_subjects(tokenizers: Sequence[str | Path | object], encoding: str) -> list[Subject]:
+def open_subjects(
+    tokenizers: Sequence[str | Path | object], encoding: str | RankEncoding
+) -> list[Subject]:
     """Open several tokenizers; of more than one, `encoding` is meant for the rank files.
 
     Raises:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import xxhash
 
+from tokenmill.encode.encodings import RANK_ENCODING_NAME
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
@@ -52,6 +53,8 @@ def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry
     Where the output is a bucket, workers find them in the agent's own folder.
     """
     contents = {f"tokenizer/{FILE_NAMES[file.kind]}": file.data}
+    if file.rank_encoding:
+        contents[f"tokenizer/{RANK_ENCODING_NAME}"] = file.rank_encoding
     if file.config_data:
         contents[f"tokenizer/{CONFIG_NAME}"] = file.config_data
     folder = workspace.folder / "tokenizer"

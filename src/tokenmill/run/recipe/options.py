@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
+from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
@@ -114,6 +115,14 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
         "auto"
     )
     encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
+    pattern: Annotated[
+        str | None,
+        Meta(description="split pattern of a rank file of no known encoding, as tiktoken reads it"),
+    ] = None
+    specials_from: Annotated[
+        str | None,
+        Meta(description="special tokens of such a rank file: a JSON file of ids by content"),
+    ] = None
     eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
     pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
     special_tokens: Annotated[
@@ -125,6 +134,11 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     unknown: Annotated[
         Literal["count", "error"], Meta(description="count unknown tokens, or refuse them")
     ] = "count"
+
+    @property
+    def rank_encoding(self) -> str | RankEncoding:
+        """How a rank file is to be read."""
+        return chosen_encoding(self.encoding, self.pattern, self.specials_from)
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):

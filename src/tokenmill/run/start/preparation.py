@@ -87,7 +87,7 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
         UserError: something in the recipe cannot be carried out.
     """
     named = recipe.tokenizer if tokenizer is None else tokenizer
-    file = require_harmless(load_tokenizer_file(named, recipe.encode.encoding))
+    file = require_harmless(load_tokenizer_file(named, recipe.encode.rank_encoding))
     is_chat = recipe.chat.chat is not None
     control = recipe.encode.special_tokens == "control" or is_chat
     reference = load_reference(file, control)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.encode.encodings import ENCODINGS, bytes_by_symbol
+from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
 from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
@@ -168,11 +168,12 @@ def _document(file: TokenizerFile) -> Json:
         raise _refusal(file, "no tokenizer.json equals it")
     document: Json = msgspec.json.decode(data, type=dict)
     if file.kind == "tiktoken":
-        encoding, taken = ENCODINGS[file.encoding], set(document["model"]["vocab"].values())
+        encoding, taken = encoding_of(file), set(document["model"]["vocab"].values())
         specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
         document["added_tokens"] = [_special(name, i) for name, i in specials.items()]
         document["model"]["vocab"] |= specials
         document["post_processor"] = _template(encoding.prefix, specials)
+        document["normalizer"] = {"type": encoding.form} if encoding.form else None
     return document
 
 

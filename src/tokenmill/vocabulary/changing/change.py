@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
-from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -231,7 +231,7 @@ def _config(file: TokenizerFile, base: Base) -> Json:
     """
     if file.kind == "tiktoken":
         ends = [name for name in END_OF_DOCUMENT_TOKENS if name in base.added]
-        named = {"bos_token": ENCODINGS[file.encoding].prefix, "eos_token": ends}
+        named = {"bos_token": encoding_of(file).prefix, "eos_token": ends}
         tokens = {key: found[0] for key, found in named.items() if len(found) == 1}
         return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
     if not file.config_data:

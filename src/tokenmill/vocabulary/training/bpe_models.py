@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from tokenmill.encode.encodings import ENCODINGS
+from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.errors import UserError
 from tokenmill.records import Advance
 from tokenmill.store.counts.folder import open_counts

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement
 from tokenmill.report.tokenizers.bench.encoders import (
     Encode,
@@ -42,7 +43,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What a child is to do."""
 
     tokenizer: str
-    encoding: str
+    encoding: str | RankEncoding
     arrangement: Arrangement
     documents_path: str
     """A JSON list of texts."""

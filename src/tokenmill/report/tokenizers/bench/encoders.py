@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tokenmill.encode.encodings import ENCODINGS, parse_ranks
+from tokenmill.encode.encodings import encoding_of, parse_ranks
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.references.sentencepiece import load_processor
@@ -80,7 +80,7 @@ def _open_tokenizers(file: TokenizerFile, single: bool, threads: int) -> Encode:
 def _open_tiktoken(file: TokenizerFile, single: bool, threads: int) -> Encode:
     import tiktoken
 
-    pattern = ENCODINGS[file.encoding].pattern
+    pattern = encoding_of(file).pattern
     ranks = parse_ranks(file.data)
     encoding = tiktoken.Encoding(
         file.encoding, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}

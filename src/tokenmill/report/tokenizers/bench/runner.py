@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import InternalError, Interrupted
@@ -43,7 +44,7 @@ class BenchOptions:
     """What is measured."""
 
     tokenizer: str
-    encoding: str = ""
+    encoding: str | RankEncoding = ""
     num_documents: int = 1000
     inputs: Sequence[str] = ()
     text_field: str = "text"
