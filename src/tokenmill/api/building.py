@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from tokenmill.api.datasets import Dataset
+from tokenmill.api.records import are_names, names_of, written
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import build as _build
 from tokenmill.run import build_report as _report
@@ -40,7 +44,7 @@ class BuildReport(_report.BuildReport):
 
 
 def build(
-    inputs: Inputs,
+    inputs: Inputs | Iterable[Any],
     tokenizer: str | Path | object,
     out: str | Path,
     *,
@@ -50,19 +54,39 @@ def build(
 ) -> BuildReport:
     """Build a dataset, or resume one; options are those of the command line, with underscores.
 
+    `inputs` are names of files, folders and the like; or records: a `datasets.Dataset`, a
+    `DatasetDict` with one split or with one called "train", or an iterable of dicts or of texts.
+    A list of strings holds names.
+
     `tokenizer` is a name, as on the command line, or an object: of `tokenizers`, of `transformers`,
     or any with `encode(text)`.
 
     Raises:
         TokenmillError: see `tokenmill.errors`; the same call resumes.
     """
-    made = recipe(inputs, tokenizer, out, **options)
-    report = _build.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
+    with _as_recipe(inputs, tokenizer, out, **options) as made:
+        report = _build.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }
     opened = Dataset(report.opened.folder) if report.opened else None
     return BuildReport(**{**values, "opened": opened})
+
+
+@contextmanager
+def _as_recipe(
+    inputs: Inputs | Iterable[Any],
+    tokenizer: str | Path | object,
+    out: str | Path,
+    **options: Unpack[BuildArguments],
+) -> Iterator[Recipe]:
+    """A recipe for inputs of any kind."""
+    if are_names(inputs):
+        yield recipe(inputs, tokenizer, out, **options)  # type: ignore[arg-type]
+        return
+    made = recipe("(records)", tokenizer, out, **options)
+    with written(inputs, made.read.fields, made.out, made.resources.cache_dir) as names:  # type: ignore[arg-type]
+        yield msgspec.structs.replace(made, inputs=names)
 
 
 def estimate(
@@ -89,9 +113,8 @@ def recipe(
     Raises:
         UserError: one or several options are wrong; the message holds all of them.
     """
-    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     values: dict[str, Any] = {
-        "inputs": [str(name) for name in names],
+        "inputs": names_of(inputs),
         "tokenizer": tokenizer_name(tokenizer),
         "out": str(out),
     }
