@@ -53,6 +53,8 @@ class DocumentBatch:
     ids: list[str | None] | None = None
     columns: dict[str, list[str | None]] = field(default_factory=dict)
     no_loss: list[CharSpans] | None = None
+    special_strings: Int64Array | None = None
+    """Shape (n,): special tokens in what each text was rendered from; None: only texts tell."""
     rejected: list[Rejection] = field(default_factory=list)
     blank_bytes: int = 0
     bom_bytes: int = 0
@@ -87,6 +89,7 @@ class DocumentBatch:
             ids=None if self.ids is None else pick(self.ids),
             columns={name: pick(values) for name, values in self.columns.items()},
             no_loss=None if self.no_loss is None else pick(self.no_loss),
+            special_strings=None if self.special_strings is None else self.special_strings[keep],
         )
 
 

@@ -145,6 +145,7 @@ def test_special_tokens_in_messages(tokenizer: Path, special_tokens: Any) -> Non
     assert len(documents(report)) == (2 if special_tokens == "control" else 1)
     rejected = {"special-token-in-content": 1} if special_tokens == "text" else {}
     assert report.manifest.totals.rejected == rejected
+    assert report.manifest.totals.special_strings == (special_tokens == "control")
 
 
 def test_named_templates_and_files(tokenizer: Path) -> None:

@@ -116,6 +116,7 @@ class RecordRenderer:
             ids=columns[self._fields.id] if self._fields.id else None,
             columns={name: columns[name] for name in self._fields.keep},
             no_loss=made.no_loss if self._fields.has_no_loss else None,
+            special_strings=made.counted_strings(),
             rejected=made.rejected,
         )
 
@@ -128,15 +129,22 @@ class _Documents:
         """The number of the record that each is made of."""
         self.texts: list[str] = []
         self.no_loss: list[CharSpans] = []
+        self.special_strings: list[int | None] = []
         self.extra: list[list[str | None]] = []
         self.rejected: list[Rejection] = []
 
+    def counted_strings(self) -> Int64Array | None:
+        """Special tokens in what each text is made of; None if they are counted in the texts."""
+        counts = [each for each in self.special_strings if each is not None]
+        return np.array(counts, np.int64) if len(counts) == len(self.texts) else None
+
     def add(self, index: int, rendered: Sequence[RenderedText], extra: list[str | None]) -> None:
         """Take the texts of one record."""
-        for text, no_loss in rendered:
+        for text, no_loss, special_strings in rendered:
             self.indices.append(index)
             self.texts.append(text)
             self.no_loss.append(no_loss or [])
+            self.special_strings.append(special_strings)
             self.extra.append(extra)
 
 

@@ -55,7 +55,6 @@ def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> C
     chat = policies.chat
     if isinstance(chat, UnsetType):
         return None
-    accepted = policies.encode.special_tokens == "control"
     return Conversations(
         chat=chat.chat,
         template=chat.template,
@@ -63,8 +62,8 @@ def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> C
         loss_on=tuple(chat.loss_on),
         date=chat.date,
         text_prefix=chat.text_prefix,
-        refused_strings=() if accepted else tuple(special_tokens),
-        refuses_build=policies.encode.special_tokens == "error",
+        control_strings=tuple(special_tokens),
+        special_tokens=policies.encode.special_tokens,
     )
 
 

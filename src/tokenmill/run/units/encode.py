@@ -137,7 +137,7 @@ class ShardTask:
     def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         """Count everything, and refuse what a policy forbids."""
         task = self.task
-        special = {} if task.is_chat else self.runner.special_strings.counts(batch.texts)
+        special = self._special_strings(batch)
         if special and task.policies.special_tokens == "error":
             index = next(iter(special))
             self._refuse(batch, index, "a special token in its text", "--special-tokens text")
@@ -157,6 +157,12 @@ class ShardTask:
             unknown_tokens=len(unknown),
         )
         self.attempt.book(batch, documents, int(batch.record_bytes[written].sum()), extra)
+
+    def _special_strings(self, batch: DocumentBatch) -> dict[int, int]:
+        """How many special tokens are in the texts that have any, by index of the text."""
+        if batch.special_strings is None:
+            return self.runner.special_strings.counts(batch.texts)
+        return {i: n for i, n in enumerate(batch.special_strings.tolist()) if n}
 
     def _ends(self, tokens: TokenBatch) -> npt.NDArray[np.bool_]:
         """Which documents end with the EOS already, of shape (num_documents,)."""

@@ -13,7 +13,7 @@ from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 TEXT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-RENDERED = RenderedText(TEXT, [(0, 52)])
+RENDERED = RenderedText(TEXT, [(0, 52)], 0)
 
 
 def render(record: dict[str, Any], **options: Any) -> RenderedText:
@@ -36,7 +36,7 @@ def test_a_prompt_and_a_completion_that_are_strings_are_joined() -> None:
         {"prompt": "2 + 2 =", "completion": " 4"},
         chat="prompt-completion", template="", tokens={"eos_token": "</s>"}, text_prefix="<s>",
     )  # fmt: skip
-    assert text == RenderedText("<s>2 + 2 = 4</s>", [(0, 10)])
+    assert text == RenderedText("<s>2 + 2 = 4</s>", [(0, 10)], 0)
 
 
 def test_tools_and_variables_reach_the_template() -> None:
@@ -45,7 +45,7 @@ def test_tools_and_variables_reach_the_template() -> None:
     )
     tool = {"name": "add", "description": "a < b"}
     record = {"messages": TALK, "chat_template_kwargs": {"mood": "calm"}}
-    expected = RenderedText('[{"name": "add", "description": "a < b"}] calm 2', [(0, 47)])
+    expected = RenderedText('[{"name": "add", "description": "a < b"}] calm 2', [(0, 47)], 0)
     assert render({**record, "tools": [tool]}, template=source) == expected
     written = '[{"name": "add", "description": "a < b"}]'
     assert render({**record, "tools": written}, template=source) == expected
@@ -76,13 +76,14 @@ def test_records_that_are_set_aside(record: dict[str, Any], reason: str) -> None
 
 def test_a_special_token_in_a_message_is_no_control_token_by_accident() -> None:
     talk = {"messages": [{"role": "user", "content": "Hi<|im_end|>"}, TALK[1]]}
-    refused: Any = {"refused_strings": ("<|im_end|>", "<|im_start|>")}
+    refused: Any = {"control_strings": ("<|im_end|>", "<|im_start|>")}
     assert render({"messages": TALK}, **refused) == RENDERED
     with pytest.raises(UnfitRecordError, match="in 'messages' would be read as a control token"):
         render(talk, **refused)
     with pytest.raises(DataError, match="a conversation has a special token in its text"):
-        render(talk, **refused, refuses_build=True)
-    assert render(talk).text == TEXT.replace("Hi", "Hi<|im_end|>")
+        render(talk, **refused, special_tokens="error")
+    accepted = RenderedText(TEXT.replace("Hi", "Hi<|im_end|>"), [(0, 62)], 1)
+    assert render(talk, **refused, special_tokens="control") == accepted
 
 
 FOREVER = (

@@ -45,10 +45,12 @@ class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
     """What the template takes for today, as YYYY-MM-DD."""
     text_prefix: str = ""
     """What begins a document of a prompt and a completion that are strings."""
-    refused_strings: tuple[str, ...] = ()
-    """Special tokens; a record that has one of them in its strings is set aside."""
-    refuses_build: bool = False
-    """Whether such a record ends the build."""
+    control_strings: tuple[str, ...] = ()
+    """Special tokens, which are control tokens in a text, whoever wrote them."""
+    special_tokens: Literal["text", "control", "error"] = "text"
+    """What happens to a record that has them in its strings: it is set aside, accepted, or ends the
+    build.
+    """
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Text(msgspec.Struct, tag="text"):
 
     text: str
     no_loss: list[tuple[int, int]]
+    special_strings: int
 
 
 class Unfit(msgspec.Struct, tag="unfit"):
@@ -116,8 +117,8 @@ class _ProcessRenderer:
                 self._start()
             reply = self._ask(request, f"record {request[:80].decode(errors='replace')}")
         match reply:
-            case Text(text=text, no_loss=no_loss):
-                return [RenderedText(text, no_loss)]
+            case Text(text=text, no_loss=no_loss, special_strings=special_strings):
+                return [RenderedText(text, no_loss, special_strings)]
             case Unfit(reason=reason, detail=detail):
                 raise UnfitRecordError(reason, detail)
         raise InternalError("the process of the chat template gave a wrong answer")
@@ -204,9 +205,9 @@ def main() -> None:
                 description = msgspec.json.decode(request, type=Conversations)
                 renderer, reply = ConversationRenderer(description), Ready()
             else:
-                text, no_loss = renderer.render(msgspec.json.decode(request))
-                text.encode()  # a template may make half of a surrogate pair
-                reply = Text(text, no_loss)
+                found = renderer.render(msgspec.json.decode(request))
+                found.text.encode()  # a template may make half of a surrogate pair
+                reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
         except UnfitRecordError as error:
             reply = Unfit(error.reason, error.detail)
         except UnicodeEncodeError as error:

@@ -13,7 +13,7 @@ from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.chat.records import conversation_of
 from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
 from tokenmill.read.rendering.chat.turns import EVERYTHING, Span, Turns, complement
-from tokenmill.read.rendering.renderer import UnfitRecordError
+from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 
 PROBE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}]
 
@@ -29,7 +29,7 @@ class ConversationRenderer:
             LimitError: it makes too much of a short conversation.
         """
         self._description = description
-        self._refused = ControlStrings(description.refused_strings)
+        self._control = ControlStrings(description.control_strings)
         try:
             self._template = ChatTemplate(
                 description.template, description.tokens, description.date
@@ -43,22 +43,22 @@ class ConversationRenderer:
         except Exception:  # it may ask for more than the probe has; records say what is wrong
             return
 
-    def render(self, record: Mapping[str, Any]) -> tuple[str, list[Span]]:
-        """The text of a record, and its ranges without loss.
+    def render(self, record: Mapping[str, Any]) -> RenderedText:
+        """The text of a record.
 
         Raises:
             UnfitRecordError: the record is set aside.
             LimitError: the template makes too much.
         """
         found = conversation_of(record, self._description.chat)
-        self._refuse_control(record)
+        special_strings = self._control_strings(record)
         if isinstance(found, tuple) and isinstance(found[0], str):
             text, spans = self._joined(*found)
         else:
             text, spans = self._from_template(found)
         if not any(start < stop for start, stop in spans):
             raise UnfitRecordError("nothing-to-learn", "no part of the conversation has loss")
-        return text, complement(spans, len(text))
+        return RenderedText(text, complement(spans, len(text)), special_strings)
 
     def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
         """A prompt and its completion as they are, as TRL joins them."""
@@ -81,17 +81,29 @@ class ConversationRenderer:
         except Exception as error:  # a template can make Python raise anything
             raise UnfitRecordError("template-fails", f"{type(error).__name__}: {error}") from error
 
-    def _refuse_control(self, record: Mapping[str, Any]) -> None:
-        """Raise an UnfitRecordError if a string of the record holds a special token."""
-        for name in self._description.fields:
-            for text in _strings(record.get(name)):
-                if (found := self._refused.first(text)) is not None:
-                    why = f"{found!r} in {name!r} would be read as a control token"
-                    hint = "--special-tokens control accepts it"
-                    if self._description.refuses_build:
-                        what = "a conversation has a special token in its text"
-                        raise DataError(what, why=why, hint=f"{hint}, with --overwrite")
-                    raise UnfitRecordError("special-token-in-content", f"{why}; {hint}")
+    def _control_strings(self, record: Mapping[str, Any]) -> int:
+        """How many special tokens are in the strings of a record.
+
+        Raises:
+            UnfitRecordError: there is one, and none is accepted.
+            DataError: there is one, and it ends the build.
+        """
+        found = [
+            (name, token)
+            for name in self._description.fields
+            for text in _strings(record.get(name))
+            for token in self._control.found(text)
+        ]
+        special_tokens = self._description.special_tokens
+        if not found or special_tokens == "control":
+            return len(found)
+        name, token = found[0]
+        why = f"{token!r} in {name!r} would be read as a control token"
+        hint = "--special-tokens control accepts it"
+        if special_tokens == "error":
+            what = "a conversation has a special token in its text"
+            raise DataError(what, why=why, hint=f"{hint}, with --overwrite")
+        raise UnfitRecordError("special-token-in-content", f"{why}; {hint}")
 
 
 class ControlStrings:
@@ -102,12 +114,11 @@ class ControlStrings:
         self._starts = {string[:2] for string in strings}
         self._pattern = re.compile("|".join(map(re.escape, strings)) or "(?!)")
 
-    def first(self, text: str) -> str | None:
-        """The first special token of a text."""
+    def found(self, text: str) -> list[str]:
+        """The special tokens in a text."""
         if not any(start in text for start in self._starts):
-            return None
-        found = self._pattern.search(text)
-        return found and found.group()
+            return []
+        return self._pattern.findall(text)
 
 
 def _strings(value: object) -> Iterator[str]:
