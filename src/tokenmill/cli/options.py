@@ -15,6 +15,7 @@ from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.recipe.tokenizer_section import recipe_options
 
 LONGEST_METAVAR = 40
 METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
@@ -111,6 +112,7 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
     """The recipe that a command line asks for."""
     values: dict[str, Any] = load_recipe(options.config) if options.config else {}
     values = override(values, options.set)
+    values = recipe_options(values, options.config or "", Recipe.__struct_fields__)
     for name in ("inputs", "tokenizer", "out"):
         if given := getattr(options, name, None):
             values[name] = given

@@ -8,6 +8,7 @@ from typing import Any
 from tokenmill.cli.options import add_section, given_options
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.quantities import counted
+from tokenmill.run.recipe.tokenizer_section import CausalLMConfig, check_section, load_section
 
 EXAMPLES = """\
 examples:
@@ -15,13 +16,17 @@ examples:
   tokenmill rows --config tokenizer.yaml --dataset OWNER/NAME --split train --out rows/
   tokenmill rows --tokenizer-name tokenizer.json --context-length 2048 --packing best-fit \\
       --dtype int32 --dataset data/ --out rows/"""
+COMMON = (
+    *("config", "dataset", "out", "split", "tokenizer_name", "context_length", "packing"),
+    *("columns", "dtype", "overwrite"),
+)
+"""What most runs need."""
 CHOICES = {"auto": "auto", "true": True, "false": False}
 
 
 def add_arguments(parser: Parser) -> None:
     """The options of this command."""
-    from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
-
+    parser.common = COMMON
     parser.usage = "tokenmill rows --config FILE --dataset NAME_OR_PATH --out DIR [options]"
     parser.epilog = EXAMPLES
     parser.add_argument("--config", metavar="FILE", help="YAML with a section `tokenizer`")
@@ -73,21 +78,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _configuration(options: argparse.Namespace) -> dict[str, Any]:
+def _configuration(options: argparse.Namespace) -> CausalLMConfig:
     """The options of the file, and those of the command line before them.
 
     Raises:
-        UserError: the file has no section `tokenizer`.
+        UserError: the file has no section `tokenizer`, or an option is wrong.
     """
-    from tokenmill.run.recipe.tokenizer_section import CausalLMConfig, load_section
-
     values = load_section(options.config) if options.config else {}
+    where = options.config or "the command line"
     given = given_options(options, CausalLMConfig)
     if "append_eos" in given:
         given["append_eos"] = CHOICES[given["append_eos"]]
     if "subword_regularisation" in given:
         given["subword_regularisation"] = float(given["subword_regularisation"])
-    return {**values, **given}
+    return check_section({**values, **given}, where)
 
 
 def _facts(splits: dict[str, Any]) -> dict[str, Any]:

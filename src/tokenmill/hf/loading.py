@@ -42,6 +42,8 @@ def load(
     try:
         if path.is_dir() and _is_saved(path):
             return _chosen(datasets.load_from_disk(str(path)), split, name)
+        if not path.exists() and (name.startswith(("/", ".", "~")) or _ending(path) in BUILDERS):
+            raise UserError("cannot load the dataset", where=name, why="no such file or folder")
         if path.is_file():
             arguments = {"data_files": {"train": str(path)}, **_reading(path)}
             return datasets.load_dataset(**arguments, split=split)
@@ -84,12 +86,17 @@ def _reading(path: Path) -> dict[str, Any]:
     Raises:
         UserError: the name of the file says nothing.
     """
-    plain = path.name
-    for ending in COMPRESSIONS:
-        plain = plain.removesuffix(ending)
-    ending = Path(plain).suffix.removeprefix(".")
+    ending = _ending(path)
     if ending not in BUILDERS:
         why = f"it ends in none of {', '.join(f'.{known}' for known in BUILDERS)}"
         hint = "tokenmill build takes files of other kinds"
         raise UserError("cannot tell the format of the file", where=str(path), why=why, hint=hint)
     return {"path": BUILDERS[ending], **({"sep": "\t"} if ending == "tsv" else {})}
+
+
+def _ending(path: Path) -> str:
+    """The end of a file's name, without that of a compression."""
+    plain = path.name
+    for compression in COMPRESSIONS:
+        plain = plain.removesuffix(compression)
+    return Path(plain).suffix.removeprefix(".")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -158,6 +158,49 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
             hint="docs/hugging-face.md describes every option",
         )
     return CausalLMConfig(**values)
+
+
+def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
+    """The options of a recipe, of a file whose `tokenizer` is a section; others stay as they are.
+
+    Sections that a recipe does not have, such as `model`, are left out: they are somebody else's.
+    What is about rows alone (`columns`, `batch_size`, ...) says nothing about a dataset.
+
+    Raises:
+        UserError: one or several options are wrong, or a build cannot do what they say.
+    """
+    if not isinstance(options.get(SECTION), Mapping):
+        return options
+    config = check_section(options[SECTION], where)
+    refused = {
+        "append_eos: false": config.append_eos is False,
+        "subword_regularisation": config.subword_regularisation is not None,
+    }
+    if names := [name for name, is_set in refused.items() if is_set]:
+        raise UserError(
+            f"a build cannot do what {' and '.join(names)} says",
+            where=where,
+            why="a dataset ends each document with an end-of-document token, and samples nothing",
+            hint="tokenmill rows --config takes this section; tokenmill.text_loader samples",
+        )
+    result = {name: value for name, value in options.items() if name in known}
+    pack: dict[str, Any] = {"sequence_length": config.context_length}
+    if config.packing is not None:
+        pack["packing"] = config.packing
+    if config.overlap:
+        pack |= {
+            "long_documents": "sliding-window",
+            "overlap": config.overlap,
+            "overlap_in_loss": config.overlap_in_loss,
+        }
+    sections = {"pack": pack}
+    if config.text_column is not None:
+        sections["read"] = {"text_field": config.text_column}
+    for name, section in sections.items():
+        own = result.get(name) or {}
+        result[name] = {**section, **own} if isinstance(own, Mapping) else own
+    result[SECTION] = config.tokenizer_name or ""
+    return result
 
 
 def _values(options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
