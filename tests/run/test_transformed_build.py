@@ -79,7 +79,7 @@ def test_a_dict_may_say_what_carries_no_loss(
     ("function", "what", "why"),
     [
         (transforms.failing, "failed on a record", "KeyError: 'titel'"),
-        (transforms.number, "something else than texts", "returned a int"),
+        (transforms.number, "something else than texts", "of the type int"),
     ],
 )
 def test_what_a_function_does_wrong_names_the_record(

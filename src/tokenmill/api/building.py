@@ -85,7 +85,8 @@ def _as_recipe(
         yield recipe(inputs, tokenizer, out, **options)  # type: ignore[arg-type]
         return
     made = recipe("(records)", tokenizer, out, **options)
-    with written(inputs, made.read.fields, made.out, made.resources.cache_dir) as names:  # type: ignore[arg-type]
+    fields = None if made.chat.chat is not None else made.read.fields  # its template says which
+    with written(inputs, fields, made.out, made.resources.cache_dir) as names:  # type: ignore[arg-type]
         yield msgspec.structs.replace(made, inputs=names)
 
 

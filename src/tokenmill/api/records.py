@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = "tokenmill-inputs"
 TRAIN = "train"
+TEXT = "text"
 READ_ROWS = 1_000
 """Rows of a data set that are copied at a time."""
 GROUP_BYTES = 8 << 20
@@ -65,9 +66,11 @@ def names_of(inputs: object) -> list[str]:
 
 @contextmanager
 def written(
-    inputs: Iterable[Any], fields: Fields, out: str, cache_dir: str | None
+    inputs: Iterable[Any], fields: Fields | None, out: str, cache_dir: str | None
 ) -> Iterator[list[str]]:
     """The names of files that hold records, or of those that `inputs` name after all.
+
+    `fields` say what is kept of each; None: everything.
 
     The rows of a data set are kept below `cache_dir`, by their fingerprint, and found there again.
     Those of anything else are kept beside `out` for as long as the context.
@@ -131,7 +134,7 @@ def _one_split(inputs: Any) -> Any:
     return inputs[TRAIN]
 
 
-def _cached(data_set: Dataset, fields: Fields, cache_dir: str | None) -> Path:
+def _cached(data_set: Dataset, fields: Fields | None, cache_dir: str | None) -> Path:
     """An Arrow file with the columns of a data set that are wanted, in the order of its rows."""
     if data_set.format["type"] == "custom":
         raise UserError(
@@ -162,10 +165,10 @@ def _cache_folder(cache_dir: str | None) -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE) / FOLDER
 
 
-def _columns(data_set: Dataset, fields: Fields) -> list[str]:
+def _columns(data_set: Dataset, fields: Fields | None) -> list[str]:
     """The columns that a build reads."""
     present = list(data_set.column_names)
-    if fields.wanted is None:
+    if fields is None or fields.wanted is None:
         return present
     keys = dict.fromkeys(name.partition(".")[0] for name in fields.wanted)
     for key in keys:
@@ -206,13 +209,13 @@ def _groups(rows: Dataset) -> Iterator[pa.Table]:
         yield pa.concat_tables(tables)
 
 
-def _lines(records: Iterable[Any], fields: Fields) -> Iterator[bytes]:
+def _lines(records: Iterable[Any], fields: Fields | None) -> Iterator[bytes]:
     """Each record as a line of JSON, with what is wanted of it; a string is a text."""
-    wanted = fields.wanted
+    wanted = fields.wanted if fields else None
     keys = None if wanted is None else {name.partition(".")[0] for name in wanted}
     for number, record in enumerate(records):
         if isinstance(record, str):
-            record = {fields.text: record}
+            record = {fields.text if fields else TEXT: record}
         elif not isinstance(record, Mapping):
             raise UserError(
                 "an input is neither a text nor a record",

@@ -242,7 +242,7 @@ class _TransformRenderer:
             elif isinstance(each, dict):
                 yield self._from_dict(each)
             else:
-                raise self._unusable(f"it returned a {type(each).__name__}")
+                raise self._unusable(f"it returned an object of the type {type(each).__name__}")
 
     def _from_dict(self, found: dict[str, Any]) -> RenderedText:
         key, ranges = self._transform.text, self._transform.no_loss
