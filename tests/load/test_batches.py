@@ -292,7 +292,7 @@ def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
         (
             {"batch_size": 0},
             "invalid loader option",
-            "Expected `int` >= 1 - at `$.batch_size`",
+            "batch_size: got 0; must be a whole number, at least 1, or none",
         ),
         (
             {"batch_size": 1, "columns": ("input_ids", "tokens")},

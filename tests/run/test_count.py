@@ -338,7 +338,7 @@ def test_all_wrong_options_are_told_at_once(tmp_path: Path) -> None:
             {"inputs": ["a"], "out": "b", "min_count": 0, "read": {"validation": 0.1}}
         )
     assert caught.value.why.splitlines() == [
-        "min_count: got 0; expected `int` >= 1",
+        "min_count: got 0; must be a whole number, at least 1",
         "       split: is missing",
         "       read.validation: says nothing about words",
     ]

@@ -15,6 +15,7 @@ from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.plan import Plan, open_plan
 from tokenmill.suggestions import nearest
+from tokenmill.valid_values import refusal
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments
@@ -79,5 +80,6 @@ def export_rows(
     try:
         chosen = msgspec.convert(options, ExportOptions)
     except msgspec.ValidationError as error:
-        raise UserError("invalid export option", why=str(error)) from error
+        why = refusal(error, options, ExportOptions)
+        raise UserError("invalid export option", why=why) from error
     return export(source, found, out, chosen)

@@ -9,7 +9,7 @@ import msgspec
 
 from tokenmill.cli.quantities import counted, size_text
 from tokenmill.cli.shown import Shown
-from tokenmill.cli.summary import reasons_text, reused_facts, time_facts
+from tokenmill.cli.summary import memory_text, reasons_text, reused_facts, time_facts
 from tokenmill.run.count import CountReport
 from tokenmill.run.start.counting import CountPreparation
 
@@ -51,7 +51,7 @@ def _lines(report: CountReport, startup: float) -> list[str]:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
         spent = {**report.run.seconds, "wall": report.snapshot.elapsed_seconds}
         facts += [*reused_facts(report.reused), *time_facts(spent, fresh, startup)]
-        facts.append(("memory", f"{size_text(report.snapshot.peak_bytes)} at most"))
+        facts.append(("memory", memory_text(report.snapshot.peak_bytes, report.run)))
     lines += [f"{name:>12}  {value}" for name, value in facts]
     return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
 

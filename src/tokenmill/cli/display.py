@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 10.0
 JSON_SECONDS = 5.0
+WIDE = 100
+"""Columns of a terminal from which on the bar is drawn longer."""
 
 
 P = TypeVar("P")
@@ -155,6 +158,7 @@ class LiveDisplay(PlainDisplay[P, R]):
         super().__init__(shown)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._bar_width = 0
 
     def __enter__(self) -> LiveDisplay[P, R]:
         return self
@@ -179,12 +183,19 @@ class LiveDisplay(PlainDisplay[P, R]):
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-            columns = (BarColumn(24), TaskProgressColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            console = Console(stderr=True)
+            self._bar_width = 24 if console.width >= WIDE else 10
+            columns = (
+                BarColumn(self._bar_width),
+                TaskProgressColumn(),
+                TextColumn("{task.description}", markup=False),
+            )
+            self._bar = Progress(*columns, console=console, transient=True)
             self._task = self._bar.add_task("", total=max(total, 1))
             self._bar.start()
         if self._task is not None:
-            self._bar.update(self._task, completed=done, description=line)
+            room = self._bar.console.width - self._bar_width - len(" 100% ")
+            self._bar.update(self._task, completed=done, description=_fitted(line, room))
 
     def finish(self, report: R) -> None:
         """The summary takes the bar's place."""
@@ -200,6 +211,17 @@ class LiveDisplay(PlainDisplay[P, R]):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _fitted(line: str, room: int) -> str:
+    """As many parts of a line as there is room for, from the first on; never half a part."""
+    fitted = ""
+    for part in re.split(r"(?<=[,;]) ", line):
+        longer = f"{fitted} {part}".lstrip()
+        if fitted and len(longer.rstrip(",;")) > room:
+            break
+        fitted = longer
+    return fitted.rstrip(",;")
 
 
 def _download_line(progress: FetchProgress) -> str:

@@ -41,12 +41,15 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.export.rows import ExportOptions, export
     from tokenmill.store.plan import open_plan
     from tokenmill.store.temporary import dataset_at
+    from tokenmill.valid_values import refusal
 
+    given = given_options(options, ExportOptions)
     try:
-        chosen = msgspec.convert(given_options(options, ExportOptions), ExportOptions)
+        chosen = msgspec.convert(given, ExportOptions)
     except msgspec.ValidationError as error:
         hint = "tokenmill export --help lists every option"
-        raise UserError("invalid export option", why=str(error), hint=hint) from error
+        why = refusal(error, given, ExportOptions)
+        raise UserError("invalid export option", why=why, hint=hint) from error
     with dataset_at(options.dataset) as dataset, meter() as advance:
         plan = open_plan(dataset, options.plan)
         manifest = export(dataset, plan, options.out, chosen, advance=advance)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.parser import Parser, whole_number
-from tokenmill.cli.quantities import counted
+from tokenmill.cli.quantities import counted, unknown_facts
 from tokenmill.cli.terminal import safe_text, use_colour
 from tokenmill.errors import UserError
 
@@ -126,6 +126,7 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
         "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
         f"{totals.tokens / max(totals.documents, 1):,.0f} a document",
         "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
+        **dict(unknown_facts(totals.unknown_tokens, totals.tokens)),
         "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
         f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
     }

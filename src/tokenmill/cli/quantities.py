@@ -22,3 +22,12 @@ def duration_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:
+    """Tokens that stand for text which the vocabulary lacks; nothing where there are none."""
+    if not number:
+        return []
+    return [
+        ("unknown", f"{counted(number, 'unknown token')}, {number / max(tokens, 1):.2%} of all")
+    ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenmill.cli.quantities import counted, duration_text, size_text
+from tokenmill.cli.quantities import counted, duration_text, size_text, unknown_facts
 from tokenmill.cli.shown import Shown
 from tokenmill.cli.subsets import subset_facts
 from tokenmill.run.build_report import BuildReport
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenmill.planning.packing import PlanReport
     from tokenmill.report.contents import SubsetCounts
     from tokenmill.run.commit.ledger import Reused
-    from tokenmill.store.manifest import Counts
+    from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
 
 STAGES = ("read", "encode", "split", "write", "fsync")
@@ -45,12 +45,13 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         ("rejected", reasons_text(totals, report.out)),
         ("empty", f"{totals.empty:,}"),
         ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
+        *unknown_facts(totals.unknown_tokens, totals.tokens),
         ("encoded by", f"{run.engine}, {_audited(report)}"),
     ]
     if report.snapshot is not None:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
         facts += [*reused_facts(report.reused), *time_facts(run.seconds, fresh, startup)]
-        facts.append(("memory", f"{size_text(report.snapshot.peak_bytes)} at most"))
+        facts.append(("memory", memory_text(report.snapshot.peak_bytes, run)))
     lines += [f"{name:>12}  {value}" for name, value in facts]
     lines += _plan_lines(report)
     out = report.out
@@ -110,6 +111,16 @@ def reasons_text(totals: Counts, out: str | Path) -> str:
     return f"{totals.num_rejected:,} ({reasons}), in {out}/rejected"
 
 
+def memory_text(peak_bytes: int, run: Run) -> str:
+    """The most memory of all processes, and by how much that is above the last attempt's budget."""
+    text = f"{size_text(peak_bytes)} at most"
+    budget = run.attempts[-1].memory_bytes
+    if peak_bytes <= budget:
+        return text
+    more = f"{size_text(peak_bytes - budget)} ({peak_bytes / budget - 1:.0%})"
+    return f"{text}, {more} more than the {size_text(budget)} of --memory, which is no hard limit"
+
+
 def time_facts(
     spent: Mapping[str, float], fresh_bytes: int, startup: float
 ) -> Iterator[tuple[str, str]]:
@@ -142,6 +153,7 @@ def _values(report: BuildReport) -> dict[str, object]:
         "audited_documents": run.audited_documents,
         "seconds": run.seconds,
         "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
+        "memory_bytes": run.attempts[-1].memory_bytes,
         "plans": plans_as_values(report),
     }
 

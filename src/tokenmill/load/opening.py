@@ -23,6 +23,7 @@ from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSch
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 from tokenmill.suggestions import nearest
+from tokenmill.valid_values import refusal
 
 S = TypeVar("S", bound=msgspec.Struct)
 Count = Annotated[int, Meta(ge=1)]
@@ -223,4 +224,4 @@ def _made(kind: type[S], options: dict[str, Any]) -> S:
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
-        raise UserError("invalid loader option", why=str(error)) from error
+        raise UserError("invalid loader option", why=refusal(error, own, kind)) from error

@@ -31,6 +31,7 @@ from tokenmill.run.recipe.options import (
 )
 from tokenmill.run.recipe.spellings import parse_bytes, parse_share
 from tokenmill.suggestions import nearest
+from tokenmill.valid_values import valid_values
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "read": ReadOptions,
@@ -204,17 +205,7 @@ def _known_keys(
 def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
     """`value` as the field's type; YAML spellings of sizes, shares, ids and names are read."""
     try:
-        if isinstance(value, str):
-            if name == "resources.memory":
-                value = parse_bytes(value)
-            elif _base(kind) is float:
-                value = parse_share(value)
-            elif typing.get_origin(_base(kind)) is list:
-                value = [value]
-        elif isinstance(value, Path) or (type(value) is int and _base(kind) is str):
-            value = str(value)
-        elif isinstance(value, (list, tuple)):
-            value = [str(item) if isinstance(item, Path) else item for item in value]
+        value = _spelled(value, kind, name)
         if typing.get_origin(_base(kind)) is Literal and isinstance(value, str):
             _check_choice(value, typing.get_args(_base(kind)))
         found = msgspec.convert(value, kind)
@@ -223,8 +214,25 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
         return found
     except ValueError as error:
         why = str(error).split(" - at")[0]
+        if isinstance(error, msgspec.ValidationError) and (allowed := valid_values(kind)):
+            why = f"must be {allowed}"
         problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
         return None
+
+
+def _spelled(value: Any, kind: Any, name: str) -> Any:
+    """A value as the types of options have it."""
+    if isinstance(value, str):
+        if name == "resources.memory":
+            return parse_bytes(value)
+        if _base(kind) is float:
+            return parse_share(value)
+        return [value] if typing.get_origin(_base(kind)) is list else value
+    if isinstance(value, Path) or (type(value) is int and _base(kind) is str):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [str(item) if isinstance(item, Path) else item for item in value]
+    return value
 
 
 def _check_choice(value: str, choices: Sequence[str]) -> None:

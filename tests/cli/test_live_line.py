@@ -1,0 +1,91 @@
+"""The live line of a run, on real terminals of several widths."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from tokenmill.cli.display import _fitted
+
+LINE = "eta 1:02:03, 12 MB/s, 3.4 M tokens/s, 1,234,567 documents, 0 rejected, 1.9 cores"
+DRAWN = """
+from tokenmill.cli.display import LiveDisplay
+from tokenmill.cli.shown import Shown
+from tokenmill.run.progress import Snapshot
+
+snapshot = Snapshot(
+    elapsed_seconds=100.0, done_bytes=10**9, total_bytes=4 * 10**9, read_bytes=3 * 10**9,
+    written_bytes=10**9, documents=1_234_567, tokens=7 * 10**8, rejected=3, num_workers=2,
+    cpu_cores=1.9, memory_bytes=612_000_000, peak_bytes=0, resumed_bytes=0, num_awaited=AWAITED,
+)
+shown = Shown(facts=None, counted="tokens", writes=True, lines=None, values=None)
+with LiveDisplay(shown) as display:
+    display.progress(snapshot)
+"""
+
+
+def on_terminal(columns: int, awaited: int = 0) -> str:
+    """What stands on a terminal of so many columns while a run goes on."""
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    code = DRAWN.replace("AWAITED", str(awaited))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal, check=False,
+        env={**environment, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(terminal)
+    text = b""
+    while chunk := _read(main):
+        text += chunk
+    os.close(main)
+    assert done.returncode == 0, text.decode()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+    return max(re.split(r"[\r\n]+", plain), key=len)
+
+
+def _read(main: int) -> bytes:
+    try:
+        return os.read(main, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (60, "eta 5:00, 30 MB/s, 7.0 M tokens/s"),
+        (80, "eta 5:00, 30 MB/s, 7.0 M tokens/s, 1,234,567 documents"),
+        (
+            160,
+            "eta 5:00, 30 MB/s, 7.0 M tokens/s, 1,234,567 documents, 3 rejected, 1.9 cores, "
+            "10 MB/s to disk, 612 MB",
+        ),
+    ],
+)
+def test_a_line_has_as_many_whole_parts_as_fit(columns: int, text: str) -> None:
+    line = on_terminal(columns)
+    assert len(line.rstrip()) <= columns
+    assert line.split("% ", 1)[1].rstrip() == text
+
+
+def test_waiting_for_others_fits_as_well() -> None:
+    line = on_terminal(80, awaited=3)
+    assert line.split("% ", 1)[1].rstrip() == "waiting for 3 items of other agents"
+
+
+def test_parts_are_left_out_from_the_end() -> None:
+    assert _fitted(LINE, 200) == LINE
+    assert _fitted(LINE, len(LINE)) == LINE
+    assert _fitted(LINE, len(LINE) - 1) == LINE.removesuffix(", 1.9 cores")
+    assert _fitted(LINE, 20) == "eta 1:02:03, 12 MB/s"
+    assert _fitted(LINE, 0) == "eta 1:02:03"

@@ -1,0 +1,87 @@
+"""What an option may be, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from tokenmill import FillInMiddle
+from tokenmill.errors import UserError
+from tokenmill.export.rows import ExportOptions
+from tokenmill.load.opening import split_options
+from tokenmill.run.recipe.checks import make_pack_options
+from tokenmill.valid_values import refusal, valid_values
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (int, "a whole number"),
+        (Annotated[int, Meta(ge=1, le=32)], "a whole number, at least 1 and at most 32"),
+        (Annotated[int, Meta(ge=1)] | None, "a whole number, at least 1, or none"),
+        (Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="x")],
+         "a whole number, at least 1, or none"),
+        (Annotated[float, Meta(gt=0, lt=1, description="share, e.g. 0.1%%")],
+         "a number, above 0 and below 1, e.g. 0.1%"),
+        (bool, "true or false"),
+        (Literal["a", "b"], "one of a, b"),
+        (Literal["a", "b"] | None, "one of a, b, or none"),
+        (tuple[Literal["a", "b"], ...], "one or several of a, b"),
+        (list[str], "a list of texts"),
+        (Annotated[list[str], Meta(min_length=1)], "a list of at least one text"),
+        (str | int | None, "text or a whole number, or none"),
+        (Path, ""),
+        (dict[str, int], ""),
+        (FillInMiddle | None, ""),
+    ],
+)  # fmt: skip
+def test_types_in_words(kind: Any, text: str) -> None:
+    assert valid_values(kind) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"shuffle": False}, "shuffle: got False; must be one of global, blocks, none"),
+        ({"shuffle": "all"}, "shuffle: got 'all'; must be one of global, blocks, none"),
+        ({"labels": None}, "labels: got None; must be one of aligned, next"),
+        (
+            {"overlap_in_loss": "yes"},
+            "overlap_in_loss: got 'yes'; must be true or false, or none",
+        ),
+        (
+            {"fill_in_middle": {"rate": 2}},
+            "fill_in_middle.rate: got 2; must be a number, at least 0 and at most 1",
+        ),
+    ],
+)
+def test_loaders_say_what_an_option_may_be(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match="invalid loader option") as caught:
+        split_options({"batch_size": 1, **options})
+    assert caught.value.why == why
+
+
+def test_plans_say_what_weights_look_like() -> None:
+    with pytest.raises(UserError) as caught:
+        make_pack_options({"sequence_length": 8, "weight": {"code": 2.5}})
+    assert caught.value.why == (
+        "pack.weight: got {'code': 2.5}; must be a list of texts, e.g. code=2.5"
+    )
+
+
+def test_exports_say_which_columns_there_are() -> None:
+    given = {"columns": ["foo"]}
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(given, ExportOptions)
+    assert refusal(caught.value, given, ExportOptions).startswith(
+        "columns: got ['foo']; must be one or several of input_ids, labels, position_ids"
+    )
+
+
+def test_what_cannot_be_found_keeps_its_own_text() -> None:
+    for text in ("no place", "Expected `int` - at `$.other`", "Expected `int` - at `$`"):
+        assert refusal(msgspec.ValidationError(text), {}, ExportOptions) == text
