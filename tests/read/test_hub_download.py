@@ -78,12 +78,37 @@ def test_a_second_download_asks_for_the_commit_only(hub: FakeHub, tmp_path: Path
 def test_files_of_other_formats_are_refused_by_their_names_on_the_hub(
     hub: FakeHub, tmp_path: Path
 ) -> None:
-    commit = hub.commit("o/n", {"data/a.csv": b"id,text\n", "data/b.html.gz": b"<p>"})
+    commit = hub.commit("o/n", {"data/a.rtf": b"words", "data/b.html.gz": b"<p>"})
     with pytest.raises(UserError, match="2 inputs have formats") as caught:
         find_sources(["hf://datasets/o/n/data/*"], access=Access("download", str(tmp_path)))
     at = f"hf://datasets/o/n@{commit}/data"
-    assert f"CSV or TSV (1): {at}/a.csv\n" in caught.value.why
+    assert f"office documents or e-books (1): {at}/a.rtf\n" in caught.value.why
     assert f"HTML (1): {at}/b.html.gz\n" in caught.value.why
+
+
+def test_a_folder_of_csv_is_read_and_beside_records_it_is_left_out(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.commit("o/n", {"data/a.csv": b"id,text\n1,a\n", "more/b.csv": b"", **FILES})
+    hub.commit("o/t", {"data/a.csv": b"id,text\n1,a\n", "data/README.md": b"notes"})
+    access = Access("download", str(tmp_path))
+    found = find_sources(["hf://datasets/o/t/data", "hf://datasets/o/n/data"], access=access)
+    assert [(source.name, source.format) for source in found] == [
+        ("o/t/data/a.csv", "csv"),
+        ("o/n/data/a.parquet", "parquet"),
+        ("o/n/data/b.parquet", "parquet"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["data", "sample/10BT"])
+def test_a_folder_that_is_missing_is_named(hub: FakeHub, tmp_path: Path, path: str) -> None:
+    hub.commit("o/empty", {})
+    hub.commit("o/m", {"other/a.parquet": LARGE})
+    for repo in ("o/empty", "o/m"):
+        with pytest.raises(UserError, match="an input does not exist") as caught:
+            fetch(tmp_path, f"hf://datasets/{repo}/{path}")
+        assert caught.value.where == f"hf://datasets/{repo}/{path}"
+        assert caught.value.why == f"the data set has no file or folder {path!r}"
 
 
 def test_a_commit_in_the_cache_needs_no_server(

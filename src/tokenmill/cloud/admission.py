@@ -26,6 +26,11 @@ def was_let_in(store: str, doing: Doing) -> bool:
     return f"{doing}:{store}" in _known
 
 
+def has_answered(store: str) -> bool:
+    """Whether a store has carried out any request of this run before."""
+    return any(known.endswith(f":{store}") for known in _known)
+
+
 def admission_environment() -> dict[str, str]:
     """Variables that tell a new process of this run what is known here; nothing is secret."""
     return {VARIABLE: " ".join(sorted(_known))}

@@ -14,13 +14,16 @@ from typing import Any, Literal, TypeVar
 from tokenmill.cloud import admission
 from tokenmill.cloud.admission import Doing
 from tokenmill.cloud.failures import (
+    RESUMABLE,
     input_changed,
     is_broken_off,
     is_expired,
     translated,
 )
 from tokenmill.cloud.loop import request_loop, wait
-from tokenmill.cloud.names import ObjectName
+from tokenmill.cloud.names import WEB, ObjectName
+from tokenmill.cloud.options import endpoint_of
+from tokenmill.cloud.reach import require_reachable
 from tokenmill.cloud.stores import open_store
 from tokenmill.errors import MissingObjectError, StorageError, TokenmillError
 
@@ -254,6 +257,7 @@ class Client:
         """What a request gives, with credentials that are looked for anew if they have expired."""
         name = self._name.below(key) if key else self._name
         try:
+            await self._reached(name)
             store = self._opened(None)
             try:
                 result = await request(store, key)
@@ -272,6 +276,17 @@ class Client:
                 admission.note(name.store, doing)
             let_in = admission.was_let_in(name.store, doing)
             raise translated(error, name, was_let_in=let_in) from None
+
+    async def _reached(self, name: ObjectName) -> None:
+        """Raise a StorageError if the server that the user names cannot be reached at all. The
+        clouds' own are many hosts, of which the library picks one.
+        """
+        address = f"{name.scheme}://{name.bucket}"
+        if name.scheme not in WEB:
+            address = endpoint_of(name.scheme)
+        if address and not admission.has_answered(name.store):
+            hint = "check the address and the network; " + RESUMABLE
+            await asyncio.to_thread(require_reachable, address, str(name), hint)
 
     def _opened(self, expired: Any) -> Any:
         """The store, opened anew if it still is the one whose credentials have expired."""

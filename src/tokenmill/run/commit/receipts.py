@@ -131,12 +131,23 @@ def judge_rejected(
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in totals.rejected.items())
     data = store.read(files[0]) or b""
     first = msgspec.json.decode(data[: data.index(b"\n")])
-    allowed = share * 1.01
-    again = f", then run the same command with --max-bad {allowed:.4%}: nothing is encoded again"
+    hint = f"look at {store.location}/rejected/*.jsonl"
+    if totals.num_rejected == totals.records:
+        hint += "; no record is good, so check --text-field, and --format if it is given"
+    else:
+        allowed = _just_above(share)
+        hint += f", then run the same command with --max-bad {allowed}: nothing is encoded again"
     raise DataError(
         f"{totals.num_rejected:,} of {totals.records:,} records are bad ({share:.4%})",
         where=f"the first is {first['source']}, position {first['position']:,}: "
         + ", ".join(filter(None, (first["reason"], first["detail"]))),
         why=f"{reasons}; the limit is {max_bad:.4%}",
-        hint=f"look at {store.location}/rejected/*.jsonl" + (again if allowed < 1 else ""),
+        hint=hint,
     )
+
+
+def _just_above(share: float) -> str:
+    """A share a little larger than one under 1, as a percentage under 100 %."""
+    allowed = min(share * 1.01, (1 + share) / 2)
+    shown = (f"{allowed:.{digits}%}" for digits in range(4, 17))
+    return next(each for each in shown if share <= float(each[:-1]) / 100 < 1)

@@ -22,12 +22,19 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
+from tokenmill.cloud.reach import require_reachable
 from tokenmill.errors import DataError, InputChangedError
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.patience import MAX_FIRST_FAILURES, Check, Patience
 from tokenmill.read.places.hub.redirects import objection_to_redirect
-from tokenmill.read.places.hub.refusals import BUSY_STATUSES, offline, refusal, require_library
+from tokenmill.read.places.hub.refusals import (
+    BUSY_STATUSES,
+    UNREACHABLE_HINT,
+    offline,
+    refusal,
+    require_library,
+)
 
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000
@@ -137,8 +144,11 @@ class HubClient:
         self, place: str, parameters: Mapping[str, str], where: str
     ) -> tuple[bytes, dict[str, str]]:
         """The body of an answer of the API, and the parameters that ask for the next page."""
+        from huggingface_hub import constants
         from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
+        if not constants.HF_HUB_OFFLINE:
+            require_reachable(self._endpoint, where, UNREACHABLE_HINT, self._check)
         patience = Patience(where, self._check, MAX_FIRST_FAILURES)
         while True:
             try:

@@ -11,6 +11,10 @@ from tokenmill.read.places.hub.names import is_commit, parse_hub_name
 BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token
 
+UNREACHABLE_HINT = (
+    "check the network, and HF_ENDPOINT if it is set; HF_HUB_OFFLINE=1 reads what the cache holds"
+)
+
 
 class MissingEntryError(UserError):
     """The data set has no such file or folder."""

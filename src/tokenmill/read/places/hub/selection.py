@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -19,6 +20,8 @@ from tokenmill.read.places.hub.refusals import MissingEntryError
 RULES = 2
 """The number of the rules below. Raise it when they choose other files: choices are stored."""
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".txt")
+FURTHER_SUFFIXES = (".csv", ".tsv", ".wet")
+"""Of files that are taken where a folder has no others: beside them they often hold notes."""
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 MAX_SHOWN = 20
 
@@ -45,15 +48,16 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
     try:
         files = client.files_in(name, commit, name.path, recursive=True)
     except MissingEntryError:
-        folder = name.path.rpartition("/")[0]
-        found = client.files_in(name, commit, folder, recursive=False)
+        folder, found = name.path.rpartition("/")[0], []
+        with contextlib.suppress(MissingEntryError):  # of a folder that nobody has named
+            found = client.files_in(name, commit, folder, recursive=False)
         return _some(name, [file for file in found if file.path == name.path])
     return _of_one_kind(name, files)
 
 
 def _some(name: HubName, files: list[HubFile]) -> list[HubFile]:
     if not files:
-        why = f"no file of the data set is called {name.path!r}"
+        why = f"the data set has no file or folder {name.path!r}"
         hint = f"look at https://huggingface.co/datasets/{name.repo}/tree/{name.revision}"
         raise UserError("an input does not exist", where=str(name), why=why, hint=hint)
     return files
@@ -63,7 +67,14 @@ def kind_of(path: str) -> str:
     """The suffix that tells the format of a file's records, "" where it is none of ours."""
     for compression in COMPRESSIONS:
         path = path.removesuffix(compression)
-    return next((suffix for suffix in SUFFIXES if path.endswith(suffix)), "")
+    known = (*SUFFIXES, *FURTHER_SUFFIXES)
+    return next((suffix for suffix in known if path.endswith(suffix)), "")
+
+
+def _of_records(files: Sequence[HubFile]) -> list[HubFile]:
+    """The files of a folder whose suffixes are known."""
+    found = [file for file in files if kind_of(file.path)]
+    return [file for file in found if kind_of(file.path) in SUFFIXES] or found
 
 
 def suffix_of(path: str) -> str:
@@ -77,21 +88,20 @@ def taken_by(path: str, files: Sequence[HubFile]) -> list[HubFile]:
     if is_glob(path):
         pattern = path.split("/")
         return [file for file in files if matches(file.path.split("/"), pattern)]
-    below = [file for file in files if file.path.startswith(f"{path}/") and kind_of(file.path)]
+    below = _of_records([file for file in files if file.path.startswith(f"{path}/")])
     return below or [file for file in files if file.path == path]
 
 
 def _of_one_kind(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
     """The files of a folder whose suffixes are known; two kinds may hold the same documents."""
     kinds: dict[str, list[HubFile]] = {}
-    for file in files:
+    for file in _of_records(files):
         kinds.setdefault(kind_of(file.path), []).append(file)
-    kinds.pop("", None)
     if len(kinds) > 1:
         groups = [kinds[kind] for kind in sorted(kinds)]
         raise _unclear(name, f"the folder holds {' and '.join(sorted(kinds))} files", groups, files)
     if not kinds:
-        why = f"it holds no file that ends in {', '.join(SUFFIXES)}"
+        why = f"it holds no file that ends in {', '.join((*SUFFIXES, *FURTHER_SUFFIXES))}"
         raise UserError("a folder holds no records", where=str(name), why=why)
     return next(iter(kinds.values()))
 

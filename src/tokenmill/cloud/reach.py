@@ -1,0 +1,93 @@
+"""Whether a host can be reached at all, before a request to it is tried for minutes.
+
+A server that is slow or busy is waited for. One to which no connection can be made within a few
+seconds is most likely a wrong address, or there is no network, and somebody waits for the answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from tokenmill.errors import StorageError
+from tokenmill.paths import redacted
+
+CONNECT_SECONDS = 3.0
+PAUSES = (1.0, 2.0)
+MAX_SECONDS = 5.0
+"""Since the first try: no further one is begun. All of it takes under 10 seconds."""
+_PORTS = {"http": 80, "https": 443}
+
+_lock = threading.Lock()
+_reached: set[str] = set()
+_failed: dict[str, tuple[float, str]] = {}
+"""Addresses that were tried in vain, and when: of many requests only one finds out."""
+
+
+def require_reachable(
+    address: str, where: str, hint: str, check: Callable[[], None] = lambda: None
+) -> None:
+    """Raise a StorageError if no connection can be made to the host of `address`, or to the proxy
+    that leads to it; tried once in a process. `check` is called now and then, and may raise.
+    """
+    with _lock:
+        if address in _reached:
+            return
+        failed_at, why = _failed.get(address, (0.0, ""))
+        if not why or time.monotonic() - failed_at > 2 * MAX_SECONDS:
+            why = _tried(address, check)
+        if not why:
+            _reached.add(address)
+            return
+        _failed[address] = time.monotonic(), why
+    raise StorageError("a host cannot be reached", where=where, why=why, hint=hint)
+
+
+def _tried(address: str, check: Callable[[], None]) -> str:
+    """Why a host cannot be reached, "" if it can."""
+    host, port = _host_of(address)
+    start = time.monotonic()
+    why = ""
+    for pause in (*PAUSES, 0.0):
+        why = _failure_to_connect(host, port)
+        if not why or time.monotonic() - start > MAX_SECONDS:
+            break
+        check()
+        time.sleep(pause)
+    shown = f"{redacted(address)}: " if why else ""
+    return f"{shown}no connection to {host}:{port} ({why})" if why else ""
+
+
+def _host_of(address: str) -> tuple[str, int]:
+    """Host and port of an address, or of the proxy of this machine that leads there."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy and not proxy_bypass(host):
+        parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+        host = parts.hostname or host
+    return host, parts.port or _PORTS.get(parts.scheme, 443)
+
+
+def _failure_to_connect(host: str, port: int) -> str:
+    """Why no connection can be made, "" if one can. Looking up a name has no time limit of its
+    own, and a name may have many addresses: a thread tries, and is left behind.
+    """
+    outcome: list[str] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            outcome.append("")
+        except (OSError, UnicodeError) as error:
+            outcome.append(str(error))
+
+    thread = threading.Thread(target=connect, name="reach", daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    return outcome[0] if outcome else f"no answer within {CONNECT_SECONDS:.0f} s"

@@ -1,0 +1,125 @@
+"""A host that cannot be reached is named within seconds; one that is slow is waited for."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tokenmill.cloud import reach
+from tokenmill.cloud.client import open_client
+from tokenmill.errors import StorageError
+from tokenmill.read.places.place import Access
+from tokenmill.read.sources import find_sources
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "PAUSES", (0.05, 0.1))
+    monkeypatch.setattr(reach, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(reach, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr(reach, "_failed", {})
+    monkeypatch.setattr(reach, "getproxies", dict)
+
+
+@pytest.fixture
+def closed() -> str:
+    """The address of a port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """The address of a server that accepts no connection: as many wait as may."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        waiting = []
+        for _ in range(4):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+            waiting.append(client)
+        time.sleep(0.05)
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        for client in waiting:
+            client.close()
+
+
+def test_a_closed_port_is_named(closed: str) -> None:
+    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+        open_client(f"http://{closed}").get("a.jsonl")
+    assert error.value.where == f"http://{closed}/a.jsonl"
+    refused = f"no connection to {closed} ([Errno 111] Connection refused)"
+    assert error.value.why == f"http://{closed}: {refused}"
+
+
+def test_a_server_that_accepts_no_connection_is_named(
+    deaf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENMILL_ENDPOINT", f"http://{deaf}")
+    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+        open_client("s3://b").get("a.jsonl")
+    assert f"no connection to {deaf}" in error.value.why
+    assert error.value.where == "s3://b/a.jsonl"
+
+
+def test_a_hub_that_cannot_be_reached_is_named(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_ENDPOINT", f"http://{closed}")
+    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+        find_sources(["hf://datasets/o/n"], access=Access("download", str(tmp_path)))
+    assert f"http://{closed}: no connection to {closed}" in error.value.why
+    assert "HF_ENDPOINT" in (error.value.hint or "")
+
+
+def test_a_name_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with pytest.raises(StorageError, match="Name or service not known"):
+        reach.require_reachable("https://nobody.invalid", "https://nobody.invalid/a", "")
+
+
+def test_a_look_up_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> None:
+        time.sleep(0.6)
+        raise OSError("too late")
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    with pytest.raises(StorageError, match="no answer within"):
+        reach.require_reachable("https://slow.invalid", "https://slow.invalid/a", "")
+
+
+def test_a_host_is_looked_for_once_and_many_requests_share_a_failure(
+    closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, int]] = []
+    connect = reach._failure_to_connect
+
+    def counted(host: str, port: int) -> str:
+        tried.append((host, port))
+        return connect(host, port)
+
+    monkeypatch.setattr(reach, "_failure_to_connect", counted)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        for _ in range(3):
+            reach.require_reachable(address, address, "")
+    assert len(tried) == 1
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            reach.require_reachable(f"http://{closed}", "a", "")
+    assert len(tried) == 4
+
+
+def test_a_proxy_is_what_must_be_reached(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "getproxies", lambda: {"https": f"http://{closed}"})
+    monkeypatch.setattr(reach, "proxy_bypass", lambda host: host == "near.invalid")
+    assert reach._host_of("https://far.invalid") == ("127.0.0.1", int(closed.split(":")[1]))
+    assert reach._host_of("https://near.invalid") == ("near.invalid", 443)
