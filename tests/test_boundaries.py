@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.boundaries import enclose_documents, join_batches, offsets_from_lengths, token_ranges
+from tokenmill.boundaries import (
+    batch_of,
+    enclose_documents,
+    ends_with,
+    join_batches,
+    offsets_from_lengths,
+    ranges_outside,
+    token_ranges,
+    without_ends,
+)
 from tokenmill.records import TokenBatch
 
 UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")
@@ -129,3 +138,19 @@ def test_token_ranges_hold_exactly_the_tokens_that_share_a_character(
     }
     assert [token for start, stop in ranges for token in range(start, stop)] == sorted(expected)
     assert all(a[1] < b[0] for a, b in pairwise(ranges))
+
+
+def test_documents_without_an_end_that_some_have() -> None:
+    tokens = batch_of([[7, 2], [2], [], [2, 7]])
+    ended = ends_with(tokens, 2)
+    assert ended.tolist() == [True, True, False, False]
+    found = without_ends(tokens, ended)
+    assert (found.ids.tolist(), found.offsets.tolist()) == ([7, 2, 7], [0, 1, 1, 1, 3])
+
+
+def test_tokens_that_reach_out_of_ranges_without_loss_keep_theirs() -> None:
+    starts, stops = np.array([0, 2, 4, 4, 6, 8]), np.array([2, 4, 4, 6, 8, 9])  # the third is empty
+    assert ranges_outside([(0, 3), (7, 9)], starts, stops, 9) == [(0, 1), (5, 6)]
+    assert ranges_outside([(0, 4)], starts, stops, 9) == [(0, 3)]
+    assert ranges_outside([(0, 9)], starts, stops, 9) == [(0, 6)]
+    assert ranges_outside([], starts, stops, 9) == []

@@ -96,13 +96,16 @@ def ranges_outside(
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def without_ends(tokens: TokenBatch, eos_id: int) -> tuple[TokenBatch, npt.NDArray[np.bool_]]:
-    """Documents without the EOS that they end with, and which did, of shape (num_documents,)."""
-    stops = tokens.offsets[1:]
+def ends_with(tokens: TokenBatch, token_id: int) -> npt.NDArray[np.bool_]:
+    """Whether each document ends with an id, of shape (num_documents,)."""
     ended = tokens.lengths > 0
-    ended[ended] = tokens.ids[stops[ended] - 1] == eos_id
-    keep = np.ones(len(tokens.ids), bool)
-    keep[stops[ended] - 1] = False
-    first, last = tokens.offsets[0], tokens.offsets[-1]
-    ids = tokens.ids[first:last][keep[first:last]]
-    return TokenBatch(ids, offsets_from_lengths(tokens.lengths - ended)), ended
+    ended[ended] = tokens.ids[tokens.offsets[1:][ended] - 1] == token_id
+    return ended
+
+
+def without_ends(tokens: TokenBatch, ended: npt.NDArray[np.bool_]) -> TokenBatch:
+    """Documents without their last id where `ended`, of shape (num_documents,), is true."""
+    first, last = int(tokens.offsets[0]), int(tokens.offsets[-1])
+    keep = np.ones(last - first, bool)
+    keep[tokens.offsets[1:][ended] - 1 - first] = False
+    return TokenBatch(tokens.ids[first:last][keep], offsets_from_lengths(tokens.lengths - ended))

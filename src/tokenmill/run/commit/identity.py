@@ -80,7 +80,7 @@ def versions() -> dict[str, str]:
     """Versions of everything that can have a say in the bytes of a dataset."""
     names = ("tokenmill", "tokenizers", "fastokens", "gigatoken", "tiktoken", "sentencepiece")
     found = {"python": platform.python_version()}
-    for name in (*names, "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
+    for name in (*names, "jinja2", "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -186,10 +186,11 @@ def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> St
     """What a build starts with, to be held against what is in the output folder."""
     kind, sources = resolution.file.kind, resolution.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[kind].is_slow)
+    renderers = {"jinja2"} if resolution.policies.chat else set()
     return Start(
         noun="build",
         identity=identity_of(resolution),
         inputs=resolution.inputs,
-        deciding=lambda engine: deciding_libraries(kind, engine, sources),
+        deciding=lambda engine: deciding_libraries(kind, engine, sources) | renderers,
         contents=Contents(sources, resolution.fields, unit_bytes, on_compare),
     )

@@ -9,7 +9,7 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import enclose_documents, join_batches, without_ends
+from tokenmill.boundaries import enclose_documents, ends_with, join_batches, without_ends
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
@@ -168,7 +168,7 @@ class ShardTask:
         """Which documents end with the EOS already, of shape (num_documents,)."""
         if not self.task.is_chat:
             return np.zeros(len(tokens.lengths), bool)
-        return without_ends(tokens, self.task.eos_id)[1]
+        return ends_with(tokens, self.task.eos_id)
 
     def _refuse(self, batch: DocumentBatch, index: int, what: str, option: str) -> NoReturn:
         name = self.attempt.sources[batch.source].name
@@ -206,7 +206,8 @@ class ShardTask:
                 no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
             elif batch.no_loss is not None:
                 found = runner.spans.ranges_of_turns(batch.texts, batch.no_loss, tokens)
-                tokens, ended = without_ends(tokens, task.eos_id)
+                ended = self._ends(tokens)
+                tokens = without_ends(tokens, ended)
                 no_loss += _with_ends(found, tokens, ended)
             batches.append(batch)
             parts.append(tokens)
