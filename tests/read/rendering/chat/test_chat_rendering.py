@@ -61,6 +61,7 @@ def test_tools_and_variables_reach_the_template() -> None:
         ({"messages": [{"role": "assistant", "content": {}}]}, "template-fails"),
         ({"messages": [{"role": "user"}]}, "template-refuses"),
         ({"conversations": [{"from": "nobody", "value": "Hi"}]}, "unknown-role"),
+        ({"messages": [*TALK, {"role": "user", "content": "a" * (1 << 26)}]}, "too-long"),
         ({"messages": TALK, "tools": "[}"}, "invalid-tools"),
         (
             {"messages": TALK, "chat_template_kwargs": {"messages": []}},

@@ -3,8 +3,8 @@
 A chat template is a program of a stranger. The sandbox keeps it from reaching anything, but a few
 characters of it can loop for ever or fill the memory, in loops of its own or in one call. So it
 runs in a process that the system ends after some seconds of processor time for one conversation,
-and refuses more memory. A limit that is exceeded ends the build: where it is, the result would
-depend on the machine.
+and that gets no more than some memory. A template that exceeds these limits ends the build: if the
+record were set aside instead, the dataset would depend on the machine.
 """
 
 from __future__ import annotations

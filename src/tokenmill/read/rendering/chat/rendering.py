@@ -48,7 +48,7 @@ class ConversationRenderer:
 
         Raises:
             UnfitRecordError: the record is set aside.
-            LimitError: the template makes too much.
+            DataError: a special token in it ends the build.
         """
         found = conversation_of(record, self._description.chat)
         special_strings = self._control_strings(record)
@@ -74,8 +74,10 @@ class ConversationRenderer:
         try:
             turns = Turns(self._template, conversation)
             return turns.text, turns.loss(description.loss_on, description.tokens.get("eos_token"))
-        except (UnfitRecordError, LimitError, MemoryError):
+        except (UnfitRecordError, MemoryError):
             raise
+        except LimitError as error:
+            raise UnfitRecordError("too-long", str(error)) from error
         except jinja2.TemplateError as error:
             raise UnfitRecordError("template-refuses", str(error)) from error
         except Exception as error:  # a template can make Python raise anything
