@@ -12,8 +12,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+try:
+    import ipykernel  # noqa: F401 - what runs the cells
+    import matplotlib  # noqa: F401 - what draws their pictures
+    import nbformat
+    from nbclient import NotebookClient
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[all,examples]'") from error
 
 HERE = Path(__file__).resolve().parent
 METADATA = {

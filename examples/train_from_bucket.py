@@ -17,9 +17,12 @@ import json
 from itertools import islice
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[torch]'") from error
 
 import tokenmill
 from training import load_checkpoint, make_model, save_checkpoint, train_step

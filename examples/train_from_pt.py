@@ -14,8 +14,11 @@ import json
 from itertools import islice
 from pathlib import Path
 
-import torch
-from torch.utils.data import ConcatDataset, DataLoader, StackDataset, Subset
+try:
+    import torch
+    from torch.utils.data import ConcatDataset, DataLoader, StackDataset, Subset
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[torch]'") from error
 
 import tokenmill
 from corpus import PLAN

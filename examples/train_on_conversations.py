@@ -13,10 +13,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
-from trl import SFTConfig, SFTTrainer
+try:
+    import datasets
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+    from trl import SFTConfig, SFTTrainer
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[all,examples]'") from error
 
 import tokenmill
 from tokenmill.hf import collator

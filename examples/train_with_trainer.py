@@ -20,19 +20,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PrinterCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.trainer_utils import get_last_checkpoint
+try:
+    import accelerate  # noqa: F401 - what the Trainer runs on
+    from torch.utils.data import DataLoader
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        PrinterCallback,
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+        set_seed,
+    )
+    from transformers.trainer_utils import get_last_checkpoint
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[all,examples]'") from error
 
 import tokenmill
 from training import open_dataset, parse_options

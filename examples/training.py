@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.nn import functional as F  # noqa: N812
+try:
+    import torch
+    from torch.nn import functional as F  # noqa: N812
+except ImportError as error:
+    raise SystemExit(f"{error}\nnext: pip install '.[torch]'") from error
 
 import tokenmill
 from corpus import small_dataset
