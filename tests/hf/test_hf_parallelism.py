@@ -174,7 +174,11 @@ class Recording(Letters):
 
 @pytest.mark.parametrize(
     ("before", "threads"),
-    [({}, "4"), ({"TOKENIZERS_PARALLELISM": "false", "RAYON_RS_NUM_THREADS": "9"}, "9")],
+    [
+        ({}, "4"),
+        ({"TOKENIZERS_PARALLELISM": "false"}, "4"),  # as often set against a warning about forks
+        ({"TOKENIZERS_PARALLELISM": "false", "RAYON_RS_NUM_THREADS": "9"}, "9"),
+    ],
 )
 def test_variables_are_set_for_the_run_only(
     monkeypatch: pytest.MonkeyPatch, before: dict[str, str], threads: str
