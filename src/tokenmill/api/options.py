@@ -69,6 +69,7 @@ class LimitArguments(TypedDict, total=False):
 
     max_bad: float | str
     on_bad_file: Literal["fail", "quarantine"]
+    audit_share: float | str
 
 
 class ResourceArguments(TypedDict, total=False):

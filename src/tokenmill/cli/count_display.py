@@ -9,9 +9,16 @@ import msgspec
 
 from tokenmill.cli.quantities import counted, size_text
 from tokenmill.cli.shown import Shown
-from tokenmill.cli.summary import memory_text, reasons_text, reused_facts, time_facts
+from tokenmill.cli.summary import (
+    audited_text,
+    memory_text,
+    reasons_text,
+    reused_facts,
+    time_facts,
+)
 from tokenmill.run.count import CountReport
 from tokenmill.run.start.counting import CountPreparation
+from tokenmill.store.manifest import Run
 
 MAX_SHOWN_GROUPS = 12
 
@@ -46,7 +53,7 @@ def _lines(report: CountReport, startup: float) -> list[str]:
         size = f"{left_out.occurrences:,} occurrences, {size_text(left_out.bytes)}"
         facts.append(("left out", f"{what}: {size}"))
     if report.run is not None:
-        facts.append(("split by", _audited(report.run.engine, report.run.audited_documents)))
+        facts.append(("split by", _audited(report.run)))
     if report.run is not None and report.snapshot is not None:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
         spent = {**report.run.seconds, "wall": report.snapshot.elapsed_seconds}
@@ -73,10 +80,10 @@ def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
         yield from [("", f"... and {more:,} more")] if more > 0 else []
 
 
-def _audited(splitter: str, audited: int) -> str:
-    if splitter == "library":
+def _audited(run: Run) -> str:
+    if run.engine == "library":
         return "library, whose words are right by definition"
-    return f"{splitter}, checked by the library on {counted(audited, 'document')}: all equal"
+    return f"{run.engine}, {audited_text(run, 'the library')}"
 
 
 def _values(report: CountReport) -> dict[str, object]:

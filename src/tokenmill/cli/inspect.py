@@ -108,14 +108,19 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
     import msgspec
 
     from tokenmill.cli.subsets import subset_facts
-    from tokenmill.report.contents import count_subsets
+    from tokenmill.cli.summary import ids_text
+    from tokenmill.report.contents import count_subsets, stored_run
     from tokenmill.report.inspect import edge_views
+    from tokenmill.store.manifest import RUN_NAME
 
     manifest, subsets = dataset.manifest, count_subsets(dataset)
+    run = stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
     if options.json:
         summary = msgspec.to_builtins(manifest)
         del summary["shards"], summary["rejected"]
-        _print_json({**summary, "num_shards": len(manifest.shards), "subsets": subsets})
+        audit = msgspec.to_builtins(run.audit) if run and run.audit else None
+        shards = len(manifest.shards)
+        _print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
         return
     totals, tokenizer = manifest.totals, manifest.tokenizer
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
@@ -132,6 +137,8 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
     }
     if tokenizer.fingerprint:
         facts["fingerprint"] = safe_text(tokenizer.fingerprint)
+    if run is not None:
+        facts["encoded by"] = f"{safe_text(run.engine)}, {ids_text(run)}"
     lines = [*facts.items(), *subset_facts(subsets)]
     print("\n".join(f"{name:>11}  {value}" for name, value in lines), "\n")
     print(f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source")

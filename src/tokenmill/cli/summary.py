@@ -46,7 +46,7 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         ("empty", f"{totals.empty:,}"),
         ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
         *unknown_facts(totals.unknown_tokens, totals.tokens),
-        ("encoded by", f"{run.engine}, {_audited(report)}"),
+        ("encoded by", f"{run.engine}, {ids_text(run)}"),
     ]
     if report.snapshot is not None:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
@@ -96,11 +96,21 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
-def _audited(report: BuildReport) -> str:
-    if report.run.engine == "reference":
+def ids_text(run: Run) -> str:
+    """Why the ids of a dataset are right."""
+    if run.engine == "reference":
         return "whose ids are right by definition"
-    audited = counted(report.run.audited_documents, "document")
-    return f"checked by the reference on {audited}: all equal"
+    return audited_text(run, "the reference")
+
+
+def audited_text(run: Run, reference: str) -> str:
+    """How many documents were compared with the reference, and what that excludes."""
+    audited = counted(run.audited_documents, "document")
+    text = f"checked by {reference} on {audited}: all equal"
+    if run.audit is msgspec.UNSET:
+        return text
+    at_most = f"{100 * run.audit.excluded_error_rate:.2g} %"
+    return f"{text}, so at most {at_most} can differ (95 % confidence)"
 
 
 def reasons_text(totals: Counts, out: str | Path) -> str:
@@ -151,6 +161,7 @@ def _values(report: BuildReport) -> dict[str, object]:
         "shards": len(manifest.shards),
         "engine": run.engine,
         "audited_documents": run.audited_documents,
+        "audit": msgspec.to_builtins(run.audit) if run.audit else None,
         "seconds": run.seconds,
         "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
         "memory_bytes": run.attempts[-1].memory_bytes,

@@ -12,7 +12,12 @@ import msgspec
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.exactness import CalibrationVetoError, Exam, with_first_exact
+from tokenmill.encode.exactness import (
+    CalibrationVetoError,
+    Exam,
+    excluded_error_rate,
+    with_first_exact,
+)
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -31,10 +36,10 @@ from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
 from tokenmill.run.progress import Listener, ProgressBoard
 from tokenmill.run.recipe.options import LimitOptions
 from tokenmill.run.session import Session
-from tokenmill.run.units.assignment import NO_LIMIT, Limit, Setup
+from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt, Setup
 from tokenmill.run.units.tasks import Task
 from tokenmill.run.work import Inputs, WorkQueue
-from tokenmill.store.manifest import Attempt, Run
+from tokenmill.store.manifest import Attempt, Audit, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Job:
         """What the run was like, after `wall` seconds of this agent."""
         seconds = {**self.board.seconds, "wall": wall}
         receipts = self.ledger.final_receipts()
+        num_audited = sum(receipt.audited for receipt in receipts)
         return Run(
             recipe=msgspec.to_builtins(recipe),
             identity=msgspec.to_builtins(identity),
@@ -100,7 +106,8 @@ class Job:
             host=socket.gethostname(),
             versions=versions(),
             engine=engine,
-            audited_documents=sum(receipt.audited for receipt in receipts),
+            audited_documents=num_audited,
+            audit=audit_of(receipts),
             calibrated_texts=num_calibrated,
             attempts=attempts_of(self.workspace.store),
             seconds={name: round(spent, 3) for name, spent in seconds.items()},
@@ -119,6 +126,7 @@ class Job:
             is_watched=bool(unknown_step(checked.file)),
             batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
             cache_bytes=resources.cache_bytes,
+            audit_share=self.limits.audit_share,
             growth_bytes=resources.growth_bytes,
             scratch=str(workspace.scratch.resolve()),
             out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
@@ -184,6 +192,17 @@ class Job:
             is_published=self.workspace.is_complete,
         )
         return Session(self.executor, phase, queue, self.ledger, self.board, limit)
+
+
+def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:
+    """What the audits of all units say together, if all drew by the same share."""
+    shares = {receipt.audit_share for receipt in receipts}
+    drawn = sum(receipt.audit_drawn or 0 for receipt in receipts)
+    share = shares.pop() if len(shares) == 1 else msgspec.UNSET
+    if share is msgspec.UNSET or not drawn:
+        return msgspec.UNSET
+    rate = round(excluded_error_rate(drawn), 9)
+    return Audit(share=share, drawn=drawn, excluded_error_rate=rate)
 
 
 def attempt_with(resources: Resources, limits: LimitOptions) -> Attempt:

@@ -148,7 +148,9 @@ class Session:
         try:
             if outcome.audit_texts:
                 name = reference.name if setup.engine == REFERENCE else setup.engine
+                started = time.perf_counter()
                 audit(name, outcome.audit_texts, outcome.audit_ids, reference)
+                self.board.spend("audit", time.perf_counter() - started)
             receipt = self.ledger.record(outcome.receipt, setup.engine)
         except (EngineError, InternalError) as error:
             self.queue.distrust(error)

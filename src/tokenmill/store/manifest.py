@@ -162,6 +162,16 @@ class Attempt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     on_bad_file: str
 
 
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the comparison with the reference says of a dataset; no document of it differed."""
+
+    share: float
+    """Of documents up to a length, each drawn by the hash of its place or id."""
+    drawn: Count
+    excluded_error_rate: float
+    """With 95 % confidence, at most so many of these documents differ, as a share."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a build was like: never part of the dataset's identity."""
 
@@ -173,6 +183,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     versions: dict[str, str]
     engine: str
     audited_documents: int
+    audit: Audit | msgspec.UnsetType = msgspec.UNSET
+    """UNSET where the reference encoded, nothing was drawn, or attempts drew by different shares;
+    and in older datasets."""
     calibrated_texts: int
     attempts: list[Attempt]
     seconds: dict[str, float]

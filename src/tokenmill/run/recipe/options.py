@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
+from tokenmill.encode.exactness import AUDIT_SHARE
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
@@ -171,7 +172,10 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may be wrong before a build fails; a resumed build may change it."""
+    """How much may be wrong before a build fails, and how closely it is watched.
+
+    A resumed build may change these.
+    """
 
     max_bad: Annotated[
         Share, Meta(description="share of records that may be rejected, e.g. 0.01%%")
@@ -180,6 +184,13 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
         Literal["fail", "quarantine"],
         Meta(description="fail the build because of a damaged file, or leave the file out"),
     ] = "fail"
+    audit_share: Annotated[
+        Share,
+        Meta(
+            description="share of documents that the reference encodes, too: one difference fails "
+            "the build, e.g. 1%%"
+        ),
+    ] = AUDIT_SHARE
 
 
 class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):

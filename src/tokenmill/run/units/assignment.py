@@ -27,6 +27,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     ended, never in the one that builds."""
     batch_bytes: int
     cache_bytes: int
+    audit_share: float
+    """Of documents whose ids the reference gives, too."""
     growth_bytes: int
     """By how much a worker may grow before a fresh one takes its place."""
     scratch: str
@@ -88,6 +90,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     do not say.
     """
     audited: int
+    audit_share: float | msgspec.UnsetType = msgspec.UNSET
+    """By which documents were drawn for the audit; UNSET where none had to be."""
+    audit_drawn: int | msgspec.UnsetType = msgspec.UNSET
+    """Those of `audited` that it has drawn; the others stand for their unit."""
     excluded: list[int]
     """Damaged sources that were left out."""
     limited: bool = False
@@ -105,7 +111,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_CIRCUMSTANCES = ("seconds", "audited", "digest")
+_CIRCUMSTANCES = ("seconds", "audited", "audit_share", "audit_drawn", "digest")
 
 
 def receipt_name(key: str) -> str:

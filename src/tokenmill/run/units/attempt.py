@@ -45,12 +45,13 @@ class UnitAttempt:
     sources: dict[int, Source] = field(init=False)
     """Those that the unit reads, by index."""
     digests: ReadDigests = field(init=False)
-    audited: AuditSample = field(default_factory=AuditSample)
+    audited: AuditSample = field(init=False)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sources = {source.index: source for source in self.assignment.sources}
         self.digests = ReadDigests(self.sources, self.setup.fields)
+        self.audited = AuditSample(self.setup.audit_share)
 
     @property
     def source_names(self) -> dict[int, str]:
@@ -181,6 +182,8 @@ class UnitAttempt:
             read_digests=self.digests.of_bytes(),
             row_digests=self.digests.of_rows() or msgspec.UNSET,
             audited=len(self.audited.texts),
+            audit_share=self.audited.share,
+            audit_drawn=self.audited.num_drawn,
             excluded=sorted(excluded),
             limited=self.limited,
             seconds=round(sum(self.seconds.values()), 3),

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.exactness import audited_documents
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.words import LIBRARY, load_splitter
@@ -197,7 +196,7 @@ class CountedUnit:
             return  # it is what everything else is held against
         # At least one short document of every unit.
         with_short = attempt.tally.bytes == 0
-        chosen = audited_documents(batch.texts, attempt.hashes(batch), with_short)
+        chosen = attempt.audited.draw(batch.texts, attempt.hashes(batch), with_short)
         for text in (batch.texts[index] for index in chosen):
             attempt.audited.texts.append(text)
             attempt.audited.ids.append(encoder.encode([text]).ids.tolist())

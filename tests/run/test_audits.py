@@ -1,0 +1,108 @@
+"""A build draws documents, compares them with the reference, and says what that excludes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import write_corpus
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+from tokenmill.encode.engine_ranking import load_engine
+from tokenmill.encode.exactness import excluded_error_rate
+from tokenmill.errors import EngineError
+from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.report.contents import stored_run
+from tokenmill.run.job import audit_of
+from tokenmill.run.units import encode
+from tokenmill.run.units.assignment import Receipt
+from tokenmill.run.units.sampling import document_hashes
+from tokenmill.store.manifest import Audit
+
+pytest.importorskip("fastokens")
+
+
+def drawn(dataset: tokenmill.Dataset, share: float) -> int:
+    """How many documents of a dataset have a hash that is drawn."""
+    count = 0
+    for shard in dataset.shards:
+        table = shard.documents(["source", "position", "id"]).to_pylist()
+        for name in {row["source"] for row in table}:
+            rows = [row for row in table if row["source"] == name]
+            positions = np.array([row["position"] for row in rows], np.int64)
+            ids = [row["id"] for row in rows]
+            batch = DocumentBatch(0, [""] * len(rows), positions, positions, ids=ids)
+            count += int((~document_hashes(name, batch) <= np.uint64(share * 2**64)).sum())
+    return count
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_documents_are_drawn_by_their_hash(
+    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+) -> None:
+    write_corpus(tmp_path / "data", num_files=3, per_file=300)
+    out, numbers = tmp_path / "out", ["--workers", str(workers), "--audit-share", "25%"]
+    arguments = ["build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", out]
+    assert main([*map(str, arguments), *numbers]) == 0
+    dataset = tokenmill.open(out)
+    run = stored_run(dataset)
+    expected = drawn(dataset, 0.25)
+    rate = excluded_error_rate(expected)
+    assert run.audit == Audit(share=0.25, drawn=expected, excluded_error_rate=round(rate, 9))
+    assert run.audited_documents >= expected > 150
+    bound = f"all equal, so at most {100 * rate:.2g} % can differ (95 % confidence)"
+    assert bound in capsys.readouterr().out
+    assert main(["inspect", str(out)]) == 0
+    assert re.search(f"encoded by  .*{re.escape(bound)}", capsys.readouterr().out)
+
+
+class Liar:
+    """An engine that is wrong about one document."""
+
+    version = "0"
+
+    def __init__(self, name: str, *arguments: Any) -> None:
+        self.name = name
+        self._engine = load_engine(name, *arguments)
+
+    def encode(self, texts: list[str]) -> TokenBatch:
+        tokens = self._engine.encode(texts)
+        if "the marked document" in texts:
+            first = tokens.offsets[texts.index("the marked document")]
+            ids = tokens.ids.copy()
+            ids[first] += 1
+            return TokenBatch(ids, tokens.offsets)
+        return tokens
+
+
+def test_one_difference_stops_the_build(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"document {i}" for i in range(300)]  # calibration takes the first 200
+    path = write_jsonl(tmp_path / "a.jsonl", [*texts, "the marked document"])
+    monkeypatch.setattr(encode, "load_engine", Liar)
+    options: dict[str, Any] = {"workers": 1, "audit_share": 0.999999}
+    with pytest.raises(EngineError, match="gives ids that differ") as caught:
+        tokenmill.build(path, tokenizer_path, tmp_path / "out", **options)
+    assert caught.value.where == "text 'the marked document', token 0"
+    assert not list((tmp_path / "out" / "work" / "receipts").glob("*.json"))
+
+
+def receipt(share: float, num_drawn: int) -> Receipt:
+    return Receipt(
+        key="", extents=[], files=[], documents=0, tokens=0, counts={}, read_digests={},
+        audited=num_drawn, audit_share=share, audit_drawn=num_drawn, excluded=[],
+    )  # fmt: skip
+
+
+def test_nothing_is_excluded_where_attempts_drew_by_different_shares() -> None:
+    same = audit_of([receipt(0.1, 20), receipt(0.1, 39)])
+    assert same == Audit(share=0.1, drawn=59, excluded_error_rate=round(1 - 0.05 ** (1 / 59), 9))
+    assert not audit_of([receipt(0.1, 20), receipt(0.2, 39)])
+    assert not audit_of([receipt(0.1, 0)])
+    assert not audit_of([])
