@@ -10,8 +10,10 @@ from tokenmill.cli.stores import add_store_arguments
 
 EXAMPLES = """\
 examples:
+  tokenmill bench packing corpus/
   tokenmill bench tokenizers --tokenizer tokenizer.json"""
 SUBJECTS = {
+    "packing": "measure what packing a dataset saves, with steps of a small model",
     "tokenizers": "measure how fast a tokenizer encodes, in every arrangement",
 }
 

@@ -1,0 +1,1 @@
+"""What packing saves, counted and measured: `tokenmill bench packing`."""
