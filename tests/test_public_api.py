@@ -17,8 +17,6 @@ import pytest
 
 import tokenmill
 from tokenmill.api import options
-from tokenmill.export.columns import Column, Format
-from tokenmill.export.rows import ExportOptions
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
@@ -31,6 +29,7 @@ from tokenmill.run.recipe.options import (
     ReadOptions,
     ResourceOptions,
 )
+from tokenmill.store.exports import Column, ExportOptions, Format, IdType
 from tokenmill.vocabulary.training.options import (
     GroupOptions,
     Model,
@@ -96,8 +95,8 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
     options.TextLoaderArguments: [tokenmill.TextStreamOptions, tokenmill.BatchOptions],
 }
 NAMES: dict[str, Any] = {
-    "Path": Path, "Column": Column, "Format": Format, "MaskedLM": MaskedLM,
     "FillInMiddle": FillInMiddle,
+    "Path": Path, "Column": Column, "Format": Format, "IdType": IdType, "MaskedLM": MaskedLM,
     "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
     "Chat": Chat,
 }  # fmt: skip
@@ -148,6 +147,9 @@ def test_a_mixture_takes_the_arguments_of_a_loader_but_its_epochs() -> None:
 def expected_type(struct: type, name: str, hint: Any) -> Any:
     """The type of an argument for a field: whatever is read as the field's type."""
     kind = without_rules(hint)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        given = [each for each in typing.get_args(kind) if each is not msgspec.UnsetType]
+        kind = typing.Union[tuple(given)]  # noqa: UP007
     if typing.get_origin(kind) in (list, tuple):
         return Sequence[without_rules(typing.get_args(kind)[0])]  # type: ignore[misc]
     if kind is float and struct in FROM_STRINGS:

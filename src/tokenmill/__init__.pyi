@@ -26,7 +26,6 @@ from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
 from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer
 from tokenmill.encode.encodings import RankEncoding as RankEncoding
-from tokenmill.export.rows import ExportManifest as ExportManifest
 from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
 from tokenmill.load.columns import BatchOptions as BatchOptions
@@ -65,6 +64,7 @@ from tokenmill.run.recipe.options import Recipe as Recipe
 from tokenmill.store.copying.copy import CopyReport as CopyReport
 from tokenmill.store.counts.folder import CountsFolder as CountsFolder
 from tokenmill.store.counts.folder import open_counts as open_counts
+from tokenmill.store.exports import ExportManifest as ExportManifest
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
 from tokenmill.vocabulary.advice.advise import VocabularyAdvice as VocabularyAdvice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -12,6 +12,10 @@ from msgspec import Meta
 
 from tokenmill.records import Int64Array
 
+Labels = Annotated[
+    Literal["aligned", "next"],
+    Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
+]
 Tokens = Annotated[int, Meta(ge=0, le=1 << 24)]
 Number = Annotated[int, Meta(ge=1, le=1 << 24)]
 

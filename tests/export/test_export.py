@@ -30,15 +30,17 @@ from tokenmill.errors import (
     VerificationError,
 )
 from tokenmill.export import rows as export_rows
-from tokenmill.export.rows import ExportManifest, ExportOptions, export
-from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
+from tokenmill.export.rows import export
+from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
 from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
+from tokenmill.row_format import Labels
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
+from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan
 
 LENGTH = 32
@@ -176,7 +178,7 @@ def test_the_official_reader_of_each_format_gives_the_rows_in_training_order(
     format_name: Any, labels: Labels, tmp_path: Path, dataset: Dataset, plan: Plan
 ) -> None:
     options = ExportOptions(format=format_name, labels=labels, sequences_per_file=40, seed=5)
-    manifest = export(dataset, plan, tmp_path / "rows", options)
+    manifest = export(dataset, plan, tmp_path / "rows", options).manifest
     assert manifest.num_sequences == len(plan) > 80
     found = read(tmp_path / "rows", format_name)
     expected = expected_columns(dataset, plan, shuffled(plan, 5).tolist(), labels)
@@ -197,7 +199,7 @@ def test_an_attention_mask_is_exported_if_it_is_asked_for_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = ExportOptions(format=format_name, columns=tuple(ALL_COLUMNS))
-    manifest = export(dataset, plan, tmp_path / "rows", options)
+    manifest = export(dataset, plan, tmp_path / "rows", options).manifest
     (warning,) = caplog.messages
     assert "ignores position_ids, and documents attend to each other" in warning
     assert manifest.dtypes["attention_mask"] == "int8"
@@ -219,7 +221,7 @@ def test_columns_are_written_in_the_order_they_are_named(
     tmp_path: Path, dataset: Dataset, plan: Plan
 ) -> None:
     options = ExportOptions(columns=("position_ids", "input_ids"))
-    manifest = export(dataset, plan, tmp_path / "rows", options)
+    manifest = export(dataset, plan, tmp_path / "rows", options).manifest
     assert list(read(tmp_path / "rows", "parquet")) == ["position_ids", "input_ids"]
     assert manifest.dtypes == {"position_ids": "int32", "input_ids": "int32"}
 
@@ -229,7 +231,9 @@ def test_datasets_loads_the_parquet_files_too(
 ) -> None:
     datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True, raising=False)
-    manifest = export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40))
+    manifest = export(
+        dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40)
+    ).manifest
     files = [str(tmp_path / "rows" / file.name) for file in manifest.files]
     loaded = datasets.load_dataset(
         "parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache")
@@ -270,7 +274,7 @@ def test_a_different_export_has_a_different_fingerprint(
 def test_the_manifest_seals_every_file(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
     out = tmp_path / "rows"
     options = ExportOptions(sequences_per_file=30, max_sequences=70, seed=2, labels="next")
-    manifest = export(dataset, plan, out, options)
+    manifest = export(dataset, plan, out, options).manifest
     stored = read_sealed(out / "export.json", ExportManifest)
     assert stored.digest
     assert (stored.dataset_id, stored.plan_id, stored.options, stored.files) == (
@@ -299,7 +303,7 @@ def test_every_file_of_a_format_is_named_in_the_manifest(
 ) -> None:
     out = tmp_path / "rows"
     options = ExportOptions(format=format_name, sequences_per_file=50, max_sequences=60)
-    manifest = export(dataset, plan, out, options)
+    manifest = export(dataset, plan, out, options).manifest
     named = [file.name for file in manifest.files]
     assert {path.name for path in out.iterdir()} == {"export.json", *named}
     assert len(named) == {"npy": 6, "pt": 2, "parquet": 2, "datasets": 4}[format_name]
@@ -332,7 +336,7 @@ def test_fewer_rows_than_asked_for_are_all_rows(
     tmp_path: Path, dataset: Dataset, plan: Plan
 ) -> None:
     options = ExportOptions(max_sequences=10**6)
-    assert export(dataset, plan, tmp_path / "rows", options).num_sequences == len(plan)
+    assert export(dataset, plan, tmp_path / "rows", options).manifest.num_sequences == len(plan)
     assert file_lengths(tmp_path / "rows") == [len(plan)]
 
 
@@ -384,7 +388,9 @@ def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: D
     made_of = {"packing": "length-buckets", "smallest_bucket": 8}
     options = PackOptions(sequence_length=64, **made_of)
     plan = pack(dataset, options, tmp_path / "plan").plan
-    manifest = export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=60))
+    manifest = export(
+        dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=60)
+    ).manifest
     lengths = plan_row_lengths(plan)
     order = shuffled(plan, 0)
     reader = RowReader(dataset, plan)
@@ -555,7 +561,7 @@ def test_partitions_that_cannot_be_removed_do_not_become_part_of_the_result(
     ],
     ids=["disk full", "stopped", "keyboard", "damage"],
 )
-def test_an_export_that_fails_half_way_leaves_nothing_behind(
+def test_an_export_that_fails_half_way_keeps_finished_files_for_the_same_command(
     format_name: Any,
     error: BaseException,
     expected: type[BaseException],
@@ -568,18 +574,25 @@ def test_an_export_that_fails_half_way_leaves_nothing_behind(
     columns_of_rows = export_rows.columns_of
 
     def fail_later(*arguments: Any) -> Any:
-        if next(calls) == 3:
+        if next(calls) == 5:  # of two files at once and two calls a file, one is complete
             raise error
         return columns_of_rows(*arguments)
 
     monkeypatch.setattr(export_rows, "columns_of", fail_later)
     monkeypatch.setattr(export_rows, "CHUNK_TOKENS", 20 * LENGTH)
     options = ExportOptions(format=format_name, sequences_per_file=40)
-    with pytest.raises(expected):
+    with pytest.raises(expected) as caught:
         export(dataset, plan, tmp_path / "rows", options)
-    assert_nothing_but(tmp_path)
+    left = tmp_path / ".rows.unfinished"
+    assert sorted(path.name for path in left.iterdir()) == ["begun.json", "receipts", "rows"]
+    kept = len(list((left / "receipts").iterdir()))
+    files = kept * (len(COLUMNS) if format_name == "npy" else 1)
+    verb = "s are" if files > 1 else " is"
+    note = f"{files} finished file{verb} kept: the same command continues"
+    assert caught.value.__notes__[-1] == note
     monkeypatch.undo()
-    export(dataset, plan, tmp_path / "rows", options)
+    assert export(dataset, plan, tmp_path / "rows", options).files_kept == files
+    assert_nothing_but(tmp_path, "rows")
     expected_rows = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
     assert_equal(read(tmp_path / "rows", format_name), expected_rows)
 

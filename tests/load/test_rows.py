@@ -24,7 +24,7 @@ from tokenizers.processors import TemplateProcessing
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import UserError, VerificationError
-from tokenmill.load.rows.reader import Labels, RowReader, Rows, plan_row_lengths
+from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import stored_options
@@ -32,6 +32,7 @@ from tokenmill.pack.window import row_format
 from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
 from tokenmill.records import Segments, Sequences
+from tokenmill.row_format import Labels
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, PlanWriter
 

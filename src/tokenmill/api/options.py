@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokenmill.export.columns import Column, Format
     from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
     from tokenmill.read.rendering.chat.conversations import Chat
+    from tokenmill.store.exports import Column, Format, IdType
     from tokenmill.vocabulary.training.options import Model
     from tokenmill.words.digits import Digits
 
@@ -133,6 +133,7 @@ class ExportArguments(TypedDict, total=False):
     seed: int
     order_by: str | None
     bands: int
+    dtype: IdType
 
 
 class BatchArguments(TypedDict, total=False):

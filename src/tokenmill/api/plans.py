@@ -9,10 +9,11 @@ import msgspec
 
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.errors import UserError
-from tokenmill.export.rows import ExportManifest, ExportOptions, export
+from tokenmill.export.rows import export
 from tokenmill.planning.comparison import Compared, compare
 from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
+from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan
 from tokenmill.suggestions import nearest
 from tokenmill.valid_values import refusal
@@ -60,9 +61,13 @@ def export_rows(
     dataset: Dataset | str | Path,
     plan: Plan | str | Path,
     out: str | Path,
+    *,
+    overwrite: bool = False,
     **options: Unpack[ExportArguments],
 ) -> ExportManifest:
     """Write the rows of a plan as files; options are those of `tokenmill export`.
+
+    The same call continues an export that was stopped, and finds one that is complete.
 
     Raises:
         TokenmillError: see `tokenmill.errors`.
@@ -82,4 +87,4 @@ def export_rows(
     except msgspec.ValidationError as error:
         why = refusal(error, options, ExportOptions)
         raise UserError("invalid export option", why=why) from error
-    return export(source, found, out, chosen)
+    return export(source, found, out, chosen, overwrite=overwrite).manifest

@@ -6,7 +6,6 @@ import argparse
 
 from tokenmill.cli.options import add_section, given_options
 from tokenmill.cli.parser import Parser
-from tokenmill.cli.quantities import counted
 
 EXAMPLES = """\
 examples:
@@ -17,7 +16,7 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     """The options of this command."""
-    from tokenmill.export.rows import ExportOptions
+    from tokenmill.store.exports import ExportOptions
 
     parser.usage = "tokenmill export DIR --plan PLAN --out DIR [options]"
     parser.epilog = EXAMPLES
@@ -27,6 +26,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the rows")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
     add_section(
         parser.add_argument_group("rows", "which rows, and how they are written"), ExportOptions
     )
@@ -36,9 +36,11 @@ def run(options: argparse.Namespace) -> int:
     """Export, showing progress; returns the exit code."""
     import msgspec
 
+    from tokenmill.cli.export_display import export_lines
     from tokenmill.cli.meter import meter
     from tokenmill.errors import UserError
-    from tokenmill.export.rows import ExportOptions, export
+    from tokenmill.export.rows import export
+    from tokenmill.store.exports import ExportOptions
     from tokenmill.store.plan import open_plan
     from tokenmill.store.temporary import dataset_at
     from tokenmill.valid_values import refusal
@@ -52,13 +54,13 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("invalid export option", why=why, hint=hint) from error
     with dataset_at(options.dataset) as dataset, meter() as advance:
         plan = open_plan(dataset, options.plan)
-        manifest = export(dataset, plan, options.out, chosen, advance=advance)
+        report = export(
+            dataset, plan, options.out, chosen, overwrite=options.overwrite, advance=advance
+        )
     if options.json:
-        print(msgspec.json.encode(manifest).decode())
+        print(msgspec.json.encode(report.manifest).decode())
         return 0
-    num_bytes = sum(file.bytes for file in manifest.files)
-    columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
-    rows, files = counted(manifest.num_sequences, "row"), counted(len(manifest.files), "file")
-    print(f"{rows} in {files}, {num_bytes:,} bytes")
-    print(f"columns: {columns}; labels {chosen.labels}; padding is id {manifest.pad_id}")
+    if report.already_there:
+        print("nothing to do: the export is complete")
+    print("\n".join(export_lines(report)))
     return 0

@@ -27,6 +27,11 @@ class RowPartitions:
             self._dtypes["labels"] = dtype
         folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in a partition."""
+        return sum(dtype.itemsize for name, dtype in self._dtypes.items() if name != "places")
+
     def append(self, rows: Rows, files: Int64Array, places: Int64Array) -> None:
         """Add rows; row i belongs at `places[i]` of output file `files[i]`."""
         order = np.argsort(files, kind="stable")
@@ -43,7 +48,7 @@ class RowPartitions:
                     file.write(values[name][chosen].data)
 
     def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
-        """The rows of one output file in their order, some at a time; then they are forgotten."""
+        """The rows of one output file in their order, some at a time."""
         stored = {
             name: np.memmap(self._path(number, name), dtype, mode="r")
             for name, dtype in self._dtypes.items()
@@ -55,6 +60,9 @@ class RowPartitions:
             ids = shaped["ids"][chosen]
             labels = ids if self._aligned else shaped["labels"][chosen]
             yield Rows(ids, labels, shaped["flags"][chosen], aligned=self._aligned)
+
+    def forget(self, number: int) -> None:
+        """Remove the partition of an output file."""
         for name in self._dtypes:
             self._path(number, name).unlink()
 

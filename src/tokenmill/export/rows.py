@@ -5,102 +5,59 @@ reading the shards from front to back, and distributed to one partition for each
 every output file is made from its partition. Shards and partitions are read and written from
 front to back but for the rows inside one partition, which come from the page cache. Memory holds
 some rows, two output files where the format is `pt`, and some tens of bytes a sequence.
+
+An export that was stopped continues: rows of finished files are not assembled again.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import numpy as np
 import xxhash
-from msgspec import Meta
+from msgspec import UNSET
 
-from tokenmill.errors import OutputConflictError
-from tokenmill.export.columns import (
-    DEFAULT_COLUMNS,
-    Column,
-    Format,
-    columns_of,
-    dtype_of,
-    token_bytes,
-)
+from tokenmill.export.columns import check_dtype, columns_of, dtypes_of, token_bytes
+from tokenmill.export.finished import found_export, read_export
 from tokenmill.export.partitions import RowPartitions
-from tokenmill.export.writers import WRITERS, describe_for_datasets
-from tokenmill.load.rows.reader import Labels, RowReader, plan_row_lengths
+from tokenmill.export.unfinished import Begun, Unfinished, unfinished
+from tokenmill.export.writers import WRITERS, describe_for_datasets, load_torch
+from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.paths import local_path
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import (
-    fsync_path,
-    remove_folder,
-    rename_flushed,
-    storage_errors,
-    temporary_folder,
-)
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
+from tokenmill.store.files import fsync_path, remove_folder, storage_errors
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
 LOGGER = logging.getLogger(__name__)
-EXPORT_NAME = "export.json"
 FILE_BYTES = 512 << 20
 """Most bytes of one output file's columns in memory."""
 FILES_AT_ONCE = 2
 CHUNK_TOKENS = 1 << 20
 
 
-class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows are written, and how."""
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did."""
 
-    format: Annotated[
-        Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
-    ] = "parquet"
-    columns: Annotated[
-        tuple[Column, ...],
-        Meta(min_length=1, description="input_ids, labels, position_ids, attention_mask"),
-    ] = DEFAULT_COLUMNS
-    labels: Labels = "aligned"
-    sequences_per_file: Annotated[
-        int, Meta(ge=1, description="rows per file; fewer if they would take over 512 MiB")
-    ] = 50_000
-    max_sequences: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")
-    ] = None
-    seed: Annotated[int, Meta(ge=0, description="seed of the row order")] = 0
-    order_by: Annotated[
-        str | None,
-        Meta(description="sort rows in bands: by length, depth or a column of documents"),
-    ] = None
-    bands: Annotated[
-        int, Meta(ge=1, description="number of bands of --order-by; each is shuffled")
-    ] = 100
-
-    @property
-    def dtypes(self) -> dict[str, str]:
-        """The dtype of each column."""
-        return {name: dtype_of(name, self.format) for name in self.columns}
-
-
-class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export says of itself."""
-
-    format: str = "tokenmill-rows"
-    format_version: int = 1
-    dataset_id: str
-    plan_id: str
-    options: ExportOptions
-    dtypes: dict[str, str]
-    pad_id: int
-    num_sequences: int
-    files: list[FileEntry]
-    digest: str = ""
+    folder: Path
+    manifest: ExportManifest
+    already_there: bool
+    files_kept: int
+    """Files that an earlier attempt had finished."""
+    rows_per_file: dict[int, int]
+    """By the length of rows; fewer than asked for where a file would take over 512 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +74,19 @@ class _Series:
         """Rows that are worked on together: few enough to stay in a processor's cache."""
         return max(1, CHUNK_TOKENS // self.row_length)
 
+    @property
+    def numbers(self) -> range:
+        """The output files, counted from 0."""
+        return range(-(-len(self.order) // self.rows_per_file))
+
+    def stem(self, number: int) -> str:
+        """What the names of an output file begin with."""
+        return f"rows-{self.row_length}-{number:05d}"
+
+    def rows_of(self, number: int) -> Int64Array:
+        """The sequences of an output file, in their order."""
+        return self.order[number * self.rows_per_file :][: self.rows_per_file]
+
 
 def export(
     dataset: Dataset,
@@ -124,40 +94,62 @@ def export(
     out: str | Path,
     options: ExportOptions | None = None,
     *,
+    overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
-) -> ExportManifest:
-    """Write the rows of a plan into the folder `out`, which must not exist.
+) -> ExportReport:
+    """Write the rows of a plan into the folder `out`; the same call continues one that was stopped.
+
+    `advance` is told bytes.
 
     Raises:
-        UserError: the plan belongs to another dataset, or the format needs what is not installed.
-        OutputConflictError: something stands at `out`.
+        UserError: the plan belongs to another dataset, ids do not fit the dtype, or the format
+            needs what is not installed.
+        OutputConflictError: something else is at `out`; with `overwrite`, something that is not
+            an export.
         VerificationError: the plan does not fit the dataset.
     """
     options = options or ExportOptions()
+    if options.dtype == "int32":
+        options = msgspec.structs.replace(options, dtype=UNSET)
     out = local_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
+    check_dtype(dataset, options)
+    if options.format == "pt":
+        load_torch()
+    wanted = _describe(reader, options)
+    series = _series(reader, options)
+    rows_per_file = {each.row_length: each.rows_per_file for each in series}
+    if found := found_export(out, wanted, overwrite=overwrite):
+        return ExportReport(out, found, True, 0, rows_per_file)
     _warn_of_mask(reader, options)
-    if out.exists() or out.is_symlink():
-        raise OutputConflictError(
-            "the output folder already exists",
-            where=str(out),
-            hint="choose another folder, or remove this one",
-        )
-    with storage_errors("write the rows", out), temporary_folder(out) as temporary:
-        files: list[FileEntry] = []
-        for each in _series(reader, options):
-            partitions = RowPartitions(
-                temporary / "partitions",
-                each.row_length,
-                reader.dtype,
-                aligned=options.labels == "aligned",
-            )
-            _distribute(reader, each, partitions, advance)
-            files += _write(each, partitions, temporary, options, advance)
-        remove_folder(temporary / "partitions")
-        manifest = _describe(reader, options, temporary, files)
-        rename_flushed(temporary, out)
-    return manifest
+    doing = "write the rows"
+    with storage_errors(doing, out), unfinished(out) as work, storage_errors(doing, out):
+        begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
+        work.begin(begun, overwrite=overwrite)
+        kept = work.num_finished()
+        manifest = read_export(work.rows)  # of one that was stopped before it took its name
+        if manifest is None:
+            files = [
+                file for each in series for file in _export(each, reader, work, options, advance)
+            ]
+            manifest = _finish(wanted, work, files)
+        work.take_name(out)
+    return ExportReport(out, manifest, False, kept, rows_per_file)
+
+
+def _export(
+    series: _Series, reader: RowReader, work: Unfinished, options: ExportOptions, advance: Advance
+) -> list[FileEntry]:
+    """The files of all rows of one length; those that are finished stay as they are."""
+    left = [number for number in series.numbers if work.finished(series.stem(number)) is None]
+    if left:
+        aligned = options.labels == "aligned"
+        length, dtype = series.row_length, reader.dtype
+        partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)
+        _distribute(reader, series, left, partitions, advance)
+        _write(series, left, partitions, work, options, advance)
+        remove_folder(work.partitions)
+    return [file for each in series.numbers for file in work.finished(series.stem(each)) or ()]
 
 
 def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
@@ -186,7 +178,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
                 1,
                 min(
                     options.sequences_per_file,
-                    FILE_BYTES // (length * token_bytes(options.dtypes)),
+                    FILE_BYTES // (length * token_bytes(dtypes_of(options))),
                 ),
             ),
         )
@@ -195,12 +187,17 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
 
 
 def _distribute(
-    reader: RowReader, series: _Series, partitions: RowPartitions, advance: Advance
+    reader: RowReader,
+    series: _Series,
+    numbers: list[int],
+    partitions: RowPartitions,
+    advance: Advance,
 ) -> None:
     """Assemble rows in the order of the corpus, each into the partition of its output file."""
-    sequences = np.sort(series.order)
+    sequences = np.sort(np.concatenate([series.rows_of(number) for number in numbers]))
     places = np.empty(len(reader.plan), np.int64)
     places[series.order] = np.arange(len(series.order))
+    row_bytes = series.row_length * partitions.token_bytes
     with ThreadPoolExecutor(1, "partitions") as background:
         written: Future[None] | None = None
         for start in range(0, len(sequences), series.rows_at_once):
@@ -210,59 +207,81 @@ def _distribute(
                 written.result()
             file_and_place = np.divmod(places[chunk], series.rows_per_file)
             written = background.submit(partitions.append, rows, *file_and_place)
-            advance("assembling", start + len(chunk), len(sequences))
+            advance("assembling", (start + len(chunk)) * row_bytes, len(sequences) * row_bytes)
         if written is not None:
             written.result()
 
 
 def _write(
-    series: _Series, partitions: RowPartitions, out: Path, options: ExportOptions, advance: Advance
-) -> list[FileEntry]:
+    series: _Series,
+    numbers: list[int],
+    partitions: RowPartitions,
+    work: Unfinished,
+    options: ExportOptions,
+    advance: Advance,
+) -> None:
     """Make every output file of its partition, some at once."""
+    dtypes = dtypes_of(options)
+    total = sum(len(series.rows_of(number)) for number in numbers)
+    written = _counted(advance, total, series.row_length * token_bytes(dtypes))
 
-    def write_file(first: int) -> list[FileEntry]:
-        number = first // series.rows_per_file
-        num_rows = min(series.rows_per_file, len(series.order) - first)
-        writer = WRITERS[options.format](out / f"rows-{series.row_length}-{number:05d}", num_rows)
+    def write_file(number: int) -> None:
+        stem = series.stem(number)
+        work.clear(stem)
+        writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
         try:
             for rows in partitions.take(number, series.rows_at_once):
-                writer.append(columns_of(rows, options.dtypes))
-            return [_flushed(path) for path in writer.finish()]
+                writer.append(columns_of(rows, dtypes))
+                written(len(rows.ids))
+            work.finish(stem, [_flushed(path) for path in writer.finish()])
         except BaseException:
             writer.discard()
             raise
+        partitions.forget(number)
 
-    files: list[FileEntry] = []
-    firsts = range(0, len(series.order), series.rows_per_file)
     with ThreadPoolExecutor(FILES_AT_ONCE, "rows") as pool:
         try:
-            for number, written in enumerate(pool.map(write_file, firsts)):
-                files += written
-                advance("writing", number + 1, len(firsts))
+            list(pool.map(write_file, numbers))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return files
 
 
-def _describe(
-    reader: RowReader, options: ExportOptions, out: Path, files: list[FileEntry]
-) -> ExportManifest:
-    plan_id = reader.plan.manifest.plan_id
-    if options.format == "datasets":
-        fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([plan_id, options]))
-        descriptions = describe_for_datasets(out, [file.name for file in files], fingerprint)
-        files = files + [_flushed(path) for path in descriptions]
-    manifest = ExportManifest(
+def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int], None]:
+    """A function that threads tell how many rows they have written."""
+    lock, done = threading.Lock(), 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        with lock:
+            done += rows
+            advance("writing", done * row_bytes, num_rows * row_bytes)
+
+    return count
+
+
+def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
+    """What an export will say of itself, but for its files."""
+    return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
-        plan_id=plan_id,
+        plan_id=reader.plan.manifest.plan_id,
         options=options,
-        dtypes=options.dtypes,
+        dtypes=dtypes_of(options),
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
-        files=files,
+        files=[],
     )
-    return write_sealed(out / EXPORT_NAME, manifest)
+
+
+def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) -> ExportManifest:
+    """Complete the folder of the rows."""
+    if wanted.options.format == "datasets":
+        fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([wanted.plan_id, wanted.options]))
+        names = [file.name for file in files]
+        descriptions = describe_for_datasets(work.rows, names, fingerprint)
+        files = files + [_flushed(path) for path in descriptions]
+    manifest = msgspec.structs.replace(wanted, files=files)
+    return write_sealed(work.rows / EXPORT_NAME, manifest)
 
 
 def _flushed(path: Path) -> FileEntry:

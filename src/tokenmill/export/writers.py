@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -60,17 +61,26 @@ class NpyWriter(Writer):
         return self._paths
 
 
+def load_torch() -> ModuleType:
+    """PyTorch.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            ".pt files need PyTorch", why=str(error), hint="pip install 'tokenmill[torch]'"
+        ) from error
+    return torch
+
+
 class TorchWriter(Writer):
     """A dictionary of tensors, to be opened with `torch.load(path, weights_only=True)`."""
 
     def __init__(self, stem: Path, num_rows: int) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise UserError(
-                ".pt files need PyTorch", why=str(error), hint="pip install 'tokenmill[torch]'"
-            ) from error
-        self._torch = torch
+        self._torch = load_torch()
         self._path, self._num_rows, self._done = stem.with_name(f"{stem.name}.pt"), num_rows, 0
         self._columns: Columns = {}
 

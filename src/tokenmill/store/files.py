@@ -122,7 +122,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.mkdir()
             try:
-                is_ours = stack.enter_context(_locked_folder(folder)) and folder.exists()
+                is_ours = stack.enter_context(locked_folder(folder)) and folder.exists()
             except OSError:  # there are no locks here
                 is_ours = True
         yield folder
@@ -131,13 +131,13 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 def remove_left(path: Path) -> None:
     """Remove the temporary folders beside `path` that belong to no process any more."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError), _locked_folder(left) as free:
+        with contextlib.suppress(OSError), locked_folder(left) as free:
             if free:
                 shutil.rmtree(left)
 
 
 @contextmanager
-def _locked_folder(folder: Path) -> Iterator[bool]:
+def locked_folder(folder: Path) -> Iterator[bool]:
     """Hold a folder's lock; False if another process does, or there is no such folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

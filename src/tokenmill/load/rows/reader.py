@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -49,13 +49,10 @@ from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.records import Int64Array
+from tokenmill.row_format import Labels
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
-Labels = Annotated[
-    Literal["aligned", "next"],
-    Meta(description="aligned with input_ids (Hugging Face shifts), or the next token"),
-]
 BoolArray = npt.NDArray[np.bool_]
 
 

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.errors import UserError
-from tokenmill.load.rows.reader import Labels
 from tokenmill.pack.options import MAX_SEQUENCE_LENGTH
+from tokenmill.row_format import Labels
 
 Positive = Annotated[int, Meta(ge=1)]
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import InternalError
 from tokenmill.load.rows.assembly import NO_TOKENS, Rules, assemble
-from tokenmill.load.rows.reader import Labels, Rows
+from tokenmill.load.rows.reader import Rows
+from tokenmill.row_format import Labels
 
 
 @dataclass(frozen=True, slots=True)

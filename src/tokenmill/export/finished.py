@@ -1,0 +1,88 @@
+"""What is at the output of an export already: the same export, another one, or something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tokenmill.errors import OutputConflictError, TokenmillError
+from tokenmill.store.canonical import read_sealed
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest
+
+
+def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
+    """The export that is wanted, if it is there and complete; sizes are compared, not digests.
+
+    With `overwrite`, None stands for any export, which is to be replaced.
+
+    Raises:
+        OutputConflictError: another export is there, or something else.
+    """
+    if not out.exists() and not out.is_symlink():
+        return None
+    found = None if out.is_symlink() else read_export(out)
+    if found is None or (overwrite and _holds_more(out, found)):
+        more = "" if found is None else "it holds more than an export"
+        raise OutputConflictError(
+            "the output folder already exists",
+            where=str(out),
+            why=more,
+            hint="choose another folder, or remove this one",
+        )
+    if overwrite:
+        return None
+    why = difference(found, wanted) or _damage(out, found)
+    if not why:
+        return found
+    raise OutputConflictError(
+        "the output folder holds another export",
+        where=str(out),
+        why=why,
+        hint="choose another folder, or replace the export with --overwrite",
+    )
+
+
+def read_export(folder: Path) -> ExportManifest | None:
+    """What an export says of itself; None where there is none that can be read."""
+    try:
+        return read_sealed(folder / EXPORT_NAME, ExportManifest)
+    except (TokenmillError, OSError):
+        return None
+
+
+def difference(found: ExportManifest, wanted: ExportManifest) -> str:
+    """In what an export differs from the one that is wanted; "" if in nothing."""
+    for name in ("dataset_id", "plan_id"):
+        there, asked = getattr(found, name), getattr(wanted, name)
+        if there != asked:
+            return f"{name}: {there}, not {asked}"
+    there, asked = _options(found), _options(wanted)
+    differing = [name for name in asked if there[name] != asked[name]]
+    return "; ".join(f"{name}: {there[name]}, not {asked[name]}" for name in differing)
+
+
+def _options(manifest: ExportManifest) -> dict[str, str]:
+    """Options as they are shown."""
+    values = {**msgspec.to_builtins(manifest.options)}
+    values.setdefault("dtype", "int32")
+    return {
+        name: ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _damage(folder: Path, manifest: ExportManifest) -> str:
+    """Which file of an export is not there as it was written."""
+    for entry in manifest.files:
+        path = folder / entry.name
+        if "/" in entry.name or not path.is_file() or path.stat().st_size != entry.bytes:
+            return f"its file {entry.name!r} is missing or has another size"
+    return ""
+
+
+def _holds_more(folder: Path, manifest: ExportManifest) -> bool:
+    return not {path.name for path in folder.iterdir()} <= {
+        EXPORT_NAME,
+        *(entry.name for entry in manifest.files),
+    }

@@ -1,0 +1,77 @@
+"""What an export is made with, and what it says of itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tokenmill.row_format import Labels
+from tokenmill.store.manifest import FileEntry
+
+EXPORT_NAME = "export.json"
+Format = Literal["npy", "pt", "parquet", "datasets"]
+Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
+IdType = Literal["int32", "uint16"]
+DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
+"""No `attention_mask`: beside one, models of transformers do not look at `position_ids`."""
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which rows are written, and how."""
+
+    format: Annotated[
+        Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
+    ] = "parquet"
+    columns: Annotated[
+        tuple[Column, ...],
+        Meta(min_length=1, description="input_ids, labels, position_ids, attention_mask"),
+    ] = DEFAULT_COLUMNS
+    labels: Labels = "aligned"
+    sequences_per_file: Annotated[
+        int, Meta(ge=1, description="rows per file; fewer if they would take over 512 MiB")
+    ] = 50_000
+    max_sequences: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")
+    ] = None
+    seed: Annotated[int, Meta(ge=0, description="seed of the row order")] = 0
+    order_by: Annotated[
+        str | None,
+        Meta(description="sort rows in bands: by length, depth or a column of documents"),
+    ] = None
+    bands: Annotated[
+        int, Meta(ge=1, description="number of bands of --order-by; each is shuffled")
+    ] = 100
+    dtype: Annotated[
+        IdType | UnsetType,
+        Meta(description="dtype of input_ids; uint16 if the largest id is below 65,536"),
+    ] = UNSET
+    """Unset means int32, so that exports from before there was a choice keep their bytes."""
+
+
+class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Write the rows of the plan as files: the options of tokenmill export."""
+
+    out: Annotated[str, Meta(min_length=1, description="folder of the rows")]
+
+    @property
+    def options(self) -> ExportOptions:
+        """Without the folder."""
+        names = ExportOptions.__struct_fields__
+        return ExportOptions(**{name: getattr(self, name) for name in names})
+
+
+class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export says of itself."""
+
+    format: str = "tokenmill-rows"
+    format_version: int = 1
+    dataset_id: str
+    plan_id: str
+    options: ExportOptions
+    dtypes: dict[str, str]
+    pad_id: int
+    num_sequences: int
+    files: list[FileEntry]
+    digest: str = ""

@@ -1,0 +1,371 @@
+"""Exports that were killed, and folders that hold an export already."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import write_corpus
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.export import rows as export_rows
+from tokenmill.export.rows import export
+from tokenmill.export.unfinished import Unfinished
+from tokenmill.pack.options import PackOptions
+from tokenmill.planning.packing import pack
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.exports import ExportOptions
+from tokenmill.store.plan import Plan, open_plan
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "plans-v1" / "dataset"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
+    """A hundred documents, and plans of 32 and 16 tokens."""
+    folder = tmp_path_factory.mktemp("dataset")
+    write_corpus(folder / "data", num_files=1, per_file=100)
+    report = tokenmill.build(folder / "data", tokenizer_path, folder / "out", workers=1)
+    for length in (32, 16):
+        pack(report.dataset, PackOptions(sequence_length=length))
+    return report.dataset
+
+
+@pytest.fixture
+def plan(dataset: Dataset) -> Plan:
+    return open_plan(dataset, "best-fit-32")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def stop_before_the_end(
+    dataset: Dataset, plan: Plan, out: Path, options: ExportOptions, patch: pytest.MonkeyPatch
+) -> None:
+    """Every file is complete, and the export is not."""
+
+    def fail(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with patch.context() as context:
+        context.setattr(export_rows, "_finish", fail)
+        with pytest.raises(KeyboardInterrupt):
+            export(dataset, plan, out, options)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("plan_name", "labels", "digest"),
+    [
+        ("balanced", "aligned", "f99f292fb204c505b81cbc3fd906bcc3"),
+        ("balanced", "next", "e60edb59f97e5959bea7c4284e39b992"),
+        ("length-buckets", "aligned", "07daff9478ba02f9109255679bce6a58"),
+        ("length-buckets", "next", "8280f8617f48fae9de024501f5ce95b6"),
+    ],
+)
+def test_an_export_has_the_bytes_that_it_had_before_it_could_be_resumed(
+    plan_name: str, labels: Any, digest: str, tmp_path: Path
+) -> None:
+    """The digest of `export.json` covers those of all files."""
+    dataset = Dataset(GOLDEN)
+    options = ExportOptions(format="npy", labels=labels, sequences_per_file=3, seed=4)
+    report = export(dataset, open_plan(dataset, plan_name), tmp_path / "rows", options)
+    assert report.manifest.digest == digest
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tokenmill.cli import main
+from tokenmill.export import rows, unfinished
+
+point, count = sys.argv[1], int(sys.argv[2])
+places = {
+    "assembling": (rows.RowPartitions, "append"),
+    "writing": (rows, "columns_of"),
+    "removing": (unfinished.shutil, "rmtree"),
+}
+owner, name = places[point]
+really, calls = getattr(owner, name), iter(range(1000))
+
+def killed(*arguments, **options):
+    if next(calls) == count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return really(*arguments, **options)
+
+setattr(owner, name, killed)
+rows.CHUNK_TOKENS = 20 * 32
+rows.FILES_AT_ONCE = 1
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("point", "count", "kept"),
+    [
+        ("assembling", 1, 0),
+        ("writing", 3, 1),
+        ("removing", 1, "all"),
+    ],
+)
+def test_a_killed_export_continues_and_equals_one_that_was_not(
+    point: str, count: int, kept: Any, dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    given = "--format npy --columns input_ids --sequences-per-file 40 --dtype uint16"
+    rows = tmp_path / "rows"
+    command = ["export", str(dataset.folder), "--plan", plan.folder.name, "--out", str(rows)]
+    killing = [sys.executable, "-c", KILLED, point, str(count), *command, *given.split()]
+    killed = subprocess.run(killing, capture_output=True, timeout=100)
+    assert killed.returncode == -9, killed.stderr
+    assert rows.exists() == (kept == "all")
+    options = ExportOptions(
+        format="npy", columns=("input_ids",), sequences_per_file=40, dtype="uint16"
+    )
+    report = export(dataset, plan, rows, options)
+    undisturbed = export(dataset, plan, tmp_path / "undisturbed", options)
+    num_files = len(undisturbed.manifest.files)
+    assert num_files > 3
+    assert report.already_there == (kept == "all")
+    assert report.files_kept == (0 if kept == "all" else kept)
+    assert contents(rows) == contents(tmp_path / "undisturbed")
+    assert names(tmp_path) == (
+        [".rows.unfinished", "rows", "undisturbed"] if kept == "all" else ["rows", "undisturbed"]
+    )
+
+
+def test_a_file_that_a_kill_left_half_written_is_written_again(
+    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns_of, calls = export_rows.columns_of, iter(range(100))
+
+    def fail_later(*arguments: Any) -> Any:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return columns_of(*arguments)
+
+    options = ExportOptions(format="npy", sequences_per_file=40)
+    with monkeypatch.context() as patch:
+        patch.setattr(export_rows, "CHUNK_TOKENS", 20 * 32)
+        patch.setattr(export_rows, "FILES_AT_ONCE", 1)
+        patch.setattr(export_rows, "columns_of", fail_later)
+        with pytest.raises(KeyboardInterrupt):
+            export(dataset, plan, tmp_path / "rows", options)
+    left = tmp_path / ".rows.unfinished" / "rows"
+    assert (left / "rows-32-00001.labels.npy").exists()
+    assert export(dataset, plan, tmp_path / "rows", options).files_kept
+    export(dataset, plan, tmp_path / "undisturbed", options)
+    assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
+
+
+def test_an_export_that_was_stopped_before_it_took_its_name_takes_it(
+    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Unfinished, "take_name", stop)
+        with pytest.raises(KeyboardInterrupt):
+            export(dataset, plan, tmp_path / "rows")
+    left = tmp_path / ".rows.unfinished" / "rows"
+    files = {path.name: path.stat().st_ino for path in left.iterdir()}
+    assert export(dataset, plan, tmp_path / "rows").files_kept == 1
+    assert {path.name: path.stat().st_ino for path in (tmp_path / "rows").iterdir()} == files
+
+
+def test_a_file_that_was_cut_short_after_its_receipt_is_written_again(
+    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ExportOptions(format="npy", sequences_per_file=40)
+    stop_before_the_end(dataset, plan, tmp_path / "rows", options, monkeypatch)
+    file = tmp_path / ".rows.unfinished" / "rows" / "rows-32-00001.labels.npy"
+    file.write_bytes(file.read_bytes()[:-1])
+    export(dataset, plan, tmp_path / "rows", options)
+    export(dataset, plan, tmp_path / "undisturbed", options)
+    assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
+
+
+def test_a_complete_export_is_found_and_left_as_it_is(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    made = export(dataset, plan, tmp_path / "rows")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()}
+    again = export(dataset, plan, tmp_path / "rows", ExportOptions(dtype="int32"))
+    assert (made.already_there, again.already_there) == (False, True)
+    assert again.manifest == made.manifest
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_another_export_at_the_output_is_a_conflict_that_names_the_difference(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows"
+    first = export(dataset, plan, out, ExportOptions(columns=("input_ids",), seed=3))
+    before = contents(out)
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, out, ExportOptions(dtype="uint16", seed=4))
+    assert str(caught.value) == (
+        "the output folder holds another export\n"
+        f"  where: {out}\n"
+        "  why: columns: input_ids, not input_ids,labels,position_ids; seed: 3, not 4; "
+        "dtype: int32, not uint16\n"
+        "  next: choose another folder, or replace the export with --overwrite"
+    )
+    other = open_plan(dataset, "best-fit-16")
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, other, out, ExportOptions(columns=("input_ids",), seed=3))
+    found, wanted = first.manifest.plan_id, other.manifest.plan_id
+    assert caught.value.why == f"plan_id: {found}, not {wanted}"
+    assert contents(out) == before
+
+
+def test_a_damaged_export_is_not_taken_for_a_complete_one(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    export(dataset, plan, tmp_path / "rows")
+    (tmp_path / "rows" / "rows-32-00000.parquet").unlink()
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, tmp_path / "rows")
+    assert caught.value.why == "its file 'rows-32-00000.parquet' is missing or has another size"
+    assert not export(dataset, plan, tmp_path / "rows", overwrite=True).already_there
+
+
+def test_overwrite_replaces_an_export_and_nothing_else(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows"
+    export(dataset, plan, out)
+    options = ExportOptions(format="npy", columns=("input_ids",))
+    export(dataset, plan, out, options, overwrite=True)
+    assert names(out) == ["export.json", "rows-32-00000.input_ids.npy"]
+    assert names(tmp_path) == ["rows"]
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, out, overwrite=True)
+    assert caught.value.why == "it holds more than an export"
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_another_export_that_was_stopped_is_a_conflict_until_it_is_overwritten(
+    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_before_the_end(dataset, plan, tmp_path / "rows", ExportOptions(seed=3), monkeypatch)
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, tmp_path / "rows")
+    assert str(caught.value) == (
+        "another export to the output folder was begun and stopped\n"
+        f"  where: {tmp_path / '.rows.unfinished'}\n"
+        "  why: seed: 3, not 0\n"
+        "  next: run its command again, choose another folder, or give --overwrite"
+    )
+    report = export(dataset, plan, tmp_path / "rows", overwrite=True)
+    assert (report.files_kept, names(tmp_path)) == (0, ["rows"])
+
+
+def test_two_processes_do_not_export_to_one_folder(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    from tokenmill.store.files import locked_folder
+
+    work = tmp_path / ".rows.unfinished"
+    work.mkdir()
+    with locked_folder(work), pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, tmp_path / "rows")
+    assert caught.value.what == "another process is exporting to the output folder"
+    assert not export(dataset, plan, tmp_path / "rows").already_there
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("uint16", 2), ("int32", 4)])
+def test_pt_files_of_ids_only_take_two_or_four_bytes_a_token(
+    dtype: Any, size: int, dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    options = ExportOptions(format="pt", columns=("input_ids",), dtype=dtype)
+    export(dataset, plan, tmp_path / "rows", options)
+    path = tmp_path / "rows" / "rows-32-00000.pt"
+    loaded = torch.load(path, weights_only=True, mmap=True)
+    assert list(loaded) == ["input_ids"]
+    assert str(loaded["input_ids"].dtype) == f"torch.{dtype}"
+    assert loaded["input_ids"].shape == (len(plan), 32)
+    assert path.stat().st_size < len(plan) * 32 * size + 2_000
+    export(dataset, plan, tmp_path / "npy", ExportOptions(format="npy"))
+    expected = np.load(tmp_path / "npy" / "rows-32-00000.input_ids.npy")
+    assert loaded["input_ids"].long().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("file_format", ["npy", "parquet", "datasets"])
+def test_uint16_ids_are_read_by_the_official_readers(
+    file_format: Any, dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    options = ExportOptions(format=file_format, columns=("input_ids",), dtype="uint16")
+    report = export(dataset, plan, tmp_path / "rows", options)
+    assert report.manifest.dtypes == {"input_ids": "uint16"}
+    path = tmp_path / "rows" / report.manifest.files[0].name
+    if file_format == "npy":
+        found = np.load(path)
+        assert found.dtype == np.uint16
+        first = found[0].tolist()
+    elif file_format == "parquet":
+        import pyarrow.parquet as pq
+
+        first = pq.read_table(path).column("input_ids")[0].as_py()
+    else:
+        datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+        first = datasets.load_from_disk(str(tmp_path / "rows"))[0]["input_ids"]
+    export(dataset, plan, tmp_path / "int32", ExportOptions(format="npy"))
+    assert first == np.load(tmp_path / "int32" / "rows-32-00000.input_ids.npy")[0].tolist()
+
+
+def test_ids_that_do_not_fit_are_refused_before_the_start(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    large = json.loads(tokenizer_path.read_text())
+    large["model"]["vocab"] |= {f"unused{i}": 400 + i for i in range(66_000)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(large))
+    data = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    built = tokenmill.build(data, tmp_path / "tokenizer.json", tmp_path / "out", workers=1).dataset
+    plan = pack(built, PackOptions(sequence_length=8)).plan
+    with pytest.raises(UserError) as caught:
+        export(built, plan, tmp_path / "rows", ExportOptions(dtype="uint16"))
+    largest = built.manifest.tokenizer.largest_id
+    assert str(caught.value) == (
+        "the ids do not fit uint16\n"
+        f"  where: {tmp_path / 'out'}\n"
+        f"  why: the largest id of its tokenizer is {largest:,}, that of uint16 is 65,535\n"
+        "  next: --dtype int32 takes four bytes a token"
+    )
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_dtype_needs_the_column_that_it_is_for(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        export(dataset, plan, tmp_path / "rows", ExportOptions(columns=("labels",), dtype="uint16"))
+    assert str(caught.value) == (
+        "--dtype is the dtype of input_ids\n"
+        "  why: the columns are labels\n"
+        "  next: add input_ids to --columns, or leave out --dtype"
+    )
+
+
+def test_progress_is_told_in_bytes(dataset: Dataset, plan: Plan, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    options = ExportOptions(format="npy", columns=("input_ids",), dtype="uint16")
+    export(dataset, plan, tmp_path / "rows", options, advance=lambda *told: seen.append(told))
+    tokens = len(plan) * 32
+    assert seen[-1] == ("writing", tokens * 2, tokens * 2)
+    assert ("assembling", tokens * 3, tokens * 3) in seen
