@@ -44,7 +44,8 @@ def _described(kind: Any, metas: list[msgspec.Meta]) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin in (typing.Union, types.UnionType):
-        parts = [_described(each, metas) for each in arguments if each is not type(None)]
+        nothing = (type(None), msgspec.UnsetType)
+        parts = [_described(each, metas) for each in arguments if each not in nothing]
         text = " or ".join(parts) if all(parts) else ""
         return f"{text}, or none" if text and type(None) in arguments else text
     if origin in (list, tuple):
