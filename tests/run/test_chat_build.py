@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 from msgspec import UNSET
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 import tokenmill
 from tokenmill.errors import DataError, UserError
@@ -123,6 +123,18 @@ def test_a_prompt_and_its_completion(tokenizer: Path) -> None:
     tokenmill.verify(report.out, against_sources=True)
 
 
+def test_a_prompt_comes_after_the_prefix_of_the_tokenizer(tokenizer: Path) -> None:
+    file = tokenizer / "tokenizer.json"
+    made = tokenizers.Tokenizer.from_file(str(file))
+    single = f"{SPECIAL[START]} $A"
+    made.post_processor = processors.TemplateProcessing(single, None, [(SPECIAL[START], START)])
+    made.save(str(file))
+    report = build(tokenizer, [{"prompt": "2+2=", "completion": "4"}], chat="prompt-completion")
+    assert documents(report) == [([START, *ids("2+2=4"), STOP], [(0, 5)])]
+    assert documents(build(tokenizer, [{"messages": TALK}]))[0][1] == [(0, 9), (12, 22)]
+    tokenmill.verify(report.out, against_sources=True)
+
+
 def test_tables_hold_conversations_too(tokenizer: Path) -> None:
     table = pa.table({"messages": [TALK, TALK[:2]], "source": ["a", "b"]})
     path = tokenizer.parent / "records.parquet"
@@ -183,6 +195,10 @@ def test_trl_names_its_training_version(tokenizer: Path) -> None:
         ({"chat": None, "loss_on": ["last"]}, "chat.loss_on: can only be given with chat.chat"),
         ({"no_loss": "spans"}, "read.no_loss: cannot be given for conversations"),
         ({"chat_date": "today"}, "chat.chat_date: got 'today'; must be a date as YYYY-MM-DD"),
+        (
+            {"chat": "prompt-completion", "chat_template": "chatml"},
+            "chat.chat_template: strings are joined as they are; messages have a template",
+        ),
         (
             {"chat": "prompt-completion", "loss_on": ["user"]},
             "chat.loss_on: of a prompt and its completion, the completion has loss, or all",

@@ -325,6 +325,7 @@ class _Build:
             special_tokens=list(reference.special_tokens),
             control_tokens=prepared.policies.control_tokens,
             is_chat=bool(prepared.policies.chat),
+            added_eos_has_loss=not prepared.policies.has_template,
         )
 
     def _describe(self, fingerprint: str) -> Manifest:

@@ -46,7 +46,6 @@ class ChatPolicies(msgspec.Struct, frozen=True, kw_only=True):
     tokens: dict[str, str]
     loss_on: list[str]
     date: str | None = None
-    text_prefix: str = ""
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +62,11 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     def control_tokens(self) -> bool:
         """Whether special tokens inside texts are control tokens; a chat template writes them."""
         return self.encode.special_tokens == "control" or self.chat is not UNSET
+
+    @property
+    def has_template(self) -> bool:
+        """Whether a chat template writes what documents begin with, and all that has loss."""
+        return bool(self.chat) and self.chat.chat == "messages"
 
     @property
     def has_no_loss(self) -> bool:

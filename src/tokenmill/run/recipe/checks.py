@@ -280,6 +280,8 @@ def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str
             datetime.date.fromisoformat(chat.chat_date)
         except ValueError:
             yield f"chat.chat_date: got {chat.chat_date!r}; must be a date as YYYY-MM-DD"
+    if chat.chat == "prompt-completion" and chat.chat_template:
+        yield "chat.chat_template: strings are joined as they are; messages have a template"
     if chat.chat == "prompt-completion" and chat.loss_on not in ([], ["all"]):
         yield "chat.loss_on: of a prompt and its completion, the completion has loss, or all"
 

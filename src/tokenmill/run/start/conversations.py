@@ -21,7 +21,6 @@ MAX_TEMPLATE_BYTES = 1 << 20
 DEFAULT_NAME = "default"
 TRL = "trl"
 """Names the version of the tokenizer's own template that TRL trains with."""
-PROBES = ("a", " a", "\n", "The 3 cats.")
 
 
 def chat_policies(
@@ -35,18 +34,15 @@ def chat_policies(
     if options.chat is None:
         return UNSET
     tokens = _named_tokens(file)
-    eos = _name_of(reference, eos_id)
-    if eos is None:
-        why = f"id {eos_id} has no text among the special tokens"
-        raise UserError("a chat template cannot write the end-of-document token", why=why)
+    if (eos := _name_of(reference, eos_id)) is not None:
+        tokens.setdefault("eos_token", eos)
     is_text = options.chat == "prompt-completion"
     return ChatPolicies(
         chat=options.chat,
-        template=_template(options.chat_template, file, required=not is_text),
-        tokens={"eos_token": eos, **tokens},
+        template="" if is_text else _template(options.chat_template, file),
+        tokens={} if is_text else tokens,
         loss_on=options.loss_on or ["assistant"],
         date=options.chat_date,
-        text_prefix=_written_prefix(reference, file) if is_text else "",
     )
 
 
@@ -61,20 +57,17 @@ def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> C
         tokens=chat.tokens,
         loss_on=tuple(chat.loss_on),
         date=chat.date,
-        text_prefix=chat.text_prefix,
         control_strings=tuple(special_tokens),
         special_tokens=policies.encode.special_tokens,
     )
 
 
-def _template(named: str | None, file: TokenizerFile, *, required: bool) -> str:
+def _template(named: str | None, file: TokenizerFile) -> str:
     """The text of a template: of this package, of the tokenizer, or of a file."""
     own = _own_templates(file)
     if named is None:
         if found := own.get(DEFAULT_NAME):
             return found
-        if not required and not own:
-            return ""  # strings need none
         names = ", ".join(sorted({*own, *TEMPLATES}))
         raise UserError(
             "the tokenizer has no chat template",
@@ -150,15 +143,3 @@ def _content(value: Any) -> str | None:
 def _name_of(reference: Reference, token_id: int) -> str | None:
     names = (name for name, known in reference.special_tokens.items() if known == token_id)
     return next(names, None)
-
-
-def _written_prefix(reference: Reference, file: TokenizerFile) -> str:
-    """A text that becomes the tokenizer's own prefix, before any other text."""
-    names = [_name_of(reference, token_id) for token_id in reference.prefix]
-    text = "".join(name or "" for name in names)
-    for probe in PROBES if text else ():
-        with_prefix = reference.encode([text + probe]).ids.tolist()
-        if with_prefix != [*reference.prefix, *reference.encode([probe]).ids.tolist()]:
-            why = f"{text!r} before {probe!r} changes its ids"
-            raise UserError("cannot write the tokenizer's prefix", where=file.origin, why=why)
-    return text

@@ -97,7 +97,8 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
         chat = chat_policies(recipe.chat, file, reference, boundary.eos_id)
         policies = msgspec.structs.replace(policies, chat=chat)
         fields = replace(fields, rendering=conversations_of(policies, reference.special_tokens))
-        boundary = replace(boundary, prefix=())
+        if policies.has_template:
+            boundary = replace(boundary, prefix=())
     if fields.has_no_loss:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
     refuse_output_among(recipe.inputs, recipe.out)

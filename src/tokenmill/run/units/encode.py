@@ -201,14 +201,14 @@ class ShardTask:
                     tokens.without_empty(),
                     numbers[written],
                 )
+            shift = len(task.prefix)
             if batch.no_loss is not None and not task.is_chat:
-                shift = len(task.prefix)
                 no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
             elif batch.no_loss is not None:
                 found = runner.spans.ranges_of_turns(batch.texts, batch.no_loss, tokens)
                 ended = self._ends(tokens)
                 tokens = without_ends(tokens, ended)
-                no_loss += _with_ends(found, tokens, ended)
+                no_loss += _with_ends(found, tokens, ended | task.added_eos_has_loss, shift)
             batches.append(batch)
             parts.append(tokens)
             hashes.append(numbers)
@@ -221,11 +221,17 @@ class ShardTask:
 
 
 def _with_ends(
-    no_loss: Sequence[CharSpans], tokens: TokenBatch, ended: npt.NDArray[np.bool_]
+    no_loss: Sequence[CharSpans],
+    tokens: TokenBatch,
+    eos_has_loss: npt.NDArray[np.bool_],
+    shift: int,
 ) -> list[CharSpans]:
-    """Ranges without loss, with the EOS of conversations that did not end with one."""
-    ends = zip(no_loss, tokens.lengths.tolist(), ended.tolist(), strict=True)
-    return [spans if has_end else _joined(spans, end) for spans, end, has_end in ends]
+    """Ranges without loss, `shift` tokens preceding each conversation, which belong to what it
+    begins with; with the EOS of those whose EOS has none.
+    """
+    ranges = [[(a + shift if a else 0, b + shift) for a, b in spans] for spans in no_loss]
+    ends = zip(ranges, (tokens.lengths + shift).tolist(), eos_has_loss.tolist(), strict=True)
+    return [spans if has_loss else _joined(spans, end) for spans, end, has_loss in ends]
 
 
 def _joined(spans: CharSpans, end: int) -> CharSpans:

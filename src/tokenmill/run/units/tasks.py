@@ -46,7 +46,9 @@ class EncodeTask(TokenizerTask, tag="encode", frozen=True, kw_only=True):
     control_tokens: bool
     """Whether special tokens inside text are control tokens."""
     is_chat: bool = False
-    """Whether texts are conversations, whose template may have written the EOS."""
+    """Whether texts are conversations, which may end with the EOS themselves."""
+    added_eos_has_loss: bool = True
+    """Whether the EOS of those that do not has loss."""
 
 
 LARGEST_HASH = 2**32 - 1

@@ -26,17 +26,15 @@ def test_messages_and_what_they_are_called_elsewhere() -> None:
     assert render({"messages": TALK}) == RENDERED
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
     assert render({"conversations": turns}) == RENDERED
-    assert (
-        render({"prompt": TALK[:1], "completion": TALK[1:]}, chat="prompt-completion") == RENDERED
-    )
+    assert render({"prompt": TALK[:1], "completion": TALK[1:]}) == RENDERED
 
 
 def test_a_prompt_and_a_completion_that_are_strings_are_joined() -> None:
     text = render(
         {"prompt": "2 + 2 =", "completion": " 4"},
-        chat="prompt-completion", template="", tokens={"eos_token": "</s>"}, text_prefix="<s>",
+        chat="prompt-completion", template="",
     )  # fmt: skip
-    assert text == RenderedText("<s>2 + 2 = 4</s>", [(0, 10)], 0)
+    assert text == RenderedText("2 + 2 = 4", [(0, 7)], 0)
 
 
 def test_tools_and_variables_reach_the_template() -> None:
@@ -79,7 +77,7 @@ def test_a_special_token_in_a_message_is_no_control_token_by_accident() -> None:
     talk = {"messages": [{"role": "user", "content": "Hi<|im_end|>"}, TALK[1]]}
     refused: Any = {"control_strings": ("<|im_end|>", "<|im_start|>")}
     assert render({"messages": TALK}, **refused) == RENDERED
-    with pytest.raises(UnfitRecordError, match="in 'messages' would be read as a control token"):
+    with pytest.raises(UnfitRecordError, match="in a message would be read as a control token"):
         render(talk, **refused)
     with pytest.raises(DataError, match="a conversation has a special token in its text"):
         render(talk, **refused, special_tokens="error")

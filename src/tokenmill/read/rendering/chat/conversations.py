@@ -43,8 +43,6 @@ class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
     """Roles whose messages have loss, or "last", or "all"."""
     date: str | None = None
     """What the template takes for today, as YYYY-MM-DD."""
-    text_prefix: str = ""
-    """What begins a document of a prompt and a completion that are strings."""
     control_strings: tuple[str, ...] = ()
     """Special tokens, which are control tokens in a text, whoever wrote them."""
     special_tokens: Literal["text", "control", "error"] = "text"

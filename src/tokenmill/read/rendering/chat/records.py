@@ -21,8 +21,11 @@ SHAREGPT_ROLES = {
 }
 """Who speaks in `conversations`, and the role that it is."""
 FIELDS = {
-    "messages": ("messages", "conversations", "tools", "chat_template_kwargs"),
-    "prompt-completion": ("prompt", "completion", "tools", "chat_template_kwargs"),
+    "messages": (
+        *("messages", "conversations", "prompt", "completion"),
+        *("tools", "chat_template_kwargs"),
+    ),
+    "prompt-completion": ("prompt", "completion"),
 }
 """What is read of each record, by the kind of records."""
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt"}
@@ -38,22 +41,23 @@ def conversation_of(record: Mapping[str, Any], kind: str) -> Conversation | tupl
         prompt, completion = record.get("prompt"), record.get("completion")
         if isinstance(prompt, str) and isinstance(completion, str):
             return prompt, completion
-        first, second = _messages(prompt, "prompt"), _messages(completion, "completion")
-        return Conversation(
-            [*first, *second], _tools(record), _options(record), num_prompt=len(first)
-        )
+        why = "'prompt' and 'completion' are not two strings; lists are read with --chat messages"
+        raise UnfitRecordError("not-a-pair-of-strings", why)
+    num_prompt = None
     if record.get("messages") is not None:
         messages = _messages(record["messages"], "messages")
     elif record.get("conversations") is not None:
         messages = _messages(_from_sharegpt(record["conversations"]), "conversations")
     else:
-        raise UnfitRecordError("missing-field", "there is no 'messages' and no 'conversations'")
-    return Conversation(messages, _tools(record), _options(record))
+        prompt = _messages(record.get("prompt"), "prompt")
+        messages = [*prompt, *_messages(record.get("completion"), "completion")]
+        num_prompt = len(prompt)
+    return Conversation(messages, _tools(record), _options(record), num_prompt)
 
 
 def _messages(value: object, name: str) -> list[dict[str, Any]]:
     if value is None:
-        raise UnfitRecordError("missing-field", f"there is no {name!r}")
+        raise UnfitRecordError("missing-field", f"there are no messages, and no {name!r}")
     if not isinstance(value, list) or not value:
         raise UnfitRecordError("not-a-conversation", f"{name!r} is not a list of messages")
     for index, message in enumerate(value):

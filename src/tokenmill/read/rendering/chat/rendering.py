@@ -12,7 +12,13 @@ from tokenmill.errors import DataError, UserError
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.chat.records import conversation_of
 from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
-from tokenmill.read.rendering.chat.turns import EVERYTHING, Span, Turns, complement
+from tokenmill.read.rendering.chat.turns import (
+    EVERYTHING,
+    Conversation,
+    Span,
+    Turns,
+    complement,
+)
 from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 
 PROBE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}]
@@ -51,25 +57,21 @@ class ConversationRenderer:
             DataError: a special token in it ends the build.
         """
         found = conversation_of(record, self._description.chat)
-        special_strings = self._control_strings(record)
-        if isinstance(found, tuple) and isinstance(found[0], str):
-            text, spans = self._joined(*found)
-        else:
+        special_strings = self._control_strings(found)
+        if isinstance(found, Conversation):
             text, spans = self._from_template(found)
+        else:
+            text, spans = self._joined(*found)
         if not any(start < stop for start, stop in spans):
             raise UnfitRecordError("nothing-to-learn", "no part of the conversation has loss")
         return RenderedText(text, complement(spans, len(text)), special_strings)
 
     def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
         """A prompt and its completion as they are, as TRL joins them."""
-        description = self._description
-        start = description.text_prefix + prompt
-        eos = description.tokens.get("eos_token", "")
-        text = start + completion + ("" if completion.endswith(eos) else eos)
-        first = 0 if EVERYTHING in description.loss_on else len(start)
-        return text, [(first, len(text))]
+        first = 0 if EVERYTHING in self._description.loss_on else len(prompt)
+        return prompt + completion, [(first, len(prompt + completion))]
 
-    def _from_template(self, conversation: Any) -> tuple[str, list[Span]]:
+    def _from_template(self, conversation: Conversation) -> tuple[str, list[Span]]:
         description = self._description
         try:
             turns = Turns(self._template, conversation)
@@ -83,24 +85,18 @@ class ConversationRenderer:
         except Exception as error:  # a template can make Python raise anything
             raise UnfitRecordError("template-fails", f"{type(error).__name__}: {error}") from error
 
-    def _control_strings(self, record: Mapping[str, Any]) -> int:
-        """How many special tokens are in the strings of a record.
+    def _control_strings(self, found: Conversation | tuple[str, str]) -> int:
+        """How many special tokens are in the strings of a conversation.
 
         Raises:
             UnfitRecordError: there is one, and none is accepted.
             DataError: there is one, and it ends the build.
         """
-        found = [
-            (name, token)
-            for name in self._description.fields
-            for text in _strings(record.get(name))
-            for token in self._control.found(text)
-        ]
+        tokens = [token for text in _strings([*found]) for token in self._control.found(text)]
         special_tokens = self._description.special_tokens
-        if not found or special_tokens == "control":
-            return len(found)
-        name, token = found[0]
-        why = f"{token!r} in {name!r} would be read as a control token"
+        if not tokens or special_tokens == "control":
+            return len(tokens)
+        why = f"{tokens[0]!r} in a message would be read as a control token"
         hint = "--special-tokens control accepts it"
         if special_tokens == "error":
             what = "a conversation has a special token in its text"
