@@ -66,7 +66,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_template(self) -> bool:
         """Whether a chat template writes what documents begin with, and all that has loss."""
-        return bool(self.chat) and self.chat.chat == "messages"
+        return not isinstance(self.chat, UnsetType) and self.chat.chat == "messages"
 
     @property
     def has_no_loss(self) -> bool:
