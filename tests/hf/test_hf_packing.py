@@ -128,3 +128,14 @@ def test_a_mask_beside_packed_documents_is_warned_of(caplog: pytest.LogCaptureFi
 def test_a_strategy_that_cannot_do_it_is_refused() -> None:
     with pytest.raises(UserError, match="long_documents: concat-and-chunk cuts documents"):
         made(8, "concat-and-chunk", overlap=2)
+
+
+def test_trl_finds_the_documents_by_seq_lengths() -> None:
+    trl = pytest.importorskip("trl.trainer.sft_trainer")
+    rows = made(8).tokenize(dataset_of(["ab", "cbc", "abcab", "cc"]))
+    collate = trl.DataCollatorForLanguageModeling(pad_token_id=PAD, padding_free=True)
+    batch = collate(list(rows))
+    ours = PackedRowsCollator()(list(rows))
+    assert batch["position_ids"][0].tolist() == ours["position_ids"].flatten().tolist()
+    assert batch["labels"][0].tolist() == ours["labels"].flatten().tolist()
+    assert "attention_mask" not in batch

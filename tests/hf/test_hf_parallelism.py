@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -16,6 +17,7 @@ from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options
 from tokenmill.encode import exactness
 from tokenmill.errors import EngineError, UserError
 from tokenmill.hf import CausalLMTokenizer, parallelism
+from tokenmill.hf.conventions import _faster_tokenizer
 from tokenmill.hf.parallelism import Parallelism, thread_environment
 from tokenmill.hf.workers import WorkerPool, Workers
 
@@ -353,3 +355,15 @@ def test_a_function_that_returns_no_rows_is_refused(columns: Any) -> None:
     made._tokenize_function = lambda batch: columns  # type: ignore[method-assign]
     with pytest.raises(UserError, match="did not return rows"):
         made.tokenize(dataset_of(["a"]))
+
+
+def test_since_transformers_5_the_plain_name_is_the_fast_one(tmp_path: Path) -> None:
+    class Mine(transformers.BertTokenizerLegacy):  # type: ignore[misc, name-defined]
+        pass
+
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    legacy = transformers.BertTokenizerLegacy(str(tmp_path / "vocab.txt"))
+    assert _faster_tokenizer(legacy) == "transformers.BertTokenizer"
+    assert _faster_tokenizer(Mine(str(tmp_path / "vocab.txt"))) == "transformers.BertTokenizer"
+    assert _faster_tokenizer(transformers.CanineTokenizer()) == ""
+    assert _faster_tokenizer(Letters()) == ""

@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import os
 import pickle
+import re
 import resource
 import sys
 import types
@@ -45,7 +46,9 @@ def made(length: int = 8, **others: Any) -> CausalLMTokenizer:
     return CausalLMTokenizer(options(length, **others), fast_tokenizer())
 
 
-def test_an_unchanged_run_uses_the_rows_of_the_one_before(on_disk: datasets.Dataset) -> None:
+def test_an_unchanged_run_uses_the_rows_of_the_one_before(
+    on_disk: datasets.Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
     first = made().tokenize(on_disk)
     again = made()
     second = again.tokenize(on_disk)
@@ -54,6 +57,8 @@ def test_an_unchanged_run_uses_the_rows_of_the_one_before(on_disk: datasets.Data
     assert file_of(first).name == f"cache-{first._fingerprint}.arrow"
     assert first._fingerprint == second._fingerprint
     assert again.summary.reused == [str(file_of(first))]
+    assert (again.summary.documents, again.summary.rows) == (len(TEXTS), len(first))
+    assert f"{len(TEXTS)} documents -> {len(first)} rows, all of an earlier run" in caplog.messages
     assert contents(second) == recipe(fast_tokenizer(), TEXTS, 8, 0)
 
 
@@ -277,3 +282,53 @@ def test_a_tokenizer_can_be_pickled_before_and_after_it_was_used() -> None:
         expected = recipe(fast_tokenizer(), TEXTS, 8, 0)
         assert contents(copy.tokenize(dataset_of(TEXTS), force=True)) == expected
         tokenizer.tokenize(dataset_of(TEXTS))
+
+
+def test_debug_says_what_is_decided_and_how_long_each_batch_takes(
+    on_disk: datasets.Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    made(verbose_level="DEBUG", batch_size=4).tokenize(on_disk)
+    told = "\n".join(caplog.messages)
+    for fact in (
+        "documents become rows by WindowRule(context_length=8",
+        "columns: {'input_ids': 'int64'",
+        "have the fingerprint",
+        "the engine fastokens encodes",
+        "batch_size=4 was asked for",
+    ):
+        assert fact in told
+    stages = r"read \d+\.\d{3} s, encode .* s, windows .* s, write .* s"
+    assert re.search(rf"documents 0 to 3, \d+ bytes: {stages}", told)
+    assert re.search(rf"documents 4 to 6, \d+ bytes: {stages}", told)
+
+
+def test_without_the_cache_rows_are_made_each_time(on_disk: datasets.Dataset) -> None:
+    first, second = made(), made(cache=False)
+    assert file_of(first.tokenize(on_disk)) == file_of(second.tokenize(on_disk))
+    assert second.summary.reused == []
+
+
+def test_rows_go_to_one_place(on_disk: datasets.Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be given together"):
+        made().tokenize(on_disk, cache_dir=tmp_path, out=tmp_path)
+    with pytest.raises(UserError, match="out cannot be given with an iterable dataset"):
+        made().tokenize(on_disk.to_iterable_dataset(), out=tmp_path)
+    rows = made().tokenize(on_disk, out=tmp_path / "rows")
+    assert contents(datasets.load_from_disk(str(tmp_path / "rows"))) == contents(rows)
+
+
+def test_options_with_defaults_leave_the_fingerprints_of_earlier_versions(
+    on_disk: datasets.Dataset,
+) -> None:
+    identity = made()._identity("text")
+    assert list(identity) == ["column", "tokenizer", "library", "function", "windows"]
+    assert "overlap_in_loss" not in identity["windows"]
+    others: list[dict[str, Any]] = [
+        {"packing": "best-fit"},
+        {"dtype": "int32"},
+        {"columns": ["input_ids"]},
+        {"overlap": 2, "overlap_in_loss": False},
+        {"subword_regularisation": 0.1},
+    ]
+    files = {file_of(made(**other).tokenize(on_disk)) for other in [{}, *others]}
+    assert len(files) == 6
