@@ -48,6 +48,9 @@ def corpus(tmp_path: Path) -> Path:
     (corpus / "large.jsonl.zst").write_bytes(zstd.compress(lines))
     (corpus / "sub" / "small.jsonl.zst").write_bytes(zstd.compress(lines[: lines.index(b"\n") + 1]))
     (corpus / "sub" / "empty.jsonl.zst").write_bytes(b"")
+    rows = "".join(f'{number},"{text}"\n' for number, text in enumerate(texts(3000, 900)))
+    (corpus / "large.csv").write_text(f"id,text\n{rows}")
+    (corpus / "sub" / "array.json").write_text(json.dumps([{"text": text} for text in texts(0, 9)]))
     table = pa.table({"text": texts(2000, 900)})
     pq.write_table(table, corpus / "sub" / "groups.parquet", row_group_size=100)
     pq.write_table(table, corpus / "sub" / "one-group.parquet")
@@ -76,7 +79,7 @@ def test_a_dataset_is_the_same_from_a_bucket_and_from_a_disk(
     local = build([str(corpus)], tokenizer_path, tmp_path / "local")
     distant = build([f"s3://{bucket.name}/data"], tokenizer_path, tmp_path / "distant")
     assert distant == local
-    assert len(local[1]) == 13
+    assert len(local[1]) == 15
 
 
 def test_text_is_the_same_from_a_bucket_and_from_a_disk(
