@@ -1,0 +1,108 @@
+"""What docs/format.md says of exported rows, followed with NumPy alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import documents as all_documents
+from corpora import write_corpus
+
+import tokenmill
+from tokenmill.load.rows.reader import Rows
+
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+
+def code_of(heading: str) -> dict[str, Any]:
+    """The names that the code under a heading of the page defines."""
+    section = PAGE.split(f"### {heading}\n")[1].split("\n### ")[0]
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", section, re.S):
+        exec(block, names)
+    return names
+
+
+def order_of_the_page(plan: tokenmill.Plan, seed: int) -> list[int]:
+    """Steps 1, 2 and 4 of the page, for a plan without --order-by."""
+    permutation = code_of("The order of rows")["permutation"]
+    size, groups, rest, first = plan.rows.group_size, [], [], 0
+    for window in plan.manifest.windows:
+        sequences = list(range(first, first + window.sequences))
+        whole = len(sequences) // size * size
+        groups += [sequences[i : i + size] for i in range(0, whole, size)]
+        rest += sequences[whole:]
+        first += window.sequences
+    return [i for place in permutation(len(groups), seed) for i in groups[place]] + rest
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    write_corpus(folder / "data", num_files=2, per_file=60)
+    tokenmill.build(folder / "data", tokenizer_path, folder / "out", workers=1)
+    return folder / "out"
+
+
+def exported(plan: tokenmill.Plan, dataset: Path, folder: Path, column: str, **options: Any) -> Any:
+    tokenmill.export_rows(dataset, plan, folder, format="npy", seed=7, **options)
+    files = sorted(folder.glob(f"rows-32-*.{column}.npy"))
+    return np.concatenate([np.load(path) for path in files])
+
+
+def segments(plan: tokenmill.Plan, sequence: int) -> list[tuple[int, int, int]]:
+    """Document, start and length of each, as the arrays of the plan have them."""
+    first, stop = plan.offsets[sequence : sequence + 2]
+    arrays = (plan.documents, plan.starts, plan.lengths)
+    return [tuple(int(array[i]) for array in arrays) for i in range(first, stop)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "options", [{"packing": "best-fit"}, {"packing": "balanced", "ranks": 4}], ids=["one", "groups"]
+)
+def test_a_stranger_finds_the_sequence_of_each_row(
+    dataset: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    plan = tokenmill.make_plan(
+        dataset, folder=tmp_path / "plan", sequence_length=32, **options
+    ).plan
+    rows = exported(plan, dataset, tmp_path / "rows", "input_ids")
+    order, documents = order_of_the_page(plan, seed=7), all_documents(dataset)
+    assert sorted(order) == list(range(len(plan)))
+    assert order != sorted(order)
+    assert len(rows) == len(order)
+    for row, sequence in zip(rows.tolist(), order, strict=True):
+        parts = [documents[d][start : start + n] for d, start, n in segments(plan, sequence)]
+        tokens = [token for part in parts for token in part]
+        assert row[: len(tokens)] == tokens
+
+
+@pytest.mark.parametrize("convention", ["aligned", "next"])
+def test_labels_are_what_the_page_says(dataset: Path, tmp_path: Path, convention: Any) -> None:
+    plan = tokenmill.make_plan(dataset, folder=tmp_path / "plan", sequence_length=32).plan
+    rows = exported(plan, dataset, tmp_path / "rows", "labels", labels=convention)
+    documents, cuts = all_documents(dataset), 0
+    for row, sequence in zip(rows.tolist(), order_of_the_page(plan, seed=7), strict=True):
+        expected: list[int] = []
+        for document, start, length in segments(plan, sequence):
+            tokens = documents[document]
+            cuts += start + length < len(tokens)
+            if convention == "aligned":
+                expected += [-100, *tokens[start + 1 : start + length]]
+            else:
+                expected += [*tokens, -100][start + 1 : start + length + 1]
+        assert row == expected + [-100] * (32 - len(expected))
+    assert cuts
+
+
+def test_segments_are_numbered_as_the_page_says() -> None:
+    flags = {"real": np.uint8(1), "restart": np.uint8(2)}
+    real = np.array([1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0], np.uint8) * flags["real"]
+    restarts = np.array([1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0], np.uint8) * flags["restart"]
+    found = Rows(np.zeros((1, 12)), np.zeros((1, 12)), (real | restarts)[None], aligned=True)
+    shown = " ".join(map(str, found.segmentation.ids[0].tolist())).replace("-", "\u2212")
+    assert f"`{shown}`" in PAGE
