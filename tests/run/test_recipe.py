@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.errors import UserError
+from tokenmill.read.detection import format_names
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe, section_of
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import (
@@ -24,9 +25,7 @@ from tokenmill.run.recipe.spellings import parse_bytes, parse_share
 
 REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}
 
-BAD_FORMAT = (
-    "read.format: got 'csv'; must be one of auto, parquet, arrow-file, arrow-stream, jsonl, text"
-)
+BAD_FORMAT = f"read.format: got 'xml'; must be one of {', '.join(format_names())}"
 
 
 def recipe(**sections: Any) -> Recipe:
@@ -142,7 +141,7 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ({"read": False}, "read: must be a section with options of its own"),
         ({"read": "text"}, "read: must be a section with options of its own"),
         (
-            {"read": {"format": "csv"}},
+            {"read": {"format": "xml"}},
             BAD_FORMAT,
         ),
         (
@@ -209,7 +208,7 @@ def test_all_problems_are_told_at_once() -> None:
         "inputs": "a",
         "tokenizer": 1.5,
         "reed": {},
-        "read": {"keeep": "x", "format": "csv"},
+        "read": {"keeep": "x", "format": "xml"},
         "resources": {"workers": 0},
     }
     assert problems(options) == [
@@ -237,7 +236,8 @@ def test_policies_are_what_decides_the_bytes_that_are_written() -> None:
         encode={"engine": "reference", "eos": "x", "unknown": "error"}, resources={"workers": 7}
     )
     read = msgspec.to_builtins(ReadOptions())
-    del read["streaming"]
+    for young in ("streaming", "text_template", "transform"):
+        del read[young]
     encode = {"special_tokens": "text", "unknown": "error"}
     assert msgspec.to_builtins(found.policies) == {"read": read, "encode": encode}
 
