@@ -20,6 +20,7 @@ from tokenmill.run.recipe.options import Recipe
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
+    from tokenmill.export.rows import ExportReport
     from tokenmill.report.estimate import Estimate
 
 Inputs = str | Path | Sequence[str | Path]
@@ -30,6 +31,8 @@ class BuildReport(_report.BuildReport):
     """What a build did."""
 
     opened: Dataset | None = None
+    exports: tuple[ExportReport, ...] = ()
+    """Rows that the recipe asks for as files, one export a plan."""
 
     @property
     def dataset(self) -> Dataset:
@@ -70,7 +73,12 @@ def build(
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }
     opened = Dataset(report.opened.folder) if report.opened else None
-    return BuildReport(**{**values, "opened": opened})
+    exports: tuple[ExportReport, ...] = ()
+    if made.export is not msgspec.UNSET:
+        from tokenmill.api.exporting import export_plans  # loads a compiler
+
+        exports = export_plans(made, report, overwrite=overwrite)
+    return BuildReport(**{**values, "opened": opened, "exports": exports})
 
 
 @contextmanager

@@ -110,18 +110,6 @@ class PackArguments(TypedDict, total=False):
     weight: Sequence[str]
 
 
-class BuildArguments(
-    ReadArguments,
-    ChatArguments,
-    EncodeArguments,
-    LimitArguments,
-    ResourceArguments,
-    PackArguments,
-    total=False,
-):
-    """Everything that a recipe says beside inputs, tokenizer and output."""
-
-
 class ExportArguments(TypedDict, total=False):
     """The fields of ExportOptions."""
 
@@ -134,6 +122,26 @@ class ExportArguments(TypedDict, total=False):
     order_by: str | None
     bands: int
     dtype: IdType
+
+
+class ExportSectionArguments(ExportArguments, total=False):
+    """The fields of ExportSection."""
+
+    out: str | Path
+
+
+class BuildArguments(
+    ReadArguments,
+    ChatArguments,
+    EncodeArguments,
+    LimitArguments,
+    ResourceArguments,
+    PackArguments,
+    total=False,
+):
+    """Everything that a recipe says beside inputs, tokenizer and output."""
+
+    export: ExportSectionArguments
 
 
 class BatchArguments(TypedDict, total=False):

@@ -6,17 +6,28 @@ import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from tokenmill.cli.options import add_recipe_arguments, recipe_from
 from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.terminal import safe_text
 from tokenmill.errors import UserError
 from tokenmill.run.recipe.options import Recipe
+
+if TYPE_CHECKING:
+    from tokenmill.run.build_report import BuildReport
 
 EXAMPLES = """\
 examples:
   tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/
   tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ \\
       --text-field content --validation 0.1% --sequence-length 4096
+  tokenmill build data/ --tokenizer tokenizer.json --out corpus/ --sequence-length 2048 \\
+      --export-out rows/ --export-format pt --export-columns input_ids --export-dtype uint16
   tokenmill build --config recipe.yaml --set resources.workers=8
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
       --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
@@ -89,9 +100,31 @@ def run(options: argparse.Namespace) -> int:
         report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)
         if isinstance(report, BuildReport):
             display.finish(report)
+            _export(recipe, report, options)
         else:
             display.leave(report.out)
     return 0
+
+
+def _export(recipe: Recipe, report: BuildReport, options: argparse.Namespace) -> None:
+    """Write the rows that the recipe asks for."""
+    if recipe.export is UNSET:
+        return
+    from tokenmill.api.exporting import export_plans
+    from tokenmill.cli.export_display import export_lines
+    from tokenmill.cli.meter import meter
+
+    with meter() as advance:
+        exports = export_plans(recipe, report, overwrite=options.overwrite, advance=advance)
+    for each in exports:
+        if options.json:
+            values = {"event": "exported", "folder": str(each.folder), **asdict(each.manifest)}
+            print(msgspec.json.encode(values).decode(), flush=True)
+        else:
+            note = "; nothing to do: the export is complete" if each.already_there else ""
+            print(
+                "\n".join(["", f"rows: {safe_text(str(each.folder))}{note}", *export_lines(each)])
+            )
 
 
 def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
@@ -103,6 +136,12 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
             "--overwrite cannot be combined with --on",
             why="each agent would remove what the others have done",
             hint="build into a new folder",
+        )
+    if recipe.export is not UNSET:
+        raise UserError(
+            "an export cannot be combined with --on",
+            why="agents build the dataset and its plan; rows are written by one process",
+            hint="leave it out, and add it to the same command without --on afterwards",
         )
     if options.shard is not None:
         raise UserError("--shard cannot be combined with --on, which gives each agent its shard")

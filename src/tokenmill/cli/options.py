@@ -16,6 +16,7 @@ from tokenmill.run.recipe.checks import SECTIONS, make_recipe
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.recipe.tokenizer_section import recipe_options
+from tokenmill.store.exports import ExportSection
 
 LONGEST_METAVAR = 40
 METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
@@ -61,6 +62,10 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
         help="override one option of a recipe",
     )
     add_sections(parser, SECTIONS)
+    group = parser.add_argument_group("export", "write the rows of the plan as files, too")
+    hints = typing.get_type_hints(ExportSection, include_extras=True)
+    for field in msgspec.structs.fields(ExportSection):
+        _add_option(group, f"export_{field.name}", hints[field.name], _default_text(field.default))
 
 
 def add_tokenizer_argument(parser: Parser) -> None:
@@ -123,6 +128,13 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
             section = values.setdefault(name, {})
             if isinstance(section, dict):
                 section.update(given)
+    exporting = {name: f"export_{name}" for name in ExportSection.__struct_fields__}
+    if given := {
+        name: value
+        for name, flag in exporting.items()
+        if (value := getattr(options, flag, None)) is not None
+    }:
+        values["export"] = {**(values.get("export") or {}), **given}
     return make_recipe(values)
 
 
@@ -189,6 +201,6 @@ def with_line_ends(text: str) -> str:
 
 def _default_text(default: Any) -> str:
     """What an option is if it is not given; nothing for options that are then off."""
-    if default is msgspec.NODEFAULT or default in (None, False, "", 0, 0.0, ()):
+    if default in (msgspec.NODEFAULT, msgspec.UNSET) or default in (None, False, "", 0, 0.0, ()):
         return ""
     return f" (default: {','.join(default) if isinstance(default, tuple) else default})"

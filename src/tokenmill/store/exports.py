@@ -45,7 +45,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 100
     dtype: Annotated[
         IdType | UnsetType,
-        Meta(description="dtype of input_ids; uint16 if the largest id is below 65,536"),
+        Meta(description="dtype of input_ids (default: int32); uint16 needs ids below 65,536"),
     ] = UNSET
     """Unset means int32, so that exports from before there was a choice keep their bytes."""
 

@@ -30,6 +30,7 @@ from tokenmill.run.recipe.options import (
     ResourceOptions,
 )
 from tokenmill.run.recipe.spellings import parse_bytes, parse_share
+from tokenmill.store.exports import ExportSection
 from tokenmill.suggestions import nearest
 from tokenmill.valid_values import valid_values
 
@@ -41,6 +42,9 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "resources": ResourceOptions,
     "pack": PackOptions,
 }
+
+ALL_SECTIONS: dict[str, type[msgspec.Struct]] = {**SECTIONS, "export": ExportSection}
+"""With the one whose options bear names that other sections use, too."""
 
 
 def section_of(option: str) -> str:
@@ -101,7 +105,7 @@ def _nested(
     values: dict[str, Any] = {}
     top = typing.get_type_hints(kind, include_extras=True)
     for key in _known_keys(options, top, "", problems):
-        if key not in SECTIONS:
+        if key not in ALL_SECTIONS:
             values[key] = _checked(options[key], top[key], key, problems)
             continue
         section = {} if options[key] is None else options[key]
@@ -109,8 +113,10 @@ def _nested(
             problems.append(f"{key}: must be a section with options of its own")
             continue
         found = _section(key, section, problems)
+        if key == "export" and "out" not in section:
+            problems.append("export.out: is missing")
         if not problems:
-            values[key] = SECTIONS[key](**found)
+            values[key] = ALL_SECTIONS[key](**found)
     problems += [f"{key}: is missing" for key in required if options.get(key, "") == ""]
     return values
 
@@ -173,7 +179,7 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
 
 def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The checked values of a section."""
-    hints = typing.get_type_hints(SECTIONS[name], include_extras=True)
+    hints = typing.get_type_hints(ALL_SECTIONS[name], include_extras=True)
     if callable(function := options.get("transform")):
         options = {**options, "transform": give(function)}
     return {
@@ -255,6 +261,8 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     yield from _objections(recipe.pack)
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
         yield "pack.sequence_length: is missing, and the other options of a plan need it"
+    if recipe.pack.sequence_length is None and recipe.export is not msgspec.UNSET:
+        yield "pack.sequence_length: is missing, and an export needs a plan"
     columns = {"source", "position", "id", "subset"}
     kept = {name for field in recipe.read.fields.keep for name in (field, f"column.{field}")}
     for option in ("separate_by", "weight_by"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.encode.exactness import AUDIT_SHARE
@@ -20,6 +20,7 @@ from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
+from tokenmill.store.exports import ExportSection
 from tokenmill.store.policies import Policies, ReadPolicies
 from tokenmill.words.digits import Digits
 
@@ -231,6 +232,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitOptions = LimitOptions()
     resources: ResourceOptions = ResourceOptions()
     pack: PackOptions = PackOptions()
+    export: ExportSection | UnsetType = UNSET
 
     @property
     def policies(self) -> Policies:

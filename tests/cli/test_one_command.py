@@ -1,0 +1,159 @@
+"""From text to packed files of rows in one command, stopped and run again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from corpora import random_texts
+
+import tokenmill
+from conftest import write_jsonl
+from hub_kit import FakeHub, parquet, serving
+from tokenmill.cli import main
+from tokenmill.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
+
+RECIPE = """\
+inputs: ["{data}"]
+tokenizer: {tokenizer}
+out: {folder}/corpus
+resources: {{workers: 1}}
+pack: {{sequence_length: 32}}
+export:
+  out: {folder}/rows
+  format: pt
+  columns: [input_ids]
+  dtype: uint16
+  sequences_per_file: 20
+"""
+KILLED = """
+import os, signal, sys
+from tokenmill.cli import main
+from tokenmill.export import rows
+
+really, calls = rows.columns_of, iter(range(1000))
+
+def killed(*arguments):
+    if next(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return really(*arguments)
+
+rows.columns_of = killed
+rows.FILES_AT_ONCE = 1
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
+    """A data set with the columns of FineWeb, on this machine."""
+    texts = random_texts(300, seed=1)
+    columns = {
+        "id": [f"<urn:uuid:{number}>" for number in range(300)],
+        "url": [f"https://example.org/{number}" for number in range(300)],
+        "language_score": [0.9] * 300,
+        "token_count": [10] * 300,
+    }
+    with serving() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub" / "cache"))
+        hub.commit("o/fineweb", {"sample/10BT/000_00000.parquet": parquet(texts, **columns)})
+        yield hub
+
+
+def recipe_for(folder: Path, data: object, tokenizer: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE.format(data=data, tokenizer=tokenizer, folder=folder))
+    return path
+
+
+def rows_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "rows").iterdir()}
+
+
+def test_fineweb_becomes_packed_files_that_train_with_one_command_and_a_kill(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    name = "hf://datasets/o/fineweb"
+    recipe = recipe_for(tmp_path / "killed", name, tokenizer_path)
+    command = ["build", "--config", str(recipe)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *command], capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    assert main(command) == 0
+    assert "reused: 2 files of an export that was stopped" in capsys.readouterr().out
+    undisturbed = recipe_for(tmp_path / "undisturbed", name, tokenizer_path)
+    assert main(["build", "--config", str(undisturbed)]) == 0
+    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "undisturbed")
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(512, 16), torch.nn.Linear(16, 512))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = []
+    for path in sorted((tmp_path / "killed" / "rows").glob("*.pt"))[:8]:
+        ids = torch.load(path, weights_only=True, mmap=True)["input_ids"].long()
+        loss = torch.nn.functional.cross_entropy(
+            model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(0 < loss < 10 for loss in losses)
+    assert losses[-1] < losses[0]
+
+
+def test_the_same_command_again_has_nothing_to_do(
+    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_jsonl(tmp_path / "a.jsonl", ["one two", "three", "four five six"])
+    flags = f"--tokenizer {tokenizer_path} --out {tmp_path}/corpus --workers 1 --sequence-length 8 "
+    flags += f"--export-out {tmp_path}/rows --export-format npy --export-columns input_ids"
+    command = ["build", str(data), *flags.split()]
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert f"\nrows: {tmp_path}/rows\n" in first
+    assert main(command) == 0
+    again = capsys.readouterr().out
+    assert "nothing to do: the dataset is complete" in again
+    assert f"\nrows: {tmp_path}/rows; nothing to do: the export is complete\n" in again
+
+
+def test_python_builds_packs_and_exports_each_subset(tmp_path: Path, tokenizer_path: Path) -> None:
+    data = write_jsonl(tmp_path / "a.jsonl", random_texts(60, seed=2))
+    report = tokenmill.build(
+        data,
+        tokenizer_path,
+        tmp_path / "corpus",
+        workers=1,
+        validation=0.3,
+        sequence_length=32,
+        export={"out": tmp_path / "rows", "format": "npy", "columns": ["input_ids"]},
+    )
+    folders = [each.folder for each in report.exports]
+    assert folders == [tmp_path / "rows" / "train", tmp_path / "rows" / "validation"]
+    assert all((folder / "export.json").is_file() for folder in folders)
+
+
+def test_what_an_export_lacks_is_said_before_the_start(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    data = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    with pytest.raises(UserError) as caught:
+        tokenmill.build(
+            data, tokenizer_path, tmp_path / "out", sequence_length=8, export={"format": "ptt"}
+        )
+    assert caught.value.why.splitlines() == [
+        "export.format: got 'ptt'; must be one of npy, pt, parquet, datasets; did you mean pt?",
+        "       export.out: is missing",
+    ]
+    with pytest.raises(UserError) as caught:
+        tokenmill.build(data, tokenizer_path, tmp_path / "out", export={"out": "rows"})
+    assert caught.value.why == "pack.sequence_length: is missing, and an export needs a plan"
