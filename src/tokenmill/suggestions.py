@@ -44,6 +44,18 @@ WORDS = {
 }
 """Our names, and what other tools call the same."""
 
+ADVICE = {
+    "input_dir": "inputs have no flag: tokenmill build INPUT ...",
+    "input": "inputs have no flag: tokenmill build INPUT ...",
+    "dataset": "a data set of the Hub is an input: tokenmill build hf://fineweb-edu ...",
+    "dataset_name": "a data set of the Hub is an input: tokenmill build hf://OWNER/NAME ...",
+    "batch_size": "batches of texts follow from --memory of tokenmill build",
+    "chunk_size": "the length of a sequence is --sequence-length of tokenmill pack",
+    "max_chunks": "tokenmill export --max-sequences stops writing, and tokenmill build "
+    "--max-documents stops reading",
+}
+"""What to do in place of a flag of other scripts, where it is more than another name."""
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that `name` most likely stands for, or "".
@@ -61,6 +73,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if len(close) != 1:
         close = difflib.get_close_matches(wanted, spelled, n=1)
     return spelled[close[0]] if close else ""
+
+
+def advice_for(name: str, known: Iterable[str]) -> str:
+    """What to do in place of a flag of another script, "" if `known` has its name."""
+    is_ours = _plain(name) in map(_plain, known)
+    return "" if is_ours else ADVICE.get(_plain(name), "")
 
 
 def _plain(name: str) -> str:

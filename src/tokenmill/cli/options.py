@@ -134,7 +134,9 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
         for name, flag in exporting.items()
         if (value := getattr(options, flag, None)) is not None
     }:
-        values["export"] = {**(values.get("export") or {}), **given}
+        section = values.get("export") or {}
+        if isinstance(section, dict):
+            values["export"] = {**section, **given}
     return make_recipe(values)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from tokenmill.errors import UserError
-from tokenmill.suggestions import nearest
+from tokenmill.suggestions import advice_for, nearest
 
 FIRST_COLUMN = 30
 
@@ -53,8 +53,11 @@ class Parser(argparse.ArgumentParser):
         unknown = [flag for flag in given if flag.startswith("--") and flag not in known]
         if not unknown:
             return
-        close = [name for name in (nearest(flag, known) for flag in unknown) if name]
+        advice = [text for flag in unknown if (text := advice_for(flag, known))]
+        others = [flag for flag in unknown if not advice_for(flag, known)]
+        close = [name for name in (nearest(flag, known) for flag in others) if name]
         hint = f"did you mean {' and '.join(close)}? " if close else ""
+        hint += "".join(f"{text}; " for text in advice)
         raise UserError(
             f"unknown option{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
             hint=f"{hint}{self.prog} --help-all lists every option",
