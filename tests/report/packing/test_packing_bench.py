@@ -14,7 +14,7 @@ import pytest
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.errors import Interrupted
+from tokenmill.errors import Interrupted, UserError
 from tokenmill.report.packing import runner
 from tokenmill.report.packing.counted import ALONE, LONGEST, RowCounts
 
@@ -152,3 +152,11 @@ def test_a_mask_and_calls_inside_documents_give_the_same_logits() -> None:
         assert stepper.step(batch, WHOLE_ROWS, shorten=True).row_tokens == 18
     finally:
         stepper.close()
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenmill.report.packing.steps import Stepper
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="PyTorch finds no GPU here"):
+        Stepper("cuda", 1, 64, 8)

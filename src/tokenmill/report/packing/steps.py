@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
+from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.records import Int64Array
@@ -47,6 +48,8 @@ class Stepper:
     def __init__(self, device: str, num_layers: int, hidden_size: int, length: int) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        elif device == "cuda" and not torch.cuda.is_available():
+            raise UserError("PyTorch finds no GPU here", hint="--device cpu, or auto")
         self.device = torch.device(device)
         self._num_threads = torch.get_num_threads()
         torch.set_num_threads(1)
