@@ -124,7 +124,7 @@ def reasons_text(totals: Counts, out: str | Path) -> str:
 def memory_text(peak_bytes: int, run: Run) -> str:
     """The most memory of all processes, and by how much that is above the last attempt's budget."""
     text = f"{size_text(peak_bytes)} at most"
-    budget = run.attempts[-1].memory_bytes
+    budget = run.attempts[-1].memory_bytes if run.attempts else peak_bytes  # counts list none
     if peak_bytes <= budget:
         return text
     more = f"{size_text(peak_bytes - budget)} ({peak_bytes / budget - 1:.0%})"
@@ -164,7 +164,7 @@ def _values(report: BuildReport) -> dict[str, object]:
         "audit": msgspec.to_builtins(run.audit) if run.audit else None,
         "seconds": run.seconds,
         "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
-        "memory_bytes": run.attempts[-1].memory_bytes,
+        "memory_bytes": run.attempts[-1].memory_bytes if run.attempts else None,
         "plans": plans_as_values(report),
     }
 
