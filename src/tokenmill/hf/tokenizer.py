@@ -69,18 +69,8 @@ from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
 DATASET_BATCH_ROWS = 10_000
 DATASET_DICT_BATCH_ROWS = 40_000
 OWN_ATTRIBUTES = frozenset(
-    (
-        "config",
-        "text_column",
-        "summary",
-        "_has_warned",
-        "_workers",
-        "_file",
-        "_encoder",
-        "_rule",
-        "_form",
-    )
-)
+    ("config", "text_column", "summary", "_has_warned", "_workers", "_file", "_encoder", "_rule")
+) | {"_form"}
 """Of an instance, before a subclass adds any; those with a say in rows stand in `_identity`."""
 
 Batch = Mapping[str, Sequence[str | None]]
