@@ -26,8 +26,6 @@ examples:
   tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/
   tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ \\
       --text-field content --validation 0.1% --sequence-length 4096
-  tokenmill build data/ --tokenizer tokenizer.json --out corpus/ --sequence-length 2048 \\
-      --export-out rows/ --export-format pt --export-columns input_ids --export-dtype uint16
   tokenmill build --config recipe.yaml --set resources.workers=8
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
       --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
