@@ -16,6 +16,7 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.export import rows as export_rows
+from tokenmill.export import unfinished
 from tokenmill.export.rows import export
 from tokenmill.export.unfinished import Unfinished
 from tokenmill.pack.options import PackOptions
@@ -141,9 +142,7 @@ def test_a_killed_export_continues_and_equals_one_that_was_not(
     assert report.already_there == (kept == "all")
     assert report.files_kept == (0 if kept == "all" else kept)
     assert contents(rows) == contents(tmp_path / "undisturbed")
-    assert names(tmp_path) == (
-        [".rows.unfinished", "rows", "undisturbed"] if kept == "all" else ["rows", "undisturbed"]
-    )
+    assert names(tmp_path) == ["rows", "undisturbed"]
 
 
 def test_a_file_that_a_kill_left_half_written_is_written_again(
@@ -183,7 +182,8 @@ def test_an_export_that_was_stopped_before_it_took_its_name_takes_it(
     left = tmp_path / ".rows.unfinished" / "rows"
     files = {path.name: path.stat().st_ino for path in left.iterdir()}
     assert export(dataset, plan, tmp_path / "rows").files_kept == 1
-    assert {path.name: path.stat().st_ino for path in (tmp_path / "rows").iterdir()} == files
+    name = "rows-32-00000.parquet"
+    assert (tmp_path / "rows" / name).stat().st_ino == files[name]
 
 
 def test_a_file_that_was_cut_short_after_its_receipt_is_written_again(
@@ -196,6 +196,54 @@ def test_a_file_that_was_cut_short_after_its_receipt_is_written_again(
     export(dataset, plan, tmp_path / "rows", options)
     export(dataset, plan, tmp_path / "undisturbed", options)
     assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("damage", ["file", "receipt"])
+def test_a_finished_file_of_the_right_size_that_was_damaged_is_written_again(
+    damage: str,
+    dataset: Dataset,
+    plan: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = ExportOptions(format="npy", columns=("input_ids",), sequences_per_file=40)
+    stop_before_the_end(dataset, plan, tmp_path / "rows", options, monkeypatch)
+    work = tmp_path / ".rows.unfinished"
+    if damage == "file":
+        file = work / "rows" / "rows-32-00001.input_ids.npy"
+        file.write_bytes(file.read_bytes()[:-4] + b"\1\0\0\0")
+    else:
+        (work / "receipts" / "rows-32-00001.json").write_text("[]")
+    report = export(dataset, plan, tmp_path / "rows", options)
+    assert report.files_kept == len(report.manifest.files) - 1
+    assert caplog.messages == ["rows-32-00001: not as it was written; it is written again"]
+    export(dataset, plan, tmp_path / "undisturbed", options)
+    assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_an_export_that_was_replaced_never_comes_back(
+    can_exchange: bool,
+    dataset: Dataset,
+    plan: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kill comes after the new export has its name, and before the old one is removed."""
+    if not can_exchange:
+        monkeypatch.setattr(unfinished, "exchange", lambda *_: False)
+    out, wanted = tmp_path / "rows", ExportOptions(format="npy", seed=4)
+    export(dataset, open_plan(dataset, "best-fit-16"), out, ExportOptions(format="npy"))
+    export(dataset, plan, out, ExportOptions(format="npy", seed=3), overwrite=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(unfinished.shutil, "rmtree", lambda *_, **__: None)
+        export(dataset, plan, out, wanted, overwrite=True)
+    assert names(tmp_path) == [".rows.unfinished", "rows"]
+    again = export(dataset, plan, out, wanted, overwrite=True)
+    assert again.manifest.options.seed == 4
+    export(dataset, plan, tmp_path / "undisturbed", wanted)
+    assert contents(out) == contents(tmp_path / "undisturbed")
 
 
 def test_a_complete_export_is_found_and_left_as_it_is(

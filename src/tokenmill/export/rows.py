@@ -24,9 +24,9 @@ import xxhash
 from msgspec import UNSET
 
 from tokenmill.export.columns import check_dtype, columns_of, dtypes_of, token_bytes
-from tokenmill.export.finished import found_export, read_export
+from tokenmill.export.finished import found_export
 from tokenmill.export.partitions import RowPartitions
-from tokenmill.export.unfinished import Begun, Unfinished, unfinished
+from tokenmill.export.unfinished import Begun, Unfinished, remove_leftover, unfinished
 from tokenmill.export.writers import WRITERS, describe_for_datasets, load_torch
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
@@ -119,20 +119,17 @@ def export(
     wanted = _describe(reader, options)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
+    begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
+        remove_leftover(out, begun)
         return ExportReport(out, found, True, 0, rows_per_file)
     _warn_of_mask(reader, options)
     doing = "write the rows"
     with storage_errors(doing, out), unfinished(out) as work, storage_errors(doing, out):
-        begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
-        work.begin(begun, overwrite=overwrite)
+        work.begin(begun, overwrite=overwrite, advance=advance)
         kept = work.num_finished()
-        manifest = read_export(work.rows)  # of one that was stopped before it took its name
-        if manifest is None:
-            files = [
-                file for each in series for file in _export(each, reader, work, options, advance)
-            ]
-            manifest = _finish(wanted, work, files)
+        files = [file for each in series for file in _export(each, reader, work, options, advance)]
+        manifest = _finish(wanted, work, files)
         work.take_name(out)
     return ExportReport(out, manifest, False, kept, rows_per_file)
 
@@ -227,7 +224,6 @@ def _write(
 
     def write_file(number: int) -> None:
         stem = series.stem(number)
-        work.clear(stem)
         writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
         try:
             for rows in partitions.take(number, series.rows_at_once):

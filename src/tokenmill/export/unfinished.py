@@ -4,13 +4,17 @@ Beside the output `rows/` lies `.rows.unfinished/`, which one process holds at a
 
 begun.json          what is exported; another export does not continue this one
 rows/               output files
-receipts/STEM.json  the files of one finished stem, which are on the disk
+receipts/STEM.json  the files of one finished stem, which are on the disk, with their digests
 partitions/         rows that were read and are in no file yet; a stop costs them
+
+A kill just after the output was replaced leaves the old export in `rows/`: what no receipt
+describes, to the last bit, never becomes a part of an output.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,9 +23,11 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import OutputConflictError
+from tokenmill.errors import OutputConflictError, VerificationError
 from tokenmill.export.finished import difference
-from tokenmill.store.canonical import canonical_json
+from tokenmill.records import Advance
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import ExportManifest
 from tokenmill.store.files import (
     exchange,
@@ -32,6 +38,8 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import FileEntry
 
+LOGGER = logging.getLogger(__name__)
+
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """What decides the bytes of an export."""
@@ -40,6 +48,13 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """Without its files."""
     rows_per_file: dict[str, int]
     """By the length of rows."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one stem, as they were written."""
+
+    files: list[FileEntry]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +73,14 @@ class Unfinished:
         """Where rows wait for their file."""
         return self.folder / "partitions"
 
-    def begin(self, begun: Begun, *, overwrite: bool) -> None:
+    def begin(self, begun: Begun, *, overwrite: bool, advance: Advance) -> None:
         """Keep what an earlier attempt at the same export has finished, and make room otherwise.
 
         Raises:
             OutputConflictError: another export was begun here.
         """
         remove_folder(self.partitions)
-        found = self._begun()
+        found = self.begun()
         if found != begun:
             if found is not None and not overwrite:
                 raise OutputConflictError(
@@ -79,12 +94,13 @@ class Unfinished:
             write_atomically(self._begun_path, canonical_json(begun))
         for folder in (self.folder / "receipts", self.rows):
             folder.mkdir(exist_ok=True)
+        self._keep_what_is_whole(advance)
 
     def finished(self, stem: str) -> list[FileEntry] | None:
         """The files of a stem, if they are complete."""
         try:
-            entries = msgspec.json.decode(self._receipt(stem).read_bytes(), type=list[FileEntry])
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            entries = read_sealed(self._receipt(stem), Receipt).files
+        except VerificationError:
             return None
         are_there = all(
             entry.name.startswith(f"{stem}.")
@@ -95,37 +111,60 @@ class Unfinished:
         )
         return entries if are_there else None
 
-    def clear(self, stem: str) -> None:
-        """Remove what an attempt that was killed has left of a stem's files."""
-        for path in self.rows.glob(f"{stem}.*"):
-            path.unlink()
-
     def finish(self, stem: str, entries: list[FileEntry]) -> None:
         """Note that the files of a stem are on the disk."""
-        write_atomically(self._receipt(stem), canonical_json(entries))
+        write_sealed(self._receipt(stem), Receipt(files=entries))
 
     def num_finished(self) -> int:
         """How many files a next attempt finds."""
-        receipts = [path.stem for path in (self.folder / "receipts").glob("*.json")]
-        return sum(len(self.finished(stem) or ()) for stem in receipts)
+        return sum(len(self.finished(stem) or ()) for stem in self._receipts())
 
     def take_name(self, out: Path) -> None:
         """Become the output; what has the name already is removed with this folder."""
         if out.exists():
             if exchange(self.rows, out):
                 return
+            remove_folder(self.folder / "replaced")  # by an attempt that was killed
             os.replace(out, self.folder / "replaced")
         rename_flushed(self.rows, out)
 
-    @property
-    def _begun_path(self) -> Path:
-        return self.folder / "begun.json"
-
-    def _begun(self) -> Begun | None:
+    def begun(self) -> Begun | None:
+        """What was begun here; None where nothing can be continued."""
         try:
             return msgspec.json.decode(self._begun_path.read_bytes(), type=Begun)
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
+
+    def _keep_what_is_whole(self, advance: Advance) -> None:
+        """Remove receipts whose files are not as they were written, and files without a receipt."""
+        found = {stem: self.finished(stem) for stem in self._receipts()}
+        total = sum(entry.bytes for entries in found.values() for entry in entries or ())
+        whole: set[str] = set()
+        done = 0
+        for stem, entries in found.items():
+            are_same = entries is not None
+            for entry in entries or ():
+                are_same &= file_digest(self.rows / entry.name) == entry.xxh3_128
+                done += entry.bytes
+                advance("checking", done, total)
+            if are_same and entries:
+                whole.update(entry.name for entry in entries)
+                continue
+            LOGGER.warning("%s: not as it was written; it is written again", stem)
+            self._receipt(stem).unlink()
+        for path in self.rows.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            elif path.name not in whole:
+                path.unlink()
+
+    def _receipts(self) -> list[str]:
+        """The stems that have one."""
+        return sorted(path.stem for path in (self.folder / "receipts").glob("*.json"))
+
+    @property
+    def _begun_path(self) -> Path:
+        return self.folder / "begun.json"
 
     def _receipt(self, stem: str) -> Path:
         return self.folder / "receipts" / f"{stem}.json"
@@ -139,7 +178,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         OutputConflictError: another process holds it.
         OSError: it cannot be made.
     """
-    folder = out.with_name(f".{out.name}.unfinished")
+    folder = _work_folder(out)
     with contextlib.ExitStack() as stack:
         is_ours = False
         while not is_ours:  # another process may remove it after it has finished
@@ -165,3 +204,15 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftover(out: Path, begun: Begun) -> None:
+    """Remove what a kill left of the very export that is at the output, complete."""
+    folder = _work_folder(out)
+    with contextlib.suppress(OSError), locked_folder(folder) as is_free:
+        if is_free and Unfinished(folder).begun() in (None, begun):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work_folder(out: Path) -> Path:
+    return out.with_name(f".{out.name}.unfinished")
