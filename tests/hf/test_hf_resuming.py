@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,19 +89,25 @@ def rows_file(folder: Path) -> Path:
     return found
 
 
+@pytest.mark.parametrize("batch_size", [None, 7])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_killed_run_is_resumed_and_its_file_is_that_of_an_undisturbed_one(
-    killed: Path, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    killed: Path,
+    tmp_path: Path,
+    name: str,
+    batch_size: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     texts = datasets.load_from_disk(str(killed / "texts"))
     left = rows_file(killed / name)
     assert left.name.endswith(".arrow.unfinished")
+    shutil.copytree(killed / name, tmp_path / "killed")
     whole = CausalLMTokenizer(config_of(name, killed))
-    whole.tokenize(texts, cache_dir=tmp_path)
-    resumed = CausalLMTokenizer({**config_of(name, killed), "batch_size": None})
-    resumed.tokenize(texts, cache_dir=killed / name)
+    whole.tokenize(texts, cache_dir=tmp_path / "whole")
+    resumed = CausalLMTokenizer({**config_of(name, killed), "batch_size": batch_size})
+    resumed.tokenize(texts, cache_dir=tmp_path / "killed")
     assert "an earlier run has made 250 rows, and is resumed" in caplog.messages
-    assert rows_file(killed / name).read_bytes() == rows_file(tmp_path).read_bytes()
+    assert rows_file(tmp_path / "killed").read_bytes() == rows_file(tmp_path / "whole").read_bytes()
     assert resumed.summary.counts == whole.summary.counts
     assert (resumed.summary.rows, resumed.summary.resumed_rows) == (whole.summary.rows, 250)
 

@@ -42,12 +42,11 @@ def write_rows(
         advance(done.counts.get("text_bytes", 0))
     assert unfinished.batch_size is not None
     batches = texts.batches(unfinished.batch_size, done.document)
-    skipped, seconds = done.skipped, dict(summary.stage_seconds)
+    seconds = dict(summary.stage_seconds)
     with ThreadPoolExecutor(1, "rows") as background:
         written: Future[None] = background.submit(lambda: None)
         while (batch := summary.timed("read", lambda: next(batches, None))) is not None:
-            place = Place(batch.first, skipped, summary.since(before))
-            skipped = 0
+            place = Place(batch.first, counts=summary.since(before))
             summary.count(batch)
             found = summary.timed("encode", encode, batch, place)
             written.result()

@@ -108,8 +108,9 @@ class WindowPortions:
 class PackedPortions:
     """Documents share rows: windows of documents are packed as they fill up."""
 
-    def __init__(self, rule: WindowRule, options: PackOptions) -> None:
-        self._rule, self._options = rule, options
+    def __init__(self, rule: WindowRule, options: PackOptions, skipped: int = 0) -> None:
+        """`skipped` documents with tokens are in the rows of an earlier run."""
+        self._rule, self._options, self._skipped = rule, options, skipped
         length = options.length
         few, many = LEAST_SEQUENCES * length, WINDOW_SEQUENCES * length
         self._limit = max(few, min(many, WINDOW_TOKENS))
@@ -120,7 +121,9 @@ class PackedPortions:
     def add(self, tokens: TokenBatch, place: Place) -> Iterator[Portion]:
         """The windows that are full with a batch."""
         documents = self._rule.enclosed(tokens)
-        offsets, start = documents.offsets, place.skipped
+        offsets = documents.offsets
+        start = min(self._skipped, len(offsets) - 1)
+        self._skipped -= start
         while start < len(offsets) - 1:
             if not self._parts:
                 self._place = Place(place.document, start, place.counts)

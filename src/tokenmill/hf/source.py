@@ -149,7 +149,7 @@ class TextColumn:
         return self._rows[places.tolist()][self.name]
 
     def batches(self, batch_size: int, begin: int = 0) -> Iterator[Texts]:
-        """All documents in order, from one on with which a batch begins.
+        """All documents in order, from `begin` on; batches end at multiples of `batch_size`.
 
         Raises:
             DataError: a text is not UTF-8.
@@ -158,12 +158,11 @@ class TextColumn:
             column = self._rows[start : start + batch_size][self.name]
             sizes = _byte_lengths(column)
             ends = np.cumsum(sizes)
-            first = 0
+            first = max(begin - start, 0)
             while first < len(sizes):
                 limit = (ends[first - 1] if first else 0) + MAX_TEXT_BYTES
                 stop = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
-                if start + first >= begin:
-                    yield self._texts(column[first:stop], start + first, sizes[first:stop])
+                yield self._texts(column[first:stop], start + first, sizes[first:stop])
                 first = stop
 
     def _texts(self, column: Any, position: int, sizes: Int64Array) -> Texts:

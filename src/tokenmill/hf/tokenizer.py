@@ -233,7 +233,7 @@ class CausalLMTokenizer:
                 progress(texts.num_bytes, self.config.show_progress) as advance,
             ):
                 writer = RowWriter(unfinished, self._form, batch_rows, self.summary)
-                portions = self._portions()
+                portions = self._portions(unfinished.done.skipped)
                 encode = functools.partial(self._encoded, column, portions)
                 encoding = encode, portions.finish
                 write_rows(texts, unfinished, writer, self.summary, encoding, advance)
@@ -286,14 +286,16 @@ class CausalLMTokenizer:
         documents = Documents.of_sample(mean_bytes, tokens, self._rule, self._form, holds_rows)
         by_memory = not (holds_rows and self._pack_options)  # each batch is packed by itself
         wanted = self.config.batch_size or resumed
+        if self._has_own_function:  # its rows may depend on what a batch holds
+            wanted = resumed or self.config.batch_size
         return choose_batch_size(wanted, documents, by_memory=by_memory)
 
-    def _portions(self) -> WindowPortions | PackedPortions:
+    def _portions(self, skipped: int) -> WindowPortions | PackedPortions:
         """What encoded documents go through before they are rows."""
         options = self._pack_options
         if options is None or self._has_own_function:
             return WindowPortions(self._rule)
-        return PackedPortions(self._rule, options)
+        return PackedPortions(self._rule, options, skipped)
 
     def _encoded(
         self, column: str, portions: WindowPortions | PackedPortions, batch: Texts, place: Place
