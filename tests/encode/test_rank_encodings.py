@@ -211,6 +211,8 @@ def test_an_unknown_pattern_is_tried_in_a_process_of_its_own(tmp_path: Path) -> 
         (RankEncoding(GPT2, {"a": 300, "b": 300}), "cannot load the tokenizer", "the id of 'a'"),
         (RankEncoding(GPT2, {"": 300}), "cannot load the tokenizer", "a special token is empty"),
         (explicit(a=-1), "cannot load the tokenizer", "id -1"),
+        (explicit("x*"), "the pattern fails on a text, perhaps on an empty match", "range end"),
+        (explicit("\udcff"), "the pattern cannot be used", "it is not valid UTF-8"),
     ],
 )
 def test_what_cannot_be_the_encoding_of_a_rank_file_is_refused(

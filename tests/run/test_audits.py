@@ -21,28 +21,27 @@ from tokenmill.report.contents import stored_run
 from tokenmill.run.job import audit_of
 from tokenmill.run.units import encode
 from tokenmill.run.units.assignment import Receipt
-from tokenmill.run.units.sampling import document_hashes
+from tokenmill.run.units.sampling import place_hashes
 from tokenmill.store.manifest import Audit
 
 pytest.importorskip("fastokens")
 
 
 def drawn(dataset: tokenmill.Dataset, share: float) -> int:
-    """How many documents of a dataset have a hash that is drawn."""
+    """How many documents of a dataset have a place that is drawn."""
     count = 0
     for shard in dataset.shards:
-        table = shard.documents(["source", "position", "id"]).to_pylist()
+        table = shard.documents(["source", "position"]).to_pylist()
         for name in {row["source"] for row in table}:
             rows = [row for row in table if row["source"] == name]
             positions = np.array([row["position"] for row in rows], np.int64)
-            ids = [row["id"] for row in rows]
-            batch = DocumentBatch(0, [""] * len(rows), positions, positions, ids=ids)
-            count += int((~document_hashes(name, batch) <= np.uint64(share * 2**64)).sum())
+            batch = DocumentBatch(0, [""] * len(rows), positions, positions)
+            count += int((~place_hashes(name, batch) <= np.uint64(share * 2**64)).sum())
     return count
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_documents_are_drawn_by_their_hash(
+def test_documents_are_drawn_by_their_place(
     tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str], workers: int
 ) -> None:
     write_corpus(tmp_path / "data", num_files=3, per_file=300)
@@ -59,6 +58,20 @@ def test_documents_are_drawn_by_their_hash(
     assert bound in capsys.readouterr().out
     assert main(["inspect", str(out)]) == 0
     assert re.search(f"encoded by  .*{re.escape(bound)}", capsys.readouterr().out)
+
+
+def test_documents_that_share_an_id_are_drawn_one_by_one(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    path = write_jsonl(
+        tmp_path / "a.jsonl", [f"document {i}" for i in range(400)], id=["same"] * 400
+    )
+    options: dict[str, Any] = {"id_field": "id", "audit_share": 0.25}
+    dataset = tokenmill.build(path, tokenizer_path, tmp_path / "out", **options).dataset
+    audit = stored_run(dataset).audit
+    assert audit
+    assert audit.drawn == drawn(dataset, 0.25)
+    assert 70 < audit.drawn < 130
 
 
 class Liar:

@@ -57,6 +57,9 @@ class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.pattern or len(self.pattern) > MAX_STEP_CHARACTERS:
             why = f"it has {len(self.pattern):,} characters; 1 to {MAX_STEP_CHARACTERS:,} can be"
             raise UserError("the pattern cannot be used", where=origin, why=why)
+        if any("\ud800" <= character <= "\udfff" for character in self.pattern):
+            why = "it is not valid UTF-8"
+            raise UserError("the pattern cannot be used", where=origin, why=why)
         check_ids(list(self.special_tokens.items()), num_bytes, origin)
         taken = {i: repr(token) for token, i in ranks.items()}
         for content, i in self.special_tokens.items():

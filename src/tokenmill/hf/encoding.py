@@ -25,7 +25,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.hf.log import logger
 from tokenmill.permutation import keyed_hash
 from tokenmill.records import DocumentBatch, TokenBatch
-from tokenmill.run.units.sampling import document_hashes
+from tokenmill.run.units.sampling import place_hashes
 
 AUTO = "auto"
 CACHE_BYTES = 512 << 20
@@ -177,7 +177,7 @@ class Audit:
         """Take a sample of a batch, and at least one short document."""
         positions = np.arange(self._position, self._position + len(texts))
         self._position += len(texts)
-        hashes = document_hashes("", DocumentBatch(0, list(texts), positions, positions))
+        hashes = place_hashes("", DocumentBatch(0, list(texts), positions, positions))
         self._sample.add(texts, tokens, hashes, with_short=True)
         if self._sample.num_characters > AUDIT_CHARACTERS:
             self.make()

@@ -68,7 +68,10 @@ class TiktokenReference(Reference):
         self.prefix = tuple(specials[name] for name in known.prefix)
         self.suffix: tuple[int, ...] = ()
         try:
-            self.encode([_VARIED])
+            with load_failures(
+                file.origin, "the pattern fails on a text, perhaps on an empty match"
+            ):
+                self.encode([_VARIED])
         except TextError as error:
             raise UserError(
                 error.what, where=file.origin, why=error.why, hint=error.hint

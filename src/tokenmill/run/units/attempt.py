@@ -24,7 +24,7 @@ from tokenmill.read.sources import Source
 from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
-from tokenmill.run.units.sampling import UInt64Array, document_hashes
+from tokenmill.run.units.sampling import UInt64Array, document_hashes, place_hashes
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
 T = TypeVar("T")
@@ -129,8 +129,12 @@ class UnitAttempt:
             return self.guarded(group, lambda: encoder.encode(texts), alone)
 
     def hashes(self, batch: DocumentBatch) -> UInt64Array:
-        """Shape (n,): a number for each document that depends on nothing but its place."""
+        """Shape (n,): a number for each document that depends on nothing but its id or place."""
         return document_hashes(self.sources[batch.source].name, batch)
+
+    def audit_hashes(self, batch: DocumentBatch) -> UInt64Array:
+        """The same by places alone: documents that share an id are not drawn together."""
+        return place_hashes(self.sources[batch.source].name, batch)
 
     def book(self, batch: DocumentBatch, written: int, written_bytes: int, extra: Counts) -> None:
         """Count a batch; `written` of its documents are not empty. `extra` holds what else there is

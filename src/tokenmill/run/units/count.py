@@ -196,7 +196,7 @@ class CountedUnit:
             return  # it is what everything else is held against
         # At least one short document of every unit.
         with_short = attempt.tally.bytes == 0
-        chosen = attempt.audited.draw(batch.texts, attempt.hashes(batch), with_short)
+        chosen = attempt.audited.draw(batch.texts, attempt.audit_hashes(batch), with_short)
         for text in (batch.texts[index] for index in chosen):
             attempt.audited.texts.append(text)
             attempt.audited.ids.append(encoder.encode([text]).ids.tolist())

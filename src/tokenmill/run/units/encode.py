@@ -110,7 +110,7 @@ class ShardTask:
         """Apply the limit, sample for the audit, and count."""
         batch, tokens = self._within_limit(batch, tokens)
         hashes = self.attempt.hashes(batch)
-        self._sample_for_audit(batch, tokens, hashes)
+        self._sample_for_audit(batch, tokens)
         self._book(batch, tokens)
         return batch, tokens, hashes
 
@@ -179,14 +179,13 @@ class ShardTask:
             hint=f"clean the document, or allow it with {option} and --overwrite",
         )
 
-    def _sample_for_audit(
-        self, batch: DocumentBatch, tokens: TokenBatch, hashes: UInt64Array
-    ) -> None:
+    def _sample_for_audit(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         is_reference = self.runner.setup.engine == REFERENCE
         if is_reference and not KINDS[self.task.tokenizer_kind].may_vary:
             return  # it is what everything else is held against; a Python object may have moods
         # At least one short document of every unit.
         with_short = self.attempt.tally.bytes == 0
+        hashes = self.attempt.audit_hashes(batch)
         self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
 
     def _write(self, screened: Sequence[_Screened]) -> None:

@@ -87,7 +87,8 @@ class MeasuredUnit:
         is_reference = self._runner.setup.engine == REFERENCE
         if not is_reference or KINDS[self._task.tokenizer_kind].may_vary:
             # At least one short document of every unit.
-            attempt.audited.add(texts, tokens, hashes, with_short=attempt.tally.bytes == 0)
+            places = np.concatenate([attempt.audit_hashes(batch) for batch in group])
+            attempt.audited.add(texts, tokens, places, with_short=attempt.tally.bytes == 0)
         with attempt.timing("measure"):
             names = [name for batch in group for name in self._groups(batch)]
             self._measurer.tally.num_rejected += sum(len(batch.rejected) for batch in group)

@@ -1,4 +1,4 @@
-"""A number for every document that depends on nothing but its place: for subsets and audits."""
+"""Numbers that choose documents: by their ids for subsets, by their places for audits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ UInt64Array = npt.NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
-    """Shape (n,): a hash of each document's id where it has one, else of source and position.
+def place_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
+    """Shape (n,): a hash of each document's source and position, whatever its id.
 
-    Source and position are mixed by splitmix64 (Steele, Lea and Flood, 2014).
+    They are mixed by splitmix64 (Steele, Lea and Flood, 2014).
     """
     key = np.uint64(xxhash.xxh3_64_intdigest(source_name.encode()))
     with np.errstate(over="ignore"):
         x = (batch.positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN + key
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashes = x ^ (x >> np.uint64(31))
+    hashes: UInt64Array = x ^ (x >> np.uint64(31))
+    return hashes
+
+
+def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
+    """Shape (n,): a hash of each document's id where it has one, else of source and position."""
+    hashes = place_hashes(source_name, batch)
     for index, name in enumerate(batch.ids or ()):
         if name is not None:
             hashes[index] = xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"))
