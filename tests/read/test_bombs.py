@@ -15,6 +15,7 @@ from tokenmill.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.jsonl import JsonlParser
+from tokenmill.read.formats.scanned import MAX_OPENING_BYTES
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
 
@@ -158,3 +159,20 @@ def test_memory_that_runs_out_later_in_a_file_names_the_place(
     with pytest.raises(Exception, match="not enough memory to read") as caught:
         list(batches)
     assert caught.value.where == f"{source.path}, from position {len(LINE)} on"
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "piece"),
+    [("a.csv", b"", b"\n"), ("b.csv", b"text,", b"a,"), ("a.json", b"[", b" ")],
+    ids=["empty lines before a header", "a header without an end", "space behind a bracket"],
+)
+def test_what_is_before_the_first_record_takes_no_more_memory_than_the_limit(
+    name: str, start: bytes, piece: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(start + piece * (MAX_OPENING_BYTES + 1), 1))
+    (source,) = find_sources([str(path)])
+    for batch_bytes in (1 << 16, 1 << 26):
+        with pytest.raises(DamagedInputError) as caught:
+            list(Reader([source], Fields(), batch_bytes).read(Extent(0)))
+        assert caught.value.why == "no record begins within 16,777,216 bytes"

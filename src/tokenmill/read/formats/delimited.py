@@ -55,7 +55,7 @@ class Csv(ScannedFormat):
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
         """The names of the columns."""
         with opened(source) as stream:
-            opening = self.read_opening(Window(stream, 0, PREVIEW_BYTES))
+            opening = self.read_opening(Window(stream, 0, PREVIEW_BYTES), source.where)
         names = self.column_names(opening)
         if names:
             _require_column(fields, names, source.where)

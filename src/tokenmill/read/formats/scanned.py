@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from tokenmill.read.blocks import BOM, Window
+from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import (
     WRITE_BYTES,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tokenmill.read.units import Extent
     from tokenmill.records import DocumentBatch
 
+MAX_OPENING_BYTES = 1 << 24
+"""What may be before the first record: every block and every spool file has a copy of it."""
 _OPENING_SIZE_BYTES = 8
 
 
@@ -106,17 +109,24 @@ class ScannedFormat(ByteFormat):
             block_bytes = min(block_bytes, source.num_bytes + 1)
         with opened(source, raw, (0, source.num_bytes)) as stream:
             window = Window(stream, 0, block_bytes)
-            opening = self.read_opening(window)
+            opening = self.read_opening(window, source.where)
             scanner = self.scanner(opening, source.where, whole=True)
             yield from _scan(window, opening, scanner, is_first=True)
 
-    def read_opening(self, window: Window) -> bytes:
-        """Take the opening from a file that is at its start."""
+    def read_opening(self, window: Window, where: str) -> bytes:
+        """Take the opening from a file (`where`) that is at its start.
+
+        Raises:
+            DamagedInputError: it is longer than `MAX_OPENING_BYTES`.
+        """
         size, final = None, False
-        while size is None and not final:
+        while size is None and not final and window.filled <= MAX_OPENING_BYTES:
             final = window.fill()
             size = self.opening_bytes(window.buffer, window.filled, final=final)
-        return window.take(window.filled if size is None else size)
+        size = window.filled if size is None else size
+        if size > MAX_OPENING_BYTES:
+            raise damaged(where, f"no record begins within {MAX_OPENING_BYTES:,} bytes")
+        return window.take(size)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
         """The bytes of the file, whatever they are part of."""
