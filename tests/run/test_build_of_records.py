@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpora import documents, wait_for
@@ -158,6 +161,10 @@ def test_half_of_a_surrogate_pair_costs_its_record_alone(
     [
         ({"text": "a"}, "a dict is no input"),
         ([{"text": "a"}, 7], "neither a text nor a record"),
+        ([{"text": object()}], "what JSON does not have"),
+        (pa.table({"text": ["a"]}), "a table in memory is no input"),
+        (pa.table({"text": ["a"]}).to_pandas(), "a table in memory is no input"),
+        (7, "this is no input"),
         (datasets.Dataset.from_dict({"content": ["a"]}), "no field 'text'"),
         (datasets.Dataset.from_dict({"text": ["a"]}).with_transform(dict), "has a transform"),
     ],
@@ -220,3 +227,26 @@ def test_a_killed_build_of_a_dataset_resumes(tokenizer_path: Path, tmp_path: Pat
     assert resumed.split()[0] == whole.split()[0] == "20000"
     assert resumed.split()[2] == whole.split()[2]
     assert [*(tmp_path / "cache").rglob("*.arrow")] == files, "the copy of the rows was found"
+
+
+@again
+@pytest.mark.parametrize("options", [{}, {"text_template": "{text}"}])
+def test_no_more_is_read_of_an_iterable_than_is_asked_for(
+    options: dict[str, Any], build: Callable[..., Any], expected: list[list[int]], tmp_path: Path
+) -> None:
+    endless = ({"text": text} for text in itertools.cycle(["", *TEXTS[:2]]))
+    report = build(endless, max_documents=3, **options)
+    assert documents(tmp_path / "out") == [expected[0], expected[1], expected[0]]
+    assert report.manifest.totals.empty == 2
+    assert next(endless) == {"text": TEXTS[1]}
+
+
+@again
+def test_arrays_and_numbers_of_numpy_are_kept_whole(
+    build: Callable[..., Any], tmp_path: Path
+) -> None:
+    record = {"text": "a", "a": np.arange(2_000), "n": np.int64(7), "x": np.float32(0.5)}
+    build([record], keep=["a", "n", "x"])
+    table = pq.read_table(next((tmp_path / "out" / "documents").iterdir()))
+    values = [table.column(f"column.{name}")[0].as_py() for name in "anx"]
+    assert [json.loads(value) for value in values] == [[*range(2_000)], 7, 0.5]

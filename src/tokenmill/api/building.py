@@ -94,7 +94,8 @@ def _as_recipe(
         return
     made = recipe("(records)", tokenizer, out, **options)
     fields = None if made.chat.chat is not None else made.read.fields  # its template says which
-    with written(inputs, fields, made.out, made.resources.cache_dir) as names:  # type: ignore[arg-type]
+    limit, cache_dir = made.read.max_documents, made.resources.cache_dir
+    with written(inputs, fields, made.out, cache_dir, limit) as names:  # type: ignore[arg-type]
         yield msgspec.structs.replace(made, inputs=names)
 
 

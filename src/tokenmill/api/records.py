@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import numpy as np
 import xxhash
 
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path
 from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.formats.jsonl import JsonlParser, RenderingParser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +44,9 @@ def are_names(inputs: object) -> bool:
     """
     if isinstance(inputs, (str, Path)):
         return True
-    if _is_data_set(inputs) or isinstance(inputs, Mapping) or not isinstance(inputs, Collection):
+    if _is_data_set(inputs) or _is_table(inputs) or isinstance(inputs, Mapping):
+        return False
+    if not isinstance(inputs, Collection):
         return False
     return all(isinstance(each, (str, Path)) for each in inputs)
 
@@ -66,11 +70,16 @@ def names_of(inputs: object) -> list[str]:
 
 @contextmanager
 def written(
-    inputs: Iterable[Any], fields: Fields | None, out: str, cache_dir: str | None
+    inputs: Iterable[Any],
+    fields: Fields | None,
+    out: str,
+    cache_dir: str | None,
+    max_documents: int | None = None,
 ) -> Iterator[list[str]]:
     """The names of files that hold records, or of those that `inputs` name after all.
 
-    `fields` say what is kept of each; None: everything.
+    `fields` say what is kept of each; None: everything. An iterable may have no end: no more of it
+    is read than gives `max_documents`, if the fields are known.
 
     The rows of a data set are kept below `cache_dir`, by their fingerprint, and found there again.
     Those of anything else are kept beside `out` for as long as the context.
@@ -82,7 +91,7 @@ def written(
     if _is_data_set(inputs, "Dataset"):
         yield [str(_cached(inputs, fields, cache_dir))]
         return
-    items = iter(inputs)
+    items = _iterator(inputs)
     first = next(items, None)
     if isinstance(first, Path):
         yield [str(each) for each in chain([first], items)]
@@ -99,7 +108,10 @@ def written(
         path = Path(folder) / "records.jsonl"
         records = chain(() if first is None else (first,), items)
         with open(path, "wb", 1 << 20) as file:
-            file.writelines(_lines(records, fields))
+            lines = _lines(records, fields)
+            if fields and max_documents is not None:
+                lines = _first_documents(lines, fields, max_documents)
+            file.writelines(lines)
         yield [str(path)]
 
 
@@ -110,6 +122,25 @@ def _is_data_set(inputs: object, *names: str) -> bool:
     return library is not None and isinstance(
         inputs, tuple(getattr(library, name) for name in kinds)
     )
+
+
+def _is_table(inputs: object) -> bool:
+    """Whether something is a table of pandas, Polars or PyArrow, which yields its columns."""
+    return hasattr(inputs, "columns") and hasattr(inputs, "shape")
+
+
+def _iterator(inputs: Any) -> Iterator[Any]:
+    kind = type(inputs).__name__
+    if _is_table(inputs):
+        why = f"a {kind} yields its columns, where records are needed"
+        hint = "for example datasets.Dataset.from_pandas(...) or datasets.Dataset(arrow_table)"
+        raise UserError("a table in memory is no input", why=why, hint=hint)
+    try:
+        return iter(inputs)
+    except TypeError as error:
+        hint = "give names of files, a data set, or records: [{...}]"
+        what = "this is no input"
+        raise UserError(what, why=f"it is of the type {kind}", hint=hint) from error
 
 
 def _one_split(inputs: Any) -> Any:
@@ -225,11 +256,39 @@ def _lines(records: Iterable[Any], fields: Fields | None) -> Iterator[bytes]:
             )
         if keys is not None:
             record = {name: value for name, value in record.items() if name in keys}
-        yield _line(record) + b"\n"
+        try:
+            yield _line(record) + b"\n"
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            hint = "leave that field out, or make a number, a text, a list or a dict of it"
+            what = "a record holds what JSON does not have"
+            raise UserError(what, where=f"item {number}", why=str(error), hint=hint) from error
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
     try:
-        return msgspec.json.encode(record, enc_hook=str)
+        return msgspec.json.encode(record, enc_hook=_plain)
     except UnicodeEncodeError:  # half of a surrogate pair: its escape is set aside when it is read
-        return json.dumps(record, default=str).encode()
+        return json.dumps(record, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and scalars of NumPy and PyTorch as lists and numbers.
+
+    Raises:
+        TypeError: it is something else, whose str() may be cut short or hold an address.
+    """
+    if callable(found := getattr(value, "tolist", None)):
+        return found()
+    raise TypeError(f"an object of the type {type(value).__name__}")
+
+
+def _first_documents(lines: Iterable[bytes], fields: Fields, max_documents: int) -> Iterator[bytes]:
+    """The lines up to the one that gives document `max_documents`: empty ones do not count."""
+    parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
+    remaining = max_documents
+    for line in lines:
+        yield line
+        ends = np.array([0], np.int64), np.array([len(line)], np.int64)
+        remaining -= sum(map(bool, parser.parse_each(line, 0, 0, *ends).texts))
+        if remaining <= 0:
+            return
