@@ -14,6 +14,7 @@ from tokenmill.errors import StorageError, VerificationError
 from tokenmill.store import files
 from tokenmill.store.files import (
     exchange,
+    locked_folder,
     path_inside,
     storage_errors,
     temporary_folder,
@@ -129,6 +130,23 @@ def test_a_folder_that_another_process_took_for_a_left_one_is_made_anew(
         assert folder.is_dir()
     assert next(answers, None) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_a_folder_that_was_removed_meanwhile_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    lock = files.lock_if_free
+
+    def made_again(descriptor: int) -> bool:
+        folder.rmdir()
+        folder.mkdir()
+        return lock(descriptor)
+
+    monkeypatch.setattr(files, "lock_if_free", made_again)
+    with locked_folder(folder) as is_ours:
+        assert not is_ours
 
 
 def test_a_whole_file_is_flushed_before_it_takes_its_name(

@@ -5,7 +5,7 @@ Beside the output `rows/` lies `.rows.unfinished/`, which one process holds at a
 begun.json          what is exported; another export does not continue this one
 rows/               output files
 receipts/STEM.json  the files of one finished stem, which are on the disk, with their digests
-partitions/         rows that were read and are in no file yet; a stop costs them
+partitions/         rows that were read and are in no file yet; they are lost if it is stopped
 
 A kill just after the output was replaced leaves the old export in `rows/`: what no receipt
 describes, to the last bit, never becomes a part of an output.
@@ -183,14 +183,16 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         is_ours = False
         while not is_ours:  # another process may remove it after it has finished
             folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError):  # there are no locks here
-                if not stack.enter_context(locked_folder(folder)) and folder.exists():
-                    raise OutputConflictError(
-                        "another process is exporting to the output folder",
-                        where=str(out),
-                        hint="wait until it is done, or stop it",
-                    )
-            is_ours = folder.exists()
+            try:
+                is_ours = stack.enter_context(locked_folder(folder))
+            except OSError:  # the file system has no locks
+                is_ours = True
+            if not is_ours and folder.exists():
+                raise OutputConflictError(
+                    "another process is exporting to the output folder",
+                    where=str(out),
+                    hint="wait until it is done, or stop it",
+                )
         work = Unfinished(folder)
         try:
             yield work

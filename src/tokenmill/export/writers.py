@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 import numpy as np
 
 from tokenmill.arrow_arrays import number_array
 from tokenmill.errors import StorageError, UserError
 from tokenmill.export.columns import Columns
+from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
 
 if TYPE_CHECKING:
@@ -162,16 +162,7 @@ WRITERS: dict[str, Callable[[Path, int], Writer]] = {
 
 def describe_for_datasets(folder: Path, names: list[str], fingerprint: str) -> list[Path]:
     """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
-    state: dict[str, Any] = {
-        "_data_files": [{"filename": name} for name in names],
-        "_fingerprint": fingerprint,
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None,
-    }
-    contents = {"state.json": msgspec.json.encode(state), "dataset_info.json": b"{}"}
+    contents = {STATE_NAME: state_of(names, fingerprint), INFO_NAME: b"{}"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]

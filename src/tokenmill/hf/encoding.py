@@ -183,7 +183,7 @@ class Audit:
             self.make()
 
     def make(self) -> None:
-        """Compare, and begin anew."""
+        """Compare, and begin a new sample."""
         sample, self._sample = self._sample, AuditSample()
         if sample.texts:
             audit(self._engine_name, sample.texts, sample.ids, self._reference)

@@ -1,4 +1,4 @@
-"""A file of rows that a killed run leaves unfinished, and that the next run goes on with.
+"""A file of rows that a killed run leaves unfinished and the next run continues.
 
     .cache-NAME.arrow.unfinished/rows.arrow     an Arrow stream without its end
     .cache-NAME.arrow.unfinished/done.json      how much of it is whole, and what comes next
@@ -10,7 +10,6 @@ the file is cut off, so the file of a resumed run equals that of an undisturbed 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from tokenmill.hf.log import logger
 from tokenmill.hf.workers import WorkerDiedError
 from tokenmill.store.files import (
     fsync_path,
-    lock_if_free,
+    locked_folder,
     remove_left,
     rename_flushed,
     storage_errors,
@@ -151,13 +150,13 @@ def unfinished_folder(path: Path) -> Path:
 
 @contextmanager
 def unfinished_rows(
-    path: Path, *, can_resume: bool, anew: bool = False
+    path: Path, *, can_resume: bool, fresh: bool = False
 ) -> Iterator[UnfinishedRows]:
     """The file that becomes `path` at the end of the block.
 
     After an error, and after a kill, what is done of it stays if the run can resume; one that has
     nothing done is removed. Of two processes that make the same rows, one keeps what it has done.
-    With `anew`, nothing of an earlier run is used. Where the engine was wrong, nothing stays.
+    With `fresh`, nothing of an earlier run is used. If the engine was wrong, nothing stays.
 
     Raises:
         StorageError: the file system refused it.
@@ -167,10 +166,10 @@ def unfinished_rows(
             folder = unfinished_folder(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_left(path)
-            if not can_resume or not stack.enter_context(_locked(folder)):
+            if not can_resume or not _hold(folder, stack):
                 can_resume = False
                 folder = stack.enter_context(temporary_folder(path))
-            if anew:
+            if fresh:
                 (folder / DONE).unlink(missing_ok=True)
         unfinished = UnfinishedRows(path, folder, can_resume=can_resume)
         is_published = False
@@ -190,19 +189,13 @@ def unfinished_rows(
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """A folder, made where it is missing, with its lock; False if another process has it."""
+def _hold(folder: Path, stack: contextlib.ExitStack) -> bool:
+    """Make a folder and lock it; False if another process has it, or there are no locks."""
     folder.mkdir(exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            is_ours = lock_if_free(descriptor)
-        except OSError:  # there are no locks here
-            is_ours = False
-        yield is_ours and os.fstat(descriptor).st_nlink > 0
-    finally:
-        os.close(descriptor)
+        return stack.enter_context(locked_folder(folder))
+    except OSError:
+        return False
 
 
 def _read_done(folder: Path) -> Done:

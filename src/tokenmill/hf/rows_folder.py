@@ -19,6 +19,7 @@ import msgspec
 from tokenmill.errors import OutputConflictError
 from tokenmill.hf.resuming import unfinished_folder
 from tokenmill.paths import local_path
+from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.files import write_atomically
 
 
@@ -41,8 +42,8 @@ class RowsFolder:
             self._splits.append(split)
         path = folder / f"rows-{name}.arrow"
         others = list(_others(folder, path))
-        if split is not None and (self._out / "state.json").exists():
-            others.append(self._out / "state.json")
+        if split is not None and (self._out / STATE_NAME).exists():
+            others.append(self._out / STATE_NAME)
         others = [] if self._overwrite else others
         if others:
             raise OutputConflictError(
@@ -58,18 +59,9 @@ class RowsFolder:
         for other in _others(path.parent, path):
             if other.name.startswith(("rows-", ".rows-")):
                 shutil.rmtree(other) if other.is_dir() else other.unlink()
-        state: dict[str, Any] = {
-            "_data_files": [{"filename": path.name}],
-            "_fingerprint": name,
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": split,
-        }
         info = {"features": features.to_dict()}
-        write_atomically(path.parent / "dataset_info.json", msgspec.json.encode(info))
-        write_atomically(path.parent / "state.json", msgspec.json.encode(state))
+        write_atomically(path.parent / INFO_NAME, msgspec.json.encode(info))
+        write_atomically(path.parent / STATE_NAME, state_of([path.name], name, split))
 
     def close(self) -> None:
         """Say that all splits are there."""
@@ -81,7 +73,7 @@ class RowsFolder:
 def _others(folder: Path, path: Path) -> Iterator[Path]:
     """What is in a folder beside the rows in `path` and their description."""
     own = {path, unfinished_folder(path)}
-    names = ("state.json", "dataset_info.json")
+    names = (STATE_NAME, INFO_NAME)
     for found in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_left = found.name.startswith(f".{path.name}.") and found.name.endswith(".tmp")
         if found not in own and found.name not in names and not is_left:

@@ -139,10 +139,10 @@ class CausalLMTokenizer:
             dataset: `Dataset`, `DatasetDict`, or their iterable kinds; the result is of the same
                 kind. An iterable one stays lazy; only without a batch size its first documents
                 are read, to choose one.
-            cache_dir: folder for the Arrow files; without it they stand where `dataset.map` puts
-                them.
+            cache_dir: folder for the Arrow files; by default, where `dataset.map` puts them.
             out: folder that `datasets.load_from_disk` opens, for the rows themselves.
-            force: make the rows anew where an earlier run left them, as `cache: false` does.
+            force: make the rows from the start, even if an earlier run left some, as with
+                `cache: false`.
 
         Raises:
             UserError: it is no dataset, or its column of texts is not known; or `out` holds other
@@ -155,7 +155,7 @@ class CausalLMTokenizer:
         self.summary = Summary()
         started = time.perf_counter()
         place = ResultPlace(cache_dir, out, overwrite=force)
-        anew = force or not self.config.cache
+        fresh = force or not self.config.cache
         with logging_at(self.config.verbose_level):
             if isinstance(dataset, datasets.IterableDatasetDict | datasets.IterableDataset):
                 place.refuse_stream()
@@ -167,10 +167,10 @@ class CausalLMTokenizer:
             if isinstance(dataset, datasets.DatasetDict):
                 result: Any = datasets.DatasetDict()
                 for name, split in dataset.items():
-                    rows = self._tokenize(split, DATASET_DICT_BATCH_ROWS, place, name, anew)
+                    rows = self._tokenize(split, DATASET_DICT_BATCH_ROWS, place, name, fresh)
                     result[name] = rows
             elif isinstance(dataset, datasets.Dataset):
-                result = self._tokenize(dataset, DATASET_BATCH_ROWS, place, None, anew)
+                result = self._tokenize(dataset, DATASET_BATCH_ROWS, place, None, fresh)
             else:
                 why = f"it is of {type(dataset).__module__}.{type(dataset).__qualname__}"
                 raise UserError("not a dataset of Hugging Face datasets", why=why)
@@ -206,7 +206,7 @@ class CausalLMTokenizer:
         return columns
 
     def _tokenize(
-        self, dataset: Any, batch_rows: int, place: ResultPlace, split: str | None, anew: bool
+        self, dataset: Any, batch_rows: int, place: ResultPlace, split: str | None, fresh: bool
     ) -> Any:
         """One split: the whole path."""
         column = find_text_column(dataset.features, self.text_column)
@@ -214,7 +214,7 @@ class CausalLMTokenizer:
         name = fingerprint(dataset, self._identity(column))
         path = place.path(dataset, split, name)
         logger.debug("rows of column %r have the fingerprint %s, and lie in %s", column, name, path)
-        if path.exists() and not anew:
+        if path.exists() and not fresh:
             result = place.open(path, dataset, name, self._form.features)
             self.summary.reuse(str(path), len(dataset), len(result))
             return result
@@ -222,7 +222,7 @@ class CausalLMTokenizer:
         parallelism = self._parallelism()
         with (
             thread_environment(parallelism),
-            unfinished_rows(path, can_resume=self.config.cache, anew=anew) as unfinished,
+            unfinished_rows(path, can_resume=self.config.cache, fresh=fresh) as unfinished,
         ):
             wanted = unfinished.batch_size
             size = self._choose_batch_size(texts.sample(), texts.mean_bytes, wanted)

@@ -122,7 +122,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.mkdir()
             try:
-                is_ours = stack.enter_context(locked_folder(folder)) and folder.exists()
+                is_ours = stack.enter_context(locked_folder(folder))
             except OSError:  # there are no locks here
                 is_ours = True
         yield folder
@@ -138,14 +138,19 @@ def remove_left(path: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock; False if another process does, or there is no such folder."""
+    """Hold a folder's lock; False if another process does, or the folder is missing or removed.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         yield False
         return
     try:
-        yield lock_if_free(descriptor)
+        is_ours = lock_if_free(descriptor) and os.fstat(descriptor).st_nlink > 0
+        yield is_ours
     finally:
         os.close(descriptor)
 

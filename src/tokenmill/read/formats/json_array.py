@@ -23,13 +23,13 @@ from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES, PLAIN_SUFFIXES
 from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.formats.json_records import require_memory
 from tokenmill.read.formats.jsonl import (
     MAX_RECORDS,
     PREVIEW_BYTES,
     JsonlParser,
     RenderingParser,
     paths,
-    require_memory,
 )
 from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Spans
 from tokenmill.read.units import Extent

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
-import numpy as np
 
 from tokenmill.read.blocks import BOM, iter_blocks
 from tokenmill.read.compression import SNIFF_BYTES
@@ -30,6 +29,12 @@ from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import LINE_SUFFIXES
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, opened
 from tokenmill.read.formats.json_reasons import json_object, reason_of
+from tokenmill.read.formats.json_records import (
+    decode_block,
+    line_bounds,
+    parse_lines,
+    require_memory,
+)
 from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.values import char_spans, column_value, walk
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
@@ -40,9 +45,6 @@ if TYPE_CHECKING:
 MAX_RECORDS = 100
 PREVIEW_BYTES = 1 << 18
 """First records that are looked at for the names of their fields, and their bytes."""
-LONG_RECORD_BYTES = 1 << 23
-"""More than any block of several records."""
-_WHITE_SPACE = b" \t\r\n"
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
@@ -119,7 +121,7 @@ class JsonlParser:
         bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
         body = block[bom_bytes:] if bom_bytes else block
         require_memory(len(body))
-        starts, stops = _line_bounds(body)
+        starts, stops = line_bounds(body)
         records = decode_block(self._decoder, body, starts, stops)
         if records is not None:
             batch = DocumentBatch(
@@ -139,28 +141,16 @@ class JsonlParser:
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
     ) -> DocumentBatch:
         """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
-        records, kept, rejected, blank_bytes = [], [], [], 0
-        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            line = body[start:stop]
-            if not line.strip(_WHITE_SPACE):
-                blank_bytes += len(line)
-                continue
-            record = self._parse_line(line)
-            if isinstance(record, tuple):
-                reason, detail = record
-                rejected.append(Rejection(source, offset + start, len(line), reason, detail, line))
-            else:
-                records.append(record)
-                kept.append(index)
+        found = parse_lines(self._parse_line, body, offset, source, starts, stops)
         batch = DocumentBatch(
             source,
-            texts=[self._text_of(record) for record in records],
-            positions=starts[kept] + offset,
-            record_bytes=(stops - starts)[kept],
-            rejected=rejected,
-            blank_bytes=blank_bytes,
+            texts=[self._text_of(record) for record in found.records],
+            positions=starts[found.kept] + offset,
+            record_bytes=(stops - starts)[found.kept],
+            rejected=found.rejected,
+            blank_bytes=found.blank_bytes,
         )
-        if self._extra and not self._add_extra(batch, records):
+        if self._extra and not self._add_extra(batch, found.records):
             raise AssertionError("a line with unusable fields was not set aside")
         return batch
 
@@ -235,7 +225,7 @@ class RenderingParser:
         bom_bytes = len(BOM) if block.start == 0 and block.content.startswith(BOM) else 0
         body, offset, index = block.content[bom_bytes:], block.start + bom_bytes, source.index
         require_memory(len(body))
-        starts, stops = _line_bounds(body)
+        starts, stops = line_bounds(body)
         records = decode_block(self._decoder, body, starts, stops)
         if records is None:
             batch = self.parse_each(body, offset, index, starts, stops)
@@ -248,21 +238,10 @@ class RenderingParser:
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
     ) -> DocumentBatch:
         """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
-        records, kept, rejected, blank_bytes = [], [], [], 0
-        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            line = body[start:stop]
-            if not line.strip(_WHITE_SPACE):
-                blank_bytes += len(line)
-                continue
-            record = self._parse_line(line)
-            if isinstance(record, tuple):
-                reason, detail = record
-                rejected.append(Rejection(source, offset + start, len(line), reason, detail, line))
-            else:
-                records.append(record)
-                kept.append(index)
-        batch = self._render(body, offset, source, starts[kept], stops[kept], records, rejected)
-        batch.blank_bytes = blank_bytes
+        found = parse_lines(self._parse_line, body, offset, source, starts, stops)
+        bounds = starts[found.kept], stops[found.kept]
+        batch = self._render(body, offset, source, *bounds, found.records, found.rejected)
+        batch.blank_bytes = found.blank_bytes
         return batch
 
     def _render(
@@ -304,65 +283,6 @@ def _object_type(wanted: Sequence[str] | None) -> Any:
         return dict[str, Any]
     keys = {name.partition(".")[0]: Any for name in wanted}
     return TypedDict("Record", keys, total=False)  # type: ignore[operator]
-
-
-def decode_block(
-    decoder: msgspec.json.Decoder[Any], body: bytes, starts: Int64Array, stops: Int64Array
-) -> list[Any] | None:
-    """The records of a block, parsed in one call; None if that could mean something else than
-    parsing line by line.
-    """
-    data = np.frombuffer(body, np.uint8)
-    if not len(starts) or not (data[starts] == ord("{")).all():
-        return None
-    ends = stops - 1
-    ends = ends - (data[ends] == ord("\n"))
-    ends = ends - (data[ends] == ord("\r"))
-    if not (data[ends] == ord("}")).all() or not _is_utf8(body):
-        return None
-    try:
-        records: list[Any] = decoder.decode_lines(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return records if len(records) == len(starts) else None
-
-
-def require_memory(num_bytes: int) -> None:
-    """Raise a MemoryError if a long record cannot be copied once more.
-
-    msgspec 0.22 crashes when it gets no memory for a string. The probe is never touched, so its
-    size costs nothing.
-    """
-    if num_bytes >= LONG_RECORD_BYTES:
-        bytes(num_bytes)
-
-
-def _line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:
-    """Starts and stops of every line, its end included."""
-    ends = []
-    find, end = body.find, 0
-    while end := find(b"\n", end) + 1:
-        ends.append(end)
-    if body and not body.endswith(b"\n"):
-        ends.append(len(body))
-    stops = np.array(ends, dtype=np.int64)
-    starts = np.zeros_like(stops)
-    starts[1:] = stops[:-1]
-    return starts, stops
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    import pyarrow as pa
-
-    offsets = np.array([0, len(data)], np.int64)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _attribute(path: Sequence[str]) -> str:
