@@ -10,7 +10,6 @@ from tokenmill.costs import (
     custom_shape,
     logit_bytes,
     named_shape,
-    squared_lengths_of_rows,
     training_bytes,
 )
 from tokenmill.errors import UserError
@@ -71,10 +70,6 @@ def test_attention_of_palm_540b_is_the_share_that_its_appendix_gives() -> None:
     """118 layers, 48 heads of 256, 2048 tokens: 12 l h q s FLOPs a token, beside 6 x 540e9."""
     palm = ModelShape("palm", 18432, 118, 48, 1, 256, 4 * 18432, False, 256000, True)
     assert palm.attention_flops(2048**2) == 12 * 118 * 48 * 256 * 2048 * 2048
-
-
-def test_full_rows_see_their_whole_length_and_the_last_one_its_own() -> None:
-    assert squared_lengths_of_rows(2 * 5 + 3, 5) == 5**2 + 5**2 + 3**2
 
 
 def test_memory_of_parameters_and_of_logits() -> None:

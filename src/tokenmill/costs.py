@@ -158,12 +158,6 @@ def logit_bytes(vocabulary_size: int, num_tokens: int) -> int:
     return LOGIT_BYTES * vocabulary_size * num_tokens
 
 
-def squared_lengths_of_rows(num_tokens: int, sequence_length: int) -> int:
-    """The sum of squared lengths where rows are full and attention sees a whole row."""
-    full, rest = divmod(num_tokens, sequence_length)
-    return full * sequence_length**2 + rest**2
-
-
 def named_shape(name: str) -> ModelShape:
     """The shape of a published model; its size alone names the usual one: 7b is llama-2-7b.
 

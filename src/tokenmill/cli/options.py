@@ -21,15 +21,7 @@ from tokenmill.store.exports import ExportSection
 LONGEST_METAVAR = 40
 METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
 COMMON = (
-    *(
-        "tokenizer",
-        "out",
-        "format",
-        "text_field",
-        "validation",
-        "max_documents",
-        "workers",
-    ),
+    *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
     *("sequence_length", "config", "overwrite"),
 )
 """What most builds need."""

@@ -171,7 +171,3 @@ def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
             cells[start:stop] = ["█▓▒░"[number % 4]] * (stop - start)
         lines.append(f"{sequence:>12}  {''.join(cells)}  {len(segments)} segments")
     return lines
-
-
-def _bar(share: float) -> str:
-    return bar(share, empty="·")

@@ -201,8 +201,3 @@ class PackedRows:
         problem, _ = assemble(arrays, segments, found, table, like, self.rules)
         if problem:
             raise InternalError("a row was packed with more tokens than it holds")
-
-
-def packed_rows(tokens: TokenBatch, rule: WindowRule, options: PackOptions) -> PackedRows:
-    """The rows of a batch that is packed by itself."""
-    return PackedRows.of(rule.enclosed(tokens), rule, options)
