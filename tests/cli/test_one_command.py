@@ -120,18 +120,40 @@ def test_the_same_command_again_has_nothing_to_do(
     assert main(command) == 0
     first = capsys.readouterr().out
     assert f"\nrows: {tmp_path}/rows\n" in first
+    next_line = (
+        f"next: tokenmill verify {tmp_path}/corpus   or   tokenmill inspect {tmp_path}/corpus"
+    )
+    assert (first.count("next:"), first.splitlines()[-1]) == (1, next_line)
     assert main(command) == 0
     again = capsys.readouterr().out
     assert "nothing to do: the dataset is complete" in again
     assert f"\nrows: {tmp_path}/rows; nothing to do: the export is complete\n" in again
 
+    other = [*command, "--export-labels", "next"]
+    assert main(other) == 4
+    error = capsys.readouterr().err.splitlines()[-3:]
+    replacing = (
+        f"tokenmill export {tmp_path}/corpus --plan best-fit-8 --out {tmp_path}/rows --format npy "
+        "--columns input_ids --labels next --overwrite"
+    )
+    assert error == [
+        f"  where: {tmp_path}/rows",
+        "  why: labels: aligned, not next",
+        f"  next: choose another folder, or replace it: {replacing}",
+    ]
+    assert main(replacing.split()[1:]) == 0
+    assert main(other) == 0
+    assert "nothing to do: the export is complete" in capsys.readouterr().out
+
 
 def test_python_builds_packs_and_exports_each_subset(tmp_path: Path, tokenizer_path: Path) -> None:
     data = write_jsonl(tmp_path / "a.jsonl", random_texts(60, seed=2))
+    told: list[tuple[str, int, int]] = []
     report = tokenmill.build(
         data,
         tokenizer_path,
         tmp_path / "corpus",
+        events=tokenmill.BuildEvents(on_pack=lambda *stage: told.append(stage)),
         workers=1,
         validation=0.3,
         sequence_length=32,
@@ -140,6 +162,7 @@ def test_python_builds_packs_and_exports_each_subset(tmp_path: Path, tokenizer_p
     folders = [each.folder for each in report.exports]
     assert folders == [tmp_path / "rows" / "train", tmp_path / "rows" / "validation"]
     assert all((folder / "export.json").is_file() for folder in folders)
+    assert told == [("packing", 60, 60)] * 2
 
 
 def test_what_an_export_lacks_is_said_before_the_start(
@@ -157,3 +180,51 @@ def test_what_an_export_lacks_is_said_before_the_start(
     with pytest.raises(UserError) as caught:
         tokenmill.build(data, tokenizer_path, tmp_path / "out", export={"out": "rows"})
     assert caught.value.why == "pack.sequence_length: is missing, and an export needs a plan"
+    for out, problem in (
+        (tmp_path, f"export.out: '{tmp_path}' is the folder of the dataset, or holds it"),
+        ("s3://bucket/rows", "names that begin with s3:// are not supported"),
+    ):
+        with pytest.raises(UserError) as caught:
+            tokenmill.build(
+                data, tokenizer_path, tmp_path / "out", sequence_length=8, export={"out": out}
+            )
+        assert caught.value.why == problem
+    assert not (tmp_path / "out").exists()
+
+
+def test_agents_refuse_an_export(
+    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_for(tmp_path / "agents", "data.jsonl", tokenizer_path)
+    assert main(["build", "--config", str(recipe), "--shard", "0/2"]) == 2
+    assert "an export cannot be combined with --shard" in capsys.readouterr().err
+
+
+KILLED_BEFORE = """
+import os, signal, sys
+from tokenmill.cli import main
+from tokenmill.planning import packing
+from tokenmill.run import build
+
+owner, name = {"publishing": (build, "publish"), "packing": (packing, "row_format")}[sys.argv[1]]
+setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("point", ["publishing", "packing"])
+def test_a_kill_before_the_rows_leaves_no_trace_in_them(
+    point: str, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    data = write_jsonl(tmp_path / "a.jsonl", random_texts(80, seed=3))
+    recipe = recipe_for(tmp_path / "killed", data, tokenizer_path)
+    command = ["build", "--config", str(recipe)]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE, point, *command], capture_output=True
+    )
+    assert killed.returncode == -9, killed.stderr.decode()
+    assert not (tmp_path / "killed" / "rows").exists()
+    assert main(command) == 0
+    undisturbed = recipe_for(tmp_path / "undisturbed", data, tokenizer_path)
+    assert main(["build", "--config", str(undisturbed)]) == 0
+    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "undisturbed")

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
         raise UserError(f"{' and '.join(unused)} can only be given with --on")
     from tokenmill.cli.display import display_for, events_for, naming_kept_units
-    from tokenmill.cli.summary import BUILD
+    from tokenmill.cli.summary import BUILD, next_line
     from tokenmill.run.agents.shard import parse_shard
     from tokenmill.run.build import build
     from tokenmill.run.build_report import BuildReport
@@ -92,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
         why = "several agents would remove each other's work"
         hint = "remove the old dataset first"
         raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
+    if shard:
+        _refuse_export(recipe, "--shard")
 
     with naming_kept_units(recipe.out), display_for(BUILD, json=options.json) as display:
         events = events_for(display)
@@ -99,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(report, BuildReport):
             display.finish(report)
             _export(recipe, report, options)
+            if not options.json:
+                print(f"\n{next_line(report.out)}")
         else:
             display.leave(report.out)
     return 0
@@ -135,12 +139,7 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
             why="each agent would remove what the others have done",
             hint="build into a new folder",
         )
-    if recipe.export is not UNSET:
-        raise UserError(
-            "an export cannot be combined with --on",
-            why="agents build the dataset and its plan; rows are written by one process",
-            hint="leave it out, and add it to the same command without --on afterwards",
-        )
+    _refuse_export(recipe, "--on")
     if options.shard is not None:
         raise UserError("--shard cannot be combined with --on, which gives each agent its shard")
     for name in ("agents", "cpus_per_agent"):
@@ -158,6 +157,16 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
     )
     launcher_for(options.on).launch(options.on, request)
     return 0
+
+
+def _refuse_export(recipe: Recipe, flag: str) -> None:
+    """Raise a UserError if several agents are asked for an export."""
+    if recipe.export is not UNSET:
+        raise UserError(
+            f"an export cannot be combined with {flag}",
+            why="agents build the dataset and its plan; rows are written by one process",
+            hint=f"leave it out, and add it to the same command without {flag} afterwards",
+        )
 
 
 def _without(names: Collection[str], words: Sequence[str]) -> Iterator[str]:

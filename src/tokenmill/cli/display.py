@@ -39,7 +39,12 @@ Display = Union["JsonDisplay[P, R]", "PlainDisplay[P, R]"]
 def events_for(display: Display[P, R]) -> RunEvents[P]:
     """The callbacks that feed a display."""
     return RunEvents(
-        display.prepared, display.engine, display.progress, display.download, display.compare
+        display.prepared,
+        display.engine,
+        display.progress,
+        display.download,
+        display.compare,
+        display.advance,
     )
 
 
@@ -93,6 +98,12 @@ class JsonDisplay(Generic[P, R]):
         values = {name: getattr(snapshot, name) for name in Snapshot.__slots__}
         self._emit("progress", {**values, "eta_seconds": snapshot.eta_seconds})
 
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """An event of the stage's name, now and then."""
+        if time.monotonic() - self._last >= JSON_SECONDS:
+            self._last = time.monotonic()
+            self._emit(stage, {"done": done, "total": total})
+
     def finish(self, report: R) -> None:
         self._emit("finished", self._shown.values(report))
 
@@ -137,6 +148,11 @@ class PlainDisplay(Generic[P, R]):
             share = snapshot.done_bytes / max(snapshot.total_bytes, 1)
             self.say(f"{share:>11.1%}  {_progress_line(snapshot, self._shown)}")
 
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """How far a stage after the last unit has come."""
+        if self._is_due():
+            self.say(f"{done / max(total, 1):>11.1%}  {stage}")
+
     def _is_due(self) -> bool:
         due = time.monotonic() - self._last >= PLAIN_SECONDS
         self._last = time.monotonic() if due else self._last
@@ -159,6 +175,7 @@ class LiveDisplay(PlainDisplay[P, R]):
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._bar_width = 0
+        self._stage = ""
 
     def __enter__(self) -> LiveDisplay[P, R]:
         return self
@@ -177,6 +194,13 @@ class LiveDisplay(PlainDisplay[P, R]):
 
     def progress(self, snapshot: Snapshot) -> None:
         self._draw(snapshot.done_bytes, snapshot.total_bytes, _progress_line(snapshot, self._shown))
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """The bar begins again for each stage."""
+        if stage != self._stage:
+            self._close()
+            self._stage = stage
+        self._draw(done, total, stage)
 
     def _draw(self, done: int, total: int, line: str) -> None:
         if self._bar is None:

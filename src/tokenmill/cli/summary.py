@@ -53,10 +53,12 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         facts += [*reused_facts(report.reused), *time_facts(run.seconds, fresh, startup)]
         facts.append(("memory", memory_text(report.snapshot.peak_bytes, run)))
     lines += [f"{name:>12}  {value}" for name, value in facts]
-    lines += _plan_lines(report)
-    out = report.out
-    lines += ["", f"next: tokenmill verify {out}   or   tokenmill inspect {out}"]
-    return lines
+    return lines + _plan_lines(report)
+
+
+def next_line(out: str) -> str:
+    """What to do after a build."""
+    return f"next: tokenmill verify {out}   or   tokenmill inspect {out}"
 
 
 def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:

@@ -134,16 +134,16 @@ def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
     return options
 
 
-def pack_subsets(dataset: Dataset, options: PackOptions) -> Iterator[PlanReport]:
+def pack_subsets(dataset: Dataset, options: PackOptions, advance: Advance) -> Iterator[PlanReport]:
     """Plan what a build is asked for: one plan, or one for each subset that has documents."""
     both = options.subset is None and dataset.policies.read.validation
     if not both:
-        yield pack(dataset, options)
+        yield pack(dataset, options, advance=advance)
         return
     for subset in ("train", "validation"):
         each = msgspec.structs.replace(options, subset=subset)
         if _any_documents(dataset, each):
-            yield pack(dataset, each)
+            yield pack(dataset, each, advance=advance)
 
 
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:

@@ -120,7 +120,8 @@ def build(
         from tokenmill.store.temporary import dataset_at
 
         with dataset_at(report.out) as dataset:
-            report = replace(report, plans=tuple(pack_subsets(dataset, recipe.pack)))
+            plans = pack_subsets(dataset, recipe.pack, events.on_pack)
+            report = replace(report, plans=tuple(plans))
     return report
 
 

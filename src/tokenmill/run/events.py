@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from tokenmill.read.places.place import FetchListener
 from tokenmill.read.sources import Source
+from tokenmill.records import Advance
 from tokenmill.run.progress import Listener
 
 P = TypeVar("P")
@@ -23,3 +24,4 @@ class RunEvents(Generic[P]):
     on_download: FetchListener = lambda progress: None
     on_compare: Callable[[Source], None] = lambda source: None
     """The time of an input has changed, and its content is about to be compared."""
+    on_pack: Advance = lambda stage, done, total: None

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tokenmill.cloud.names import is_remote
 from tokenmill.errors import UserError
 from tokenmill.pack.options import PackOptions
+from tokenmill.paths import local_path
 from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.rendering.template import TextTemplate
@@ -261,8 +263,8 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     yield from _objections(recipe.pack)
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
         yield "pack.sequence_length: is missing, and the other options of a plan need it"
-    if recipe.pack.sequence_length is None and recipe.export is not msgspec.UNSET:
-        yield "pack.sequence_length: is missing, and an export needs a plan"
+    if recipe.export is not msgspec.UNSET:
+        yield from _export_conflicts(recipe, recipe.export)
     columns = {"source", "position", "id", "subset"}
     kept = {name for field in recipe.read.fields.keep for name in (field, f"column.{field}")}
     for option in ("separate_by", "weight_by"):
@@ -272,6 +274,14 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     yield from _shared_conflicts(recipe.inputs, recipe.read, recipe.resources)
     yield from _reading_conflicts(recipe.read)
     yield from _chat_conflicts(recipe.chat, recipe.read)
+
+
+def _export_conflicts(recipe: Recipe, export: ExportSection) -> typing.Iterator[str]:
+    if recipe.pack.sequence_length is None:
+        yield "pack.sequence_length: is missing, and an export needs a plan"
+    rows = local_path(export.out, "the folder of the rows")
+    if not is_remote(recipe.out) and Path(recipe.out).resolve().is_relative_to(rows.resolve()):
+        yield f"export.out: {export.out!r} is the folder of the dataset, or holds it"
 
 
 def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str]:
