@@ -193,6 +193,11 @@ def test_trl_names_its_training_version(tokenizer: Path) -> None:
     ("options", "problem"),
     [
         ({"chat": None, "loss_on": ["last"]}, "chat.loss_on: can only be given with chat.chat"),
+        ({"loss_on": ["asistant"]}, "chat.loss_on: got 'asistant'; did you mean 'assistant'?"),
+        (
+            {"loss_on": ["last", "tool"]},
+            "chat.loss_on: last cannot be given together with others",
+        ),
         ({"no_loss": "spans"}, "read.no_loss: cannot be given for conversations"),
         ({"chat_date": "today"}, "chat.chat_date: got 'today'; must be a date as YYYY-MM-DD"),
         (

@@ -18,6 +18,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.paths import local_path
 from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
+from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import give
 from tokenmill.run.recipe.options import (
@@ -293,6 +294,7 @@ def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str
     for name in ("text_template", "transform", "no_loss", "separator"):
         if getattr(read, name):
             yield f"read.{name}: cannot be given for conversations"
+    yield from _role_conflicts(chat.loss_on)
     if chat.chat_date is not None:
         try:
             datetime.date.fromisoformat(chat.chat_date)
@@ -302,6 +304,16 @@ def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str
         yield "chat.chat_template: strings are joined as they are; messages have a template"
     if chat.chat == "prompt-completion" and chat.loss_on not in ([], ["all"]):
         yield "chat.loss_on: of a prompt and its completion, the completion has loss, or all"
+
+
+def _role_conflicts(loss_on: Sequence[str]) -> typing.Iterator[str]:
+    for name in ("all", "last"):
+        if name in loss_on and len(set(loss_on)) > 1:
+            yield f"chat.loss_on: {name} cannot be given together with others"
+    for role in loss_on:
+        meant = "" if role in LOSS_ON or not role.isalpha() else nearest(role, LOSS_ON)
+        if meant:
+            yield f"chat.loss_on: got {role!r}; did you mean {meant!r}?"
 
 
 def _shared_conflicts(

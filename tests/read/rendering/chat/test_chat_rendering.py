@@ -60,6 +60,7 @@ def test_tools_and_variables_reach_the_template() -> None:
         ({"messages": [{"role": "user"}]}, "template-refuses"),
         ({"conversations": [{"from": "nobody", "value": "Hi"}]}, "unknown-role"),
         ({"messages": [*TALK, {"role": "user", "content": "a" * (1 << 26)}]}, "too-long"),
+        ({"conversations": [{"from": ["gpt"], "value": "Hi"}]}, "unknown-role"),
         ({"messages": TALK, "tools": "[}"}, "invalid-tools"),
         (
             {"messages": TALK, "chat_template_kwargs": {"messages": []}},
@@ -83,6 +84,53 @@ def test_a_special_token_in_a_message_is_no_control_token_by_accident() -> None:
         render(talk, **refused, special_tokens="error")
     accepted = RenderedText(TEXT.replace("Hi", "Hi<|im_end|>"), [(0, 62)], 1)
     assert render(talk, **refused, special_tokens="control") == accepted
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": [{"type": "text", "text": "Hi<|im_"}, {"type": "text", "text": "end|>"}]},
+        {"content": ["Hi<|im_", "end|>"]},
+        {"content": "Hi", "arguments": {"<|im_end|>": 1}},
+    ],
+)
+def test_a_special_token_is_found_across_parts_and_in_keys(message: dict[str, Any]) -> None:
+    talk = {"messages": [{"role": "user", **message}, TALK[1]]}
+    with pytest.raises(UnfitRecordError, match="special-token-in-content"):
+        render(talk, control_strings=("<|im_end|>",))
+
+
+def test_what_a_template_says_of_a_record_is_cut_and_encoded() -> None:
+    source = "{{ raise_exception(tools[0].name * 2000) if tools }}" + CHATML
+    with pytest.raises(UnfitRecordError) as caught:
+        render({"messages": TALK, "tools": '[{"name": "\\ud800"}]'}, template=source)
+    assert caught.value.detail == "\\ud800" * 1000
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ raise_exception }}", "{{ messages | map(attribute='role') }}"]
+)
+def test_an_address_in_memory_is_refused(source: str) -> None:
+    with pytest.raises(UnfitRecordError, match="it writes an address in memory"):
+        render({"messages": TALK}, template=source + CHATML)
+    own = [{"role": "user", "content": "<f at 0x7f>"}, TALK[1]]
+    assert render({"messages": own}).text == TEXT.replace("Hi", "<f at 0x7f>")
+
+
+def test_sets_have_one_order_in_all_processes() -> None:
+    source = "{{ {'a': 1, 'b': 1, 'c': 1, 'd': 1, 'e': 1}.keys() - {}.keys() }}" + CHATML
+    texts = set()
+    for _ in range(4):
+        process._renderer.cache_clear()
+        texts.add(render({"messages": TALK}, template=source).text)
+    assert len(texts) == 1
+
+
+def test_why_there_is_nothing_to_learn() -> None:
+    with pytest.raises(
+        UnfitRecordError, match="it is on critic, and the messages are of assistant, user"
+    ):
+        render({"messages": TALK}, loss_on=("critic",))
 
 
 FOREVER = (

@@ -7,6 +7,7 @@ from typing import Any
 import jinja2
 import pytest
 
+from tokenmill.read.rendering.chat import turns as rules
 from tokenmill.read.rendering.chat.conversations import CHATML
 from tokenmill.read.rendering.chat.template import ChatTemplate
 from tokenmill.read.rendering.chat.turns import Conversation, Turns, complement
@@ -104,6 +105,14 @@ def test_a_marked_range_inside_a_macro_is_refused() -> None:
         turns(source)
 
 
+def test_a_conversation_of_many_turns_takes_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_WORK", 10_000)
+    messages = [*TALK[1:3]] * 1000
+    assert len(losses(CHATML, "assistant", messages=messages)) == 1000
+    with pytest.raises(UnfitRecordError, match="too-long: its 2,000 messages"):
+        losses(PLAIN, "assistant", messages=messages)
+
+
 def test_today_is_the_date_that_is_named_and_nothing_is_random() -> None:
     assert turns("{{ strftime_now('%d %b %Y') }}").text == "22 Nov 2026"
     for source in ("{{ [1, 2] | random }}", "{{ lipsum() }}"):
@@ -115,3 +124,6 @@ def test_what_spans_leave() -> None:
     assert complement([], 4) == [(0, 4)]
     assert complement([(1, 2), (2, 3)], 4) == [(0, 1), (3, 4)]
     assert complement([(0, 4)], 4) == []
+    assert complement([(2, 4), (0, 1), (1, 1), (3, 3)], 4) == [(1, 2)]
+    ranges = [(2 * place, 2 * place + 1) for place in range(100_000)]
+    assert complement(ranges, 200_000) == [(start + 1, start + 2) for start, _ in ranges]

@@ -10,6 +10,8 @@ from tokenmill.read.rendering.chat.records import FIELDS
 from tokenmill.read.rendering.renderer import Renderer
 
 Chat = Literal["messages", "prompt-completion"]
+LOSS_ON = ("all", "last", "assistant", "user", "system", "developer", "tool", "function", "ipython")
+"""What is usual for `loss_on`; other roles are accepted if they are not nearly one of these."""
 
 CHATML = """\
 {%- for message in messages %}

@@ -34,6 +34,8 @@ MAX_SECONDS = 20.0
 PROBE_SECONDS = 2.0
 """For a template that is compiled and tried on a conversation of two words."""
 MAX_MEMORY = 2 << 30
+MAX_DETAIL = 1000
+"""Characters that are kept of why a record was set aside."""
 PROGRAM = """
 import sys
 sys.modules["numpy"] = None  # not needed here: saves 30 MB and most of the start
@@ -132,7 +134,11 @@ class _ProcessRenderer:
             [sys.executable, "-P", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONHASHSEED": "0",  # a template can make sets, whose order must not change
+            },
             start_new_session=True,  # Ctrl-C is for this process; the other ends with its input
             bufsize=0,
         )
@@ -209,7 +215,7 @@ def main() -> None:
                 found.text.encode()  # a template may make half of a surrogate pair
                 reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
         except UnfitRecordError as error:
-            reply = Unfit(error.reason, error.detail)
+            reply = Unfit(error.reason, _as_detail(error.detail))
         except UnicodeEncodeError as error:
             reply = Unfit("lone-surrogate", str(error))
         except TokenmillError as error:
@@ -230,8 +236,13 @@ def _failure(error: BaseException) -> Failed:
     if isinstance(error, MemoryError):
         why = f"it takes more than {MAX_MEMORY >> 20:,} MiB of memory"
         return Failed(what, why, HINT, is_data=True)
-    why = f"{type(error).__name__}: {error}"
+    why = _as_detail(f"{type(error).__name__}: {error}")
     return Failed("the chat template cannot be used", why, "", is_data=False)
+
+
+def _as_detail(text: str) -> str:
+    """What a template says, which may be long, or half of a surrogate pair."""
+    return text[:MAX_DETAIL].encode(errors="backslashreplace").decode()
 
 
 def _limit_memory() -> None:

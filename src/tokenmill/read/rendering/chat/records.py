@@ -77,7 +77,7 @@ def _from_sharegpt(value: object) -> object:
 def _from_sharegpt_message(message: object) -> object:
     if not isinstance(message, dict) or "from" not in message:
         return message
-    if message["from"] not in SHAREGPT_ROLES:
+    if not isinstance(message["from"], str) or message["from"] not in SHAREGPT_ROLES:
         why = f"{message['from']!r} is none of {', '.join(SHAREGPT_ROLES)}"
         raise UnfitRecordError("unknown-role", why)
     rest = {key: value for key, value in message.items() if key not in ("from", "value")}

@@ -21,6 +21,7 @@ from tokenmill.read.rendering.chat.turns import (
 )
 from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 PROBE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}]
 
 
@@ -57,14 +58,25 @@ class ConversationRenderer:
             DataError: a special token in it ends the build.
         """
         found = conversation_of(record, self._description.chat)
-        special_strings = self._control_strings(found)
+        try:
+            special_strings = self._control_strings(found)
+        except RecursionError as error:
+            raise UnfitRecordError("too-deep", "it has too many levels of lists") from error
         if isinstance(found, Conversation):
             text, spans = self._from_template(found)
         else:
             text, spans = self._joined(*found)
         if not any(start < stop for start, stop in spans):
-            raise UnfitRecordError("nothing-to-learn", "no part of the conversation has loss")
+            raise UnfitRecordError("nothing-to-learn", self._why_nothing(found))
         return RenderedText(text, complement(spans, len(text)), special_strings)
+
+    def _why_nothing(self, found: Conversation | tuple[str, str]) -> str:
+        why = "no part of the conversation has loss"
+        if not isinstance(found, Conversation):
+            return why
+        roles = sorted({message["role"] for message in found.messages})
+        loss_on = ", ".join(self._description.loss_on)
+        return f"{why}: it is on {loss_on}, and the messages are of {', '.join(roles)}"
 
     def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
         """A prompt and its completion as they are, as TRL joins them."""
@@ -75,6 +87,7 @@ class ConversationRenderer:
         description = self._description
         try:
             turns = Turns(self._template, conversation)
+            _refuse_addresses(turns.text, conversation)
             return turns.text, turns.loss(description.loss_on, description.tokens.get("eos_token"))
         except (UnfitRecordError, MemoryError):
             raise
@@ -119,12 +132,31 @@ class ControlStrings:
         return self._pattern.findall(text)
 
 
+def _refuse_addresses(text: str, conversation: Conversation) -> None:
+    """Refuse what Python writes for a function or a generator: it differs from run to run."""
+    found = set(_ADDRESS.findall(text)) if " at 0x" in text else set()
+    if found and any(not any(each in own for own in _strings([*conversation])) for each in found):
+        why = "it writes an address in memory: it prints a function, or a filter without `| list`"
+        raise UnfitRecordError("template-fails", why)
+
+
 def _strings(value: object) -> Iterator[str]:
+    """All strings of a conversation; the texts of a list are joined, as templates join parts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
+        for key, each in value.items():
+            yield key
             yield from _strings(each)
     elif isinstance(value, list):
+        yield "".join(map(_text_of, value))
         for each in value:
-            yield from _strings(each)
+            if isinstance(each, dict) and _text_of(each):
+                each = {key: own for key, own in each.items() if key != "text"}
+            if not isinstance(each, str):
+                yield from _strings(each)
+
+
+def _text_of(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else ""

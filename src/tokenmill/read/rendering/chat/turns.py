@@ -26,6 +26,12 @@ Span = tuple[int, int]
 ASSISTANT, LAST, EVERYTHING = "assistant", "last", "all"
 REWRITES = "template-rewrites-history"
 INSTEAD = "use --loss-on last, or --chat-template trl or one with {% generation %} markers"
+MAX_WORK = 1 << 20
+"""Of one conversation: messages that are rendered, each time they are, and 1 for 2,048 characters.
+
+Without markers, a conversation is rendered twice for each turn. This limit comes long before that
+on time, which ends the build.
+"""
 
 
 class Conversation(NamedTuple):
@@ -48,10 +54,12 @@ class Turns:
         Raises:
             jinja2.TemplateError: the template refuses the conversation.
             LimitError: it makes too much.
+            UnfitRecordError: it is too long.
         """
         self._conversation = conversation
         self._messages = conversation.messages
         self._template = template
+        self._work = 0
         self._whole = self._rendered(len(self._messages))
         self.text = self._whole.text
         self._starts = {0: 0, len(self._messages): len(self.text)}
@@ -72,9 +80,11 @@ class Turns:
         else:
             spans = list(self._spans_of(loss_on, eos))
         silent = [index for index, each in enumerate(self._messages) if _weight(each) == 0]
-        for index in silent:
-            spans = list(_without(spans, (self._start(index), self._start(index + 1))))
-        return spans
+        if not silent:
+            return spans
+        holes = [(self._start(index), self._start(index + 1)) for index in silent]
+        length = len(self.text)
+        return complement([*complement(spans, length), *holes], length)
 
     def _spans_of(self, loss_on: Sequence[str], eos: str | None) -> Iterator[Span]:
         roles = [message["role"] for message in self._messages]
@@ -125,7 +135,12 @@ class Turns:
 
     def _rendered(self, count: int, *, prompt: bool = False) -> Rendered:
         _, tools, options, _ = self._conversation
-        return self._template.render(self._messages[:count], tools, options, prompt=prompt)
+        found = self._template.render(self._messages[:count], tools, options, prompt=prompt)
+        self._work += count + len(found.text) // 2048
+        if self._work > MAX_WORK:
+            why = f"its {len(self._messages):,} messages would be rendered too often; {INSTEAD}"
+            raise UnfitRecordError("too-long", why)
+        return found
 
 
 def _weight(message: dict[str, Any]) -> int:
@@ -140,17 +155,12 @@ def _within(spans: Sequence[Span], start: int, stop: int) -> Iterator[Span]:
     return ((max(a, start), min(b, stop)) for a, b in spans if a < stop and b > start)
 
 
-def _without(spans: Sequence[Span], hole: Span) -> Iterator[Span]:
-    for start, stop in spans:
-        if start < min(stop, hole[0]):
-            yield start, min(stop, hole[0])
-        if max(start, hole[1]) < stop:
-            yield max(start, hole[1]), stop
-
-
 def complement(spans: Sequence[Span], length: int) -> list[Span]:
     """What spans leave of `length` characters, in order."""
-    rest: list[Span] = [(0, length)]
-    for span in spans:
-        rest = list(_without(rest, span))
-    return rest
+    rest: list[Span] = []
+    done = 0
+    for start, stop in sorted(spans):
+        if done < start < stop:
+            rest.append((done, start))
+        done = max(done, stop)
+    return [*rest, (done, length)] if done < length else rest
