@@ -95,7 +95,9 @@ def test_an_end_that_the_template_writes_is_the_end_of_the_document(tokenizer: P
     ]
     assert documents(report) == [(expected, [(0, 9), (12, 22)])]
     assert report.manifest.totals.tokens == len(expected)
-    assert tokenmill.estimate(report.run.recipe["inputs"], tokenizer, chat="messages").tokens
+    inputs = report.run.recipe["inputs"]
+    for count in (tokenmill.estimate, tokenmill.analyze):
+        assert count(inputs, tokenizer, chat="messages").tokens == len(expected)
     tokenmill.verify(report.out, against_sources=True)
 
 

@@ -30,7 +30,8 @@ MAX_SHOWN_CHARACTERS = 80
 MAX_SAMPLE_DOCUMENTS = 200
 """Documents of the user's own that an engine is tried on, beside the fixed strings."""
 AUDIT_SHARE = 5e-4
-"""Of documents, where the user says nothing else. It costs 1 % of a build's time (measured)."""
+"""Of documents, where the user says nothing else. With fastokens and 37,092 documents of 4 kB,
+audits took 0.9 % of a build's CPU time for GPT-2, and 0.3 % for Llama 2."""
 MAX_AUDIT_CHARACTERS = 100_000
 SHORT_CHARACTERS = 8_192
 _WRONG = {

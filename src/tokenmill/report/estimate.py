@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.boundaries import ends_with
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
@@ -16,6 +17,7 @@ from tokenmill.errors import EngineError, UserError
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit, choose_unit_bytes, cut_units
+from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.report.sampling import Drawn, Effort, draw
 from tokenmill.report.totals import FloatArray, Total, estimate_totals
 from tokenmill.run.machine.resources import Resources, choose_resources
@@ -86,7 +88,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     encoder, engine = first_encoder(prepared, resources)
     encoder.encode(["a"])
     started = time.perf_counter()
-    tokens_of_slices = _encode(drawn, encoder)
+    tokens_of_slices = _encode(drawn, encoder, prepared)
     encode_seconds = time.perf_counter() - started
     documents, tokens = estimate_totals(drawn, tokens_of_slices, len(prepared.boundary.prefix) + 1)
     num_tokens = sum(float(counts.sum()) for counts in tokens_of_slices)
@@ -144,12 +146,19 @@ def _share(recipe: Recipe, documents: float, tokens: float) -> float:
     )
 
 
-def _encode(drawn: Drawn, encoder: Encoder) -> list[FloatArray]:
+def _encode(drawn: Drawn, encoder: Encoder, prepared: Preparation) -> list[FloatArray]:
     """The tokens of every slice of each source."""
     texts = [text for sample in drawn.samples for text in sample.slices]
-    counts = np.diff(encoder.encode(texts).offsets).astype(np.float64)
+    counts = lengths_without_eos(encoder.encode(texts), prepared).astype(np.float64)
     stops = np.cumsum([len(sample.slices) for sample in drawn.samples])
     return np.split(counts, stops[:-1])
+
+
+def lengths_without_eos(tokens: TokenBatch, prepared: Preparation) -> Int64Array:
+    """Shape (n,): tokens of each document but the EOS that a conversation's template may write."""
+    if not prepared.policies.chat:
+        return tokens.lengths
+    return tokens.lengths - ends_with(tokens, prepared.boundary.eos_id)
 
 
 def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:

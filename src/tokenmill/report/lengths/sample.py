@@ -18,7 +18,7 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.errors import UserError
 from tokenmill.read.places.place import Access
 from tokenmill.records import Advance, Int64Array
-from tokenmill.report.estimate import first_encoder
+from tokenmill.report.estimate import first_encoder, lengths_without_eos
 from tokenmill.report.lengths.counts import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw
 from tokenmill.report.totals import STANDARD_ERRORS, FloatArray, documents_of
@@ -141,7 +141,7 @@ def sample_lengths(
     for start in range(0, len(texts), CALL_DOCUMENTS):
         advance("encode", start, len(texts))
         found = encoder.encode(texts[start : start + CALL_DOCUMENTS])
-        lengths[start : start + CALL_DOCUMENTS] = np.diff(found.offsets)
+        lengths[start : start + CALL_DOCUMENTS] = lengths_without_eos(found, prepared)
     lengths += len(prepared.boundary.prefix) + 1
     documents = list(_by_source(drawn, lengths))
     blocks = [block for sample in drawn.samples for block in sample.blocks]
