@@ -165,6 +165,23 @@ def test_another_source_under_the_same_name_is_another_build(
     assert "transform_sha256" in run("record['body']").stderr
 
 
+def test_a_digest_tells_lambdas_and_values_apart() -> None:
+    def giving(value: Any) -> Any:
+        return lambda record: value
+
+    # fmt: off
+    one, other = (lambda record: record["a"]), (lambda record: record["b"])
+    longer = {"transform": lambda record: record["a"]
+                                          + record["b"]}
+    other_longer = {"transform": lambda record: record["a"]
+                                                + record["c"]}
+    # fmt: on
+    functions = [one, other, longer["transform"], other_longer["transform"]]
+    functions += map(giving, [None, float("nan"), b"a", "YQ==", "\ud800", 1, 1.0, True])
+    assert len({source_digest(function, "name") for function in functions}) == len(functions)
+    assert source_digest(giving(1), "name") == source_digest(giving(1), "name")
+
+
 def test_a_copy_in_a_worker_must_have_the_same_source() -> None:
     described = Transform.named(NAME)
     changed = Transform(name=NAME, sha256="0" * 64, source=described.source)

@@ -182,13 +182,23 @@ def _facts(function: Any, name: str, seen: set[int]) -> list[Any]:
         except ValueError:  # not assigned yet
             continue
     defaults = [function.__defaults__ or (), function.__kwdefaults__ or {}]
-    return [source, _fact(defaults, name, seen), _fact(around, name, seen)]
+    facts = [source, _fact(defaults, name, seen), _fact(around, name, seen)]
+    return [*facts, _code(function.__code__)] if function.__name__ == "<lambda>" else facts
+
+
+def _code(code: types.CodeType) -> list[Any]:
+    """What a lambda is compiled to: its source is of a whole line, which may hold several lambdas,
+    or end before the lambda does.
+    """
+    consts = [_code(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    plain = [sorted(map(repr, each)) if isinstance(each, frozenset) else each for each in consts]
+    return [code.co_code.hex(), code.co_names, code.co_varnames, repr(plain)]
 
 
 def _fact(value: Any, name: str, seen: set[int]) -> Any:
     """A value by which the same one is known again."""
     if value is None or isinstance(value, (str, bytes, int, float)):
-        return value
+        return repr(value)  # JSON has one notation for None and nan, and for b"a" and "YQ=="
     if isinstance(value, Mapping):
         return [[_fact(key, name, seen), _fact(value[key], name, seen)] for key in value]
     if isinstance(value, (list, tuple)):
