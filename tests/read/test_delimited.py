@@ -19,6 +19,7 @@ from tokenmill.read.formats import delimited
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.preview import check_fields
 from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent
 
@@ -116,6 +117,32 @@ def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
     source = source_of(tmp_path / "a.csv", b"text,text\na,b\n")
     with pytest.raises(UserError, match="two columns are called 'text'"):
         check_fields([source], Fields())
+    found = read(source)  # of a file that nobody has previewed
+    assert (found.texts, found.reasons) == ([], ["invalid-csv"])
+    assert found.details == ["two columns are called 'text'"]
+
+
+def test_of_two_columns_of_one_name_none_is_lost_to_a_transform(tmp_path: Path) -> None:
+    whole_record = Fields(rendering=Transform(name="python:json:dumps", sha256=""))
+    source = source_of(tmp_path / "a.csv", b"text,n,n\na,1,2\n")
+    with pytest.raises(UserError, match="two columns are called 'n'"):
+        check_fields([source], whole_record)
+    assert read(source).texts == ["a"], "where nobody reads it"
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("id,text\n1,a\n".encode("utf-16-le"), "if it is UTF-16, convert it: iconv"),
+        (b"Once upon a time, there was\n", "--format text"),
+    ],
+)
+def test_what_is_no_csv_gets_a_hint_at_what_it_is(
+    content: bytes, hint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        check_fields([source_of(tmp_path / "a.csv", content)], Fields())
+    assert hint in (caught.value.hint or "")
 
 
 def test_files_are_detected_by_name_and_read_by_name_of_the_format(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class _RowParser:
     """Parses blocks of rows; made once for a set of fields."""
 
     def __init__(self, form: Csv, fields: Fields) -> None:
-        self._form = form
+        self._form, self._fields = form, fields
         self._flat = FlatParser(fields)
         self._header: tuple[bytes, list[str]] = (b"", [])
 
@@ -169,8 +169,11 @@ class _RowParser:
         if self._header[0] != content.opening:
             self._header = content.opening, self._form.column_names(content.opening)
         names = self._header[1]
+        twice = _named_twice(self._fields, names)
+        problem = Problem("invalid-csv", f"two columns are called {twice!r}") if twice else None
         records: list[dict[str, str] | Problem] = [
-            row if isinstance(row, Problem) else _record(names, row) for row in self._rows(content)
+            problem or (row if isinstance(row, Problem) else _record(names, row))
+            for row in self._rows(content)
         ]
         return self._flat.parse(block, source, records)
 
@@ -224,9 +227,20 @@ def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
     for name in fields.required_texts:
         if name not in names:
             close = nearest(name, {*names})
-            hint = f"did you mean {close!r}? " if close else ""
-            raise UserError(f"no column {name!r}", where=where, why=why, hint=hint + NAME_ANOTHER)
-    for name in fields.wanted or ():
-        if names.count(name) > 1:
-            hint = "give each column a name of its own"
-            raise UserError(f"two columns are called {name!r}", where=where, why=why, hint=hint)
+            hint = (f"did you mean {close!r}? " if close else "") + NAME_ANOTHER
+            if any("\0" in each for each in names):
+                hint = "if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
+            elif not close:
+                hint += "; if these are no columns but a text: --format text"
+            raise UserError(f"no column {name!r}", where=where, why=why, hint=hint)
+    if twice := _named_twice(fields, names):
+        hint = "give each column a name of its own"
+        raise UserError(f"two columns are called {twice!r}", where=where, why=why, hint=hint)
+
+
+def _named_twice(fields: Fields, names: Sequence[str]) -> str:
+    """A column that is read, and whose name another one has, too; "" if there is none."""
+    if len({*names}) == len(names):
+        return ""
+    wanted = names if fields.wanted is None else fields.wanted
+    return next((name for name in wanted if names.count(name) > 1), "")
