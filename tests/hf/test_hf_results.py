@@ -332,3 +332,21 @@ def test_options_with_defaults_leave_the_fingerprints_of_earlier_versions(
     ]
     files = {file_of(made(**other).tokenize(on_disk)) for other in [{}, *others]}
     assert len(files) == 6
+
+
+def test_a_folder_of_splits_and_one_of_a_dataset_replace_each_other(
+    on_disk: datasets.Dataset, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    splits = datasets.DatasetDict(train=on_disk, test=on_disk.select(range(2)))
+    made().tokenize(on_disk, out=folder)
+    (folder / "notes.txt").write_text("mine")
+    for dataset, names in (
+        (splits, ["dataset_dict.json", "notes.txt", "test", "train"]),
+        (on_disk, ["dataset_info.json", "notes.txt", "rows", "state.json"]),
+    ):
+        rows = made().tokenize(dataset, out=folder, force=True)
+        found = datasets.load_from_disk(str(folder))
+        assert type(found) is type(rows)
+        found_names = (path.name for path in folder.iterdir())
+        assert sorted(name.partition("-")[0] for name in found_names) == names

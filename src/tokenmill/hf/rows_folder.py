@@ -22,6 +22,10 @@ from tokenmill.paths import local_path
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.files import write_atomically
 
+SPLITS = "dataset_dict.json"
+DESCRIPTIONS = (STATE_NAME, INFO_NAME)
+"""Of the rows of a split."""
+
 
 class RowsFolder:
     """Where the rows of a dataset become files of a folder of the user's."""
@@ -64,17 +68,45 @@ class RowsFolder:
         write_atomically(path.parent / STATE_NAME, state_of([path.name], name, split))
 
     def close(self) -> None:
-        """Say that all splits are there."""
+        """Say that all splits are there; rows that they replace are removed."""
+        before = self._out / SPLITS
+        if self._overwrite and self._splits:
+            _remove_rows(self._out)
+        elif self._overwrite and before.exists():
+            listed = _splits_of(before)
+            before.unlink()
+            for folder in [found for found in self._out.iterdir() if found.name in listed]:
+                _remove_rows(folder)
         if self._splits:
             splits = msgspec.json.encode({"splits": self._splits})
-            write_atomically(self._out / "dataset_dict.json", splits)
+            write_atomically(before, splits)
+
+
+def _splits_of(path: Path) -> list[str]:
+    """The splits that a file lists; none if it is damaged."""
+    try:
+        found: list[str] = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])[
+            "splits"
+        ]
+    except (msgspec.DecodeError, KeyError):
+        return []
+    return found
+
+
+def _remove_rows(folder: Path) -> None:
+    """Remove the rows of a split, and the folder if it holds nothing else."""
+    for rows in folder.glob("rows-*.arrow"):
+        rows.unlink()
+        for name in DESCRIPTIONS:
+            (folder / name).unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _others(folder: Path, path: Path) -> Iterator[Path]:
     """What is in a folder beside the rows in `path` and their description."""
     own = {path, unfinished_folder(path)}
-    names = (STATE_NAME, INFO_NAME)
     for found in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_left = found.name.startswith(f".{path.name}.") and found.name.endswith(".tmp")
-        if found not in own and found.name not in names and not is_left:
+        if found not in own and found.name not in DESCRIPTIONS and not is_left:
             yield found

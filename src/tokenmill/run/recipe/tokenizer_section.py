@@ -196,6 +196,8 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
     sections = {"pack": pack}
     if config.text_column is not None:
         sections["read"] = {"text_field": config.text_column}
+    if config.columns is not None and result.get("export"):
+        sections["export"] = {"columns": list(config.columns)}
     for name, section in sections.items():
         own = result.get(name) or {}
         result[name] = {**section, **own} if isinstance(own, Mapping) else own
