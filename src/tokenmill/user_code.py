@@ -1,4 +1,4 @@
-"""What is made by a user's own Python code: found by name, and sent to another process.
+"""Objects of a user's own Python code: imported by name, and sent to other processes.
 
 Names come from the user's command line, recipe or call, never from a dataset; pickles come from
 our own parent process.
@@ -33,7 +33,7 @@ def imported(source: str, noun: str, example: str) -> Any:
     `noun` is what messages call it, such as "tokenizer"; `example` names one.
 
     Raises:
-        UserError: there is no such thing, or the module cannot be imported.
+        UserError: the module cannot be imported, or has nothing of that name.
     """
     module_name, _, name = source.removeprefix(NAMED).partition(":")
     if not source.startswith(NAMED) or not module_name or not name:
@@ -50,7 +50,7 @@ def imported(source: str, noun: str, example: str) -> Any:
 
 
 def cannot_get(source: str, noun: str, error: BaseException) -> UserError:
-    """The error for a name by which nothing can be had."""
+    """The error for a name that leads to nothing usable."""
     why = describe_failure(error)
     hint = "the module must be installed, or its folder on PYTHONPATH"
     return UserError(f"cannot get the {noun}", where=source, why=why, hint=hint)

@@ -77,7 +77,7 @@ def _number(kind: type, metas: list[msgspec.Meta]) -> str:
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of the fields of a struct; none of what is no struct."""
+    """The types of the fields of a struct; empty for anything else."""
     for each in (_bare(kind), *typing.get_args(_bare(kind))):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return typing.get_type_hints(each, include_extras=True)

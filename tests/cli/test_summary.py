@@ -72,7 +72,8 @@ def test_the_budget_is_beside_the_peak_for_machines(
         (600_000_000, "600 MB at most"),
         (
             667_000_000,
-            "667 MB at most, 67 MB (11%) more than the 600 MB of --memory, which is no hard limit",
+            "667 MB at most, 67 MB (11%) more than the 600 MB of --memory, "
+            "which is not a hard limit",
         ),
     ],
 )

@@ -159,7 +159,7 @@ def test_half_of_a_surrogate_pair_costs_its_record_alone(
 @pytest.mark.parametrize(
     ("inputs", "what"),
     [
-        ({"text": "a"}, "a dict is no input"),
+        ({"text": "a"}, "a dict is not an input"),
         ([{"text": "a"}, 7], "neither a text nor a record"),
         ([{"text": object()}], "what JSON does not have"),
         (pa.table({"text": ["a"]}), "a table in memory is no input"),

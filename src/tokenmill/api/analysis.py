@@ -52,7 +52,7 @@ def analyze(
 
     Raises:
         UserError: the corpus, the tokenizer or an option cannot be used.
-        DataError: there is no document, and a file is damaged.
+        DataError: no document was found, and a file is damaged.
         VerificationError: the index of the dataset is damaged.
     """
     from tokenmill.costs import named_shape

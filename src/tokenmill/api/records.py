@@ -85,7 +85,7 @@ def written(
     Those of anything else are kept beside `out` for as long as the context.
 
     Raises:
-        UserError: these are no records.
+        UserError: the inputs are not records.
     """
     inputs = _one_split(inputs)
     if _is_data_set(inputs, "Dataset"):
@@ -148,7 +148,7 @@ def _one_split(inputs: Any) -> Any:
     if not isinstance(inputs, Mapping):
         return inputs
     if not inputs or not all(_is_data_set(split) for split in inputs.values()):
-        what = "a dict is no input"
+        what = "a dict is not an input"
         hint = "give a list of records: [{...}]"
         raise UserError(what, why=f"its keys are {', '.join(map(str, inputs))[:200]}", hint=hint)
     if len(inputs) == 1:

@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
         "inputs", nargs="+", metavar="CORPUS", help="folder of a dataset; or inputs as for build"
     )
     parser.add_argument(
-        "--tokenizer", metavar="TOKENIZER", help="for inputs that are no dataset: as for build"
+        "--tokenizer", metavar="TOKENIZER", help="for inputs that are not a dataset: as for build"
     )
     parser.add_argument(
         "--sequence-lengths",

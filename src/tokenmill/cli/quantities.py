@@ -25,7 +25,7 @@ def duration_text(seconds: float) -> str:
 
 
 def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:
-    """Tokens that stand for text which the vocabulary lacks; nothing where there are none."""
+    """The line on tokens for text that the vocabulary lacks; empty if there are none."""
     if not number:
         return []
     return [

@@ -130,7 +130,9 @@ def memory_text(peak_bytes: int, run: Run) -> str:
     if peak_bytes <= budget:
         return text
     more = f"{size_text(peak_bytes - budget)} ({peak_bytes / budget - 1:.0%})"
-    return f"{text}, {more} more than the {size_text(budget)} of --memory, which is no hard limit"
+    return (
+        f"{text}, {more} more than the {size_text(budget)} of --memory, which is not a hard limit"
+    )
 
 
 def time_facts(

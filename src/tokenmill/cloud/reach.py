@@ -25,7 +25,7 @@ _PORTS = {"http": 80, "https": 443}
 _lock = threading.Lock()
 _reached: set[str] = set()
 _failed: dict[str, tuple[float, str]] = {}
-"""Addresses that were tried in vain, and when: of many requests only one finds out."""
+"""Addresses that could not be reached, and when: of many requests only one tries."""
 
 
 def require_reachable(

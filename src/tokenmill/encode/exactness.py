@@ -117,7 +117,7 @@ class AuditSample:
     ids: list[list[int]] = field(default_factory=list)
     num_characters: int = 0
     num_drawn: int = 0
-    """Documents that the share chose; short ones that stand for their unit come on top."""
+    """Documents that the share chose; the short document of each unit is not among them."""
 
     def add(
         self,

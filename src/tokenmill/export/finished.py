@@ -1,4 +1,4 @@
-"""What is at the output of an export already: the same export, another one, or something else."""
+"""What is already at the output of an export: the same export, another one, or something else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenmill.store.exports import EXPORT_NAME, ExportManifest
 def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
     """The export that is wanted, if it is there and complete; sizes are compared, not digests.
 
-    With `overwrite`, None stands for any export, which is to be replaced.
+    With `overwrite`, any export is replaced: the result is None.
 
     Raises:
         OutputConflictError: another export is there, or something else.
@@ -44,7 +44,7 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
 
 
 def read_export(folder: Path) -> ExportManifest | None:
-    """What an export says of itself; None where there is none that can be read."""
+    """The manifest of an export; None if there is none that can be read."""
     try:
         return read_sealed(folder / EXPORT_NAME, ExportManifest)
     except (TokenmillError, OSError):
@@ -52,7 +52,7 @@ def read_export(folder: Path) -> ExportManifest | None:
 
 
 def difference(found: ExportManifest, wanted: ExportManifest) -> str:
-    """In what an export differs from the one that is wanted; "" if in nothing."""
+    """How an export differs from the one that is wanted; "" if it does not."""
     for name in ("dataset_id", "plan_id"):
         there, asked = getattr(found, name), getattr(wanted, name)
         if there != asked:

@@ -257,7 +257,7 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
 
 
 def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
-    """What an export will say of itself, but for its files."""
+    """The manifest of an export, without its files."""
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,

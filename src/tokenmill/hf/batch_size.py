@@ -23,7 +23,7 @@ TOKEN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What a sample says of the documents."""
+    """Means over the documents, from a sample."""
 
     mean_bytes: float
     mean_tokens: float

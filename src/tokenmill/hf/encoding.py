@@ -143,8 +143,7 @@ class Sampling:
 class SampledEncoder:
     """Draws one encoding of each text: a function of the text, the seed and the tokenizer alone.
 
-    So neither batches, processes nor the order of documents have a say, and equal texts are encoded
-    alike.
+    So batches, processes and the order of documents do not matter; equal texts are encoded alike.
     """
 
     def __init__(self, file: TokenizerFile, sampling: Sampling) -> None:

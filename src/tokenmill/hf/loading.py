@@ -33,7 +33,7 @@ def load(
         revision: of a dataset of the Hub.
 
     Raises:
-        UserError: there is no such dataset, split or file.
+        UserError: the dataset, the split or the file does not exist.
         DataError: its files cannot be read.
     """
     import datasets

@@ -71,7 +71,7 @@ DATASET_DICT_BATCH_ROWS = 40_000
 OWN_ATTRIBUTES = frozenset(
     ("config", "text_column", "summary", "_has_warned", "_workers", "_file", "_encoder", "_rule")
 ) | {"_form"}
-"""Of an instance, before a subclass adds any; those with a say in rows stand in `_identity`."""
+"""Of an instance, before a subclass adds any; those that decide rows are in `_identity`."""
 
 Batch = Mapping[str, Sequence[str | None]]
 Columns = dict[str, npt.NDArray[Any]]
@@ -145,7 +145,7 @@ class CausalLMTokenizer:
                 `cache: false`.
 
         Raises:
-            UserError: it is no dataset, or its column of texts is not known; or `out` holds other
+            UserError: it is not a dataset, or its column of texts is unknown; or `out` holds other
                 rows, and `force` is false.
             EngineError: the engine differs from the tokenizer's own library.
             StorageError: cannot write the result.

@@ -47,5 +47,5 @@ def _span(item: object) -> tuple[int, int] | None:
     if not isinstance(item, (list, tuple)) or len(item) != 2:
         return None
     start, stop = item
-    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # true is no int here
+    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # a bool is refused
     return (start, stop) if valid else None

@@ -52,7 +52,7 @@ class SampledBlock:
     num_rejected: int
     num_characters: int
     num_empty: int = 0
-    """Records with an empty text, which are no documents."""
+    """Records with an empty text, which are not documents."""
 
 
 @dataclass(frozen=True, slots=True)

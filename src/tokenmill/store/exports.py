@@ -1,4 +1,4 @@
-"""What an export is made with, and what it says of itself."""
+"""The options of an export, and its manifest."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export says of itself."""
+    """What `export.json` holds."""
 
     format: str = "tokenmill-rows"
     format_version: int = 1

@@ -163,7 +163,7 @@ class Attempt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the comparison with the reference says of a dataset; no document of it differed."""
+    """The comparison of documents with the reference; none of them differed."""
 
     share: float
     """Of documents up to a length, each drawn by the hash of its place or id."""

@@ -66,7 +66,7 @@ def rate_of(file: TokenizerFile) -> str:
     """Which rate the tokenizer's model is sampled by: "dropout" or "alpha".
 
     Raises:
-        UserError: the tokenizer is no tokenizer.json with a BPE or Unigram model.
+        UserError: the tokenizer is not a tokenizer.json with a BPE or Unigram model.
     """
     return "dropout" if _sampleable(file)["model"]["type"] == "BPE" else "alpha"
 

@@ -45,7 +45,7 @@ class Sentinels(NamedTuple):
     end: int
     """What ends the middle, before the EOS of a document; -1: nothing does."""
     eos: int
-    """What ends it where the document goes on, and there is no `end`."""
+    """What ends it if the document continues in another segment, and there is no `end`."""
 
 
 class Cutting(NamedTuple):
@@ -57,7 +57,7 @@ class Cutting(NamedTuple):
     reserved: int
     """Places that each segment has beside its tokens."""
     num_prefix_ids: int
-    """First tokens of each document that are no text, such as BOS."""
+    """First tokens of each document that are not text, such as BOS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _join(
     is_ended: bool,
     sentinels: Sentinels,
 ) -> None:
-    """Write the parts of a text, between what stands before and after it, with sentinels."""
+    """Write the parts of a text with sentinels, between the tokens before and after the text."""
     first, begin, cut, second_cut, end, stop = edges
     prefix, middle, suffix, last, eos = sentinels
     place = _put(ids, 0, source, first, begin)

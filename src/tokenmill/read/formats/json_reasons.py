@@ -1,4 +1,4 @@
-"""Why a piece of JSON is no record, in words that do not depend on the parser."""
+"""Why a piece of JSON is not a record, in words that do not depend on the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What formats have in common whose records are found by reading a file from its start.
+"""The common part of formats whose records are found by reading a file from its start.
 
 No byte of such a file says by itself whether a record starts there: a line end may be inside
 quotes, a bracket inside a string. So large files are streams: one process scans for the ends of
@@ -66,7 +66,7 @@ class Scanned(NamedTuple):
     """The content of a block."""
 
     opening: bytes
-    """What stands before the first record of the source, byte order mark included."""
+    """The bytes before the first record of the source, byte order mark included."""
     body: bytes
     """Without the opening, in the first block too."""
     spans: Spans
@@ -88,7 +88,7 @@ class ScannedFormat(ByteFormat):
     """A subclass has `sniff`, `opening_bytes`, `scanner` and `parser`."""
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
-        """How many bytes stand before the first record; None if more are needed to tell."""
+        """How many bytes come before the first record; None if more are needed to tell."""
         raise NotImplementedError
 
     def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:

@@ -21,7 +21,7 @@ class RenderedText(NamedTuple):
 
     text: str
     no_loss: CharSpans | None = None
-    """Character ranges without loss; None where the rendering has no say in it."""
+    """Character ranges without loss; None if the rendering says nothing about loss."""
     special_strings: int | None = None
     """Special tokens in what it is made of; None if the text itself tells."""
 

@@ -30,7 +30,7 @@ class _Known(NamedTuple):
     source: str
     """What makes it in another process: its name, or a pickle."""
     problem: str
-    """Why there is no such thing."""
+    """Why it cannot be sent there."""
 
 
 _known: dict[str, _Known] = {}
@@ -56,7 +56,7 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
         """The transform of a name that a user gave, or of a function that was given by `give`.
 
         Raises:
-            UserError: there is no such function, or its source cannot be found.
+            UserError: the function or its source cannot be found.
         """
         if name not in _known:
             _keep(name, imported(name, NOUN, EXAMPLE))
@@ -116,7 +116,7 @@ def give(function: Function) -> str:
     """Make a function known in this process; returns the name that it has from now on.
 
     Raises:
-        UserError: it is no function, or its source cannot be found.
+        UserError: it is not a function, or its source cannot be found.
     """
     name = f"{NAMED}{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     _keep(name, function)
@@ -151,10 +151,10 @@ def _is_importable(name: str, function: Function) -> bool:
 def source_digest(function: Function, name: str) -> str:
     """SHA-256 of a function's source, its defaults, and what it takes from the function around it.
 
-    Functions that it calls by a global name have no say in it.
+    Functions that it calls by a global name do not count.
 
     Raises:
-        UserError: it is no function, or one of these cannot be found or written down.
+        UserError: it is not a function, or one of these cannot be found or written down.
     """
     facts = msgspec.json.encode(_facts(function, name, set()), order="deterministic")
     return hashlib.sha256(facts).hexdigest()
@@ -196,7 +196,7 @@ def _code(code: types.CodeType) -> list[Any]:
 
 
 def _fact(value: Any, name: str, seen: set[int]) -> Any:
-    """A value by which the same one is known again."""
+    """A value as JSON, equal for equal values."""
     if value is None or isinstance(value, (str, bytes, int, float)):
         return repr(value)  # JSON has one notation for None and nan, and for b"a" and "YQ=="
     if isinstance(value, Mapping):

@@ -113,7 +113,7 @@ def analyze_files(
 
     Raises:
         UserError: the inputs or the tokenizer cannot be used, as a build would say.
-        DataError: there is no document, and a file is damaged.
+        DataError: no document was found, and a file is damaged.
     """
     rng = np.random.default_rng(seed)
     sample = sample_lengths(recipe, tokenizer, rng, advance)

@@ -69,7 +69,7 @@ class _Documents:
         return sample.part_read == 1 and len(sample.blocks) >= sample.num_blocks - 1e-6
 
     def weight(self, left_out: Sequence[int] = ()) -> float:
-        """How many documents of all sources one of a sampled block stands for.
+        """How many documents of all sources one document of a sampled block represents.
 
         By the number of records, where the file says it; otherwise by bytes, as records of one file
         are alike in what they take beside their text. Without the blocks that are `left_out`.
@@ -123,7 +123,7 @@ def sample_lengths(
 
     Raises:
         UserError: the inputs or the tokenizer cannot be used, as a build would say.
-        DataError: there is no document, and a file is damaged.
+        DataError: no document was found, and a file is damaged.
     """
     access = Access("sample", recipe.resources.cache_dir)
     resources = choose_resources(recipe.resources)

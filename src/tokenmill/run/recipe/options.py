@@ -88,7 +88,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         """What is taken of each record.
 
         Raises:
-            UserError: there is no such transform.
+            UserError: the transform cannot be found.
         """
         keep = tuple(name.removesuffix("?") for name in self.keep)
         required = {self.id_field, self.no_loss, *self.keep}

@@ -26,10 +26,10 @@ TRL = "trl"
 def chat_policies(
     options: ChatOptions, file: TokenizerFile, reference: Reference, eos_id: int
 ) -> ChatPolicies | UnsetType:
-    """How conversations are rendered, as the manifest holds it; UNSET if records are none.
+    """How conversations are rendered, as the manifest holds it; UNSET for other records.
 
     Raises:
-        UserError: there is no template, or the tokenizer cannot be used with one.
+        UserError: the template cannot be found or read.
     """
     if options.chat is None:
         return UNSET
@@ -47,7 +47,7 @@ def chat_policies(
 
 
 def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> Conversations | None:
-    """What renders conversations in the way that policies say; None if records are none."""
+    """What renders conversations in the way that policies say; None for other records."""
     chat = policies.chat
     if isinstance(chat, UnsetType):
         return None

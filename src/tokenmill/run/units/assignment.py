@@ -91,9 +91,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """
     audited: int
     audit_share: float | msgspec.UnsetType = msgspec.UNSET
-    """By which documents were drawn for the audit; UNSET where none had to be."""
+    """The share of documents drawn for the audit; UNSET if no audit was needed."""
     audit_drawn: int | msgspec.UnsetType = msgspec.UNSET
-    """Those of `audited` that it has drawn; the others stand for their unit."""
+    """Those of `audited` that the share has drawn; the others are the short ones of units."""
     excluded: list[int]
     """Damaged sources that were left out."""
     limited: bool = False

@@ -32,7 +32,7 @@ class ConversationRenderer:
         """Compile the template, and try it.
 
         Raises:
-            UserError: it is no template.
+            UserError: it cannot be compiled.
             LimitError: it makes too much of a short conversation.
         """
         self._description = description

@@ -119,7 +119,7 @@ class ChatTemplate:
         """`tokens` has what templates may name, such as bos_token; `date` is YYYY-MM-DD.
 
         Raises:
-            jinja2.TemplateSyntaxError: it is no template.
+            jinja2.TemplateSyntaxError: it cannot be compiled.
         """
         self._environment = _environment(date)
         self._template = self._environment.from_string(source)
