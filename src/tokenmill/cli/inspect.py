@@ -109,12 +109,11 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
 
     from tokenmill.cli.subsets import subset_facts
     from tokenmill.cli.summary import ids_text
-    from tokenmill.report.contents import count_subsets, stored_run
+    from tokenmill.report.contents import count_subsets, run_if_kept
     from tokenmill.report.inspect import edge_views
-    from tokenmill.store.manifest import RUN_NAME
 
     manifest, subsets = dataset.manifest, count_subsets(dataset)
-    run = stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
+    run = run_if_kept(dataset)
     if options.json:
         summary = msgspec.to_builtins(manifest)
         del summary["shards"], summary["rejected"]

@@ -113,7 +113,8 @@ def _of_object(
         check_tokenizer_json(data, origin)
         tokens = {f"{role}_token": getattr(tokenizer, f"{role}_token", None) for role in ROLES}
         config: dict[str, Any] = {key: str(token) for key, token in tokens.items() if token}
-        config["chat_template"] = getattr(tokenizer, "chat_template", None)
+        if template := getattr(tokenizer, "chat_template", None):
+            config["chat_template"] = template
         return TokenizerFile("huggingface", data, origin=origin, config=config)
     asked = TokenizerObject(tokenizer)
     return TokenizerFile(

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from tokenmill.store.canonical import read_sealed
+from tokenmill.cloud.client import open_client
+from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, Run
 from tokenmill.store.temporary import whole_shard
@@ -33,6 +34,15 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
 def stored_run(dataset: Dataset) -> Run:
     """The circumstances in which a dataset was built."""
     return read_sealed(dataset.folder / RUN_NAME, Run)
+
+
+def run_if_kept(dataset: Dataset) -> Run | None:
+    """The same of a dataset anywhere; None if it was not kept beside the dataset."""
+    if dataset.origin is None:
+        return stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
+    location = dataset.origin.location
+    data = open_client(location).get(RUN_NAME)
+    return None if data is None else unseal(data, Run, f"{location}/{RUN_NAME}")
 
 
 class SubsetCounts(msgspec.Struct, frozen=True, kw_only=True):
