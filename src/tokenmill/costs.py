@@ -166,10 +166,10 @@ def named_shape(name: str) -> ModelShape:
     """
     name = BY_SIZE.get(name.lower(), name)
     if name not in SHAPES:
-        guess = nearest(name, SHAPES)
+        guess = nearest(name, [*SHAPES, *BY_SIZE])
         raise UserError(
             f"unknown model shape {name!r}",
-            why="known are: " + ", ".join(SHAPES),
+            why=f"known are: {', '.join(SHAPES)}; and the sizes {', '.join(BY_SIZE)}",
             hint=f"did you mean {guess!r}?" if guess else "give the sizes of the model instead",
         )
     return SHAPES[name]

@@ -48,9 +48,10 @@ ADVICE = {
     "input_dir": "inputs have no flag: tokenmill build INPUT ...",
     "input": "inputs have no flag: tokenmill build INPUT ...",
     "dataset": "a data set of the Hub is an input: tokenmill build hf://fineweb-edu ...",
-    "dataset_name": "a data set of the Hub is an input: tokenmill build hf://OWNER/NAME ...",
+    "dataset_name": "a data set of the Hub is an input: "
+    "tokenmill build hf://datasets/OWNER/NAME ...",
     "batch_size": "batches of texts follow from --memory of tokenmill build",
-    "chunk_size": "the length of a sequence is --sequence-length of tokenmill pack",
+    "chunk_size": "the length of a sequence is --sequence-length of tokenmill build or pack",
     "max_chunks": "tokenmill export --max-sequences stops writing, and tokenmill build "
     "--max-documents stops reading",
 }

@@ -19,7 +19,10 @@ MORE = "tokenmill build --help-all lists every option"
         ("--cache_dir", "did you mean --cache-dir? "),
         ("--input-dir", "inputs have no flag: tokenmill build INPUT ...; "),
         ("--batch-size", "batches of texts follow from --memory of tokenmill build; "),
-        ("--chunk_size", "the length of a sequence is --sequence-length of tokenmill pack; "),
+        (
+            "--chunk_size",
+            "the length of a sequence is --sequence-length of tokenmill build or pack; ",
+        ),
         (
             "--max_chunks",
             "tokenmill export --max-sequences stops writing, and tokenmill build --max-documents "
@@ -28,6 +31,10 @@ MORE = "tokenmill build --help-all lists every option"
         (
             "--dataset",
             "a data set of the Hub is an input: tokenmill build hf://fineweb-edu ...; ",
+        ),
+        (
+            "--dataset_name",
+            "a data set of the Hub is an input: tokenmill build hf://datasets/OWNER/NAME ...; ",
         ),
     ],
 )

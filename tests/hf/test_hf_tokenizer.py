@@ -274,6 +274,10 @@ def test_a_column_that_is_not_known_must_be_named() -> None:
     absent = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="c")
     with pytest.raises(UserError, match="no column 'c' of strings"):
         absent.tokenize(two)
+    misspelled = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="titel")
+    with pytest.raises(UserError) as caught:
+        misspelled.tokenize(two.rename_column("a", "title"))
+    assert caught.value.hint == "did you mean 'title'?"
 
 
 def test_a_transform_is_refused() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.read.fields import Fields
+from tokenmill.errors import UserError
+from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.values import column_value, walk
 
 
@@ -38,3 +39,20 @@ def test_a_path_that_ends_early_leads_to_null() -> None:
 def test_extra_fields_are_named_once_each_in_a_fixed_order() -> None:
     fields = Fields(id="id", no_loss="spans", keep=("url", "id", "lang", "url"))
     assert fields.extra == ("id", "spans", "url", "lang")
+
+
+@pytest.mark.parametrize(
+    ("present", "begins"),
+    [
+        ({"messages", "id"}, "are these conversations? --chat messages reads them; or name"),
+        (
+            {"prompt", "completion"},
+            "are these conversations? --chat prompt-completion reads them; or name",
+        ),
+        ({"prompt", "texts"}, "did you mean 'texts'? name"),
+    ],
+)
+def test_records_of_conversations_get_a_hint_about_chat(present: set[str], begins: str) -> None:
+    with pytest.raises(UserError, match="no field 'text'") as caught:
+        require_field("text", present, "a.jsonl")
+    assert (caught.value.hint or "").startswith(begins)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from corpora import write_corpus
@@ -13,6 +14,7 @@ from corpora import write_corpus
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
+from tokenmill.cli.summary import audited_text
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import excluded_error_rate
 from tokenmill.errors import EngineError
@@ -58,6 +60,10 @@ def test_documents_are_drawn_by_their_place(
     assert bound in capsys.readouterr().out
     assert main(["inspect", str(out)]) == 0
     assert re.search(f"encoded by  .*{re.escape(bound)}", capsys.readouterr().out)
+    one = msgspec.structs.replace(
+        run, audit=Audit(share=0.25, drawn=1, excluded_error_rate=excluded_error_rate(1))
+    )
+    assert audited_text(one, "the reference").endswith(": all equal")  # up to 95 % could differ
 
 
 def test_documents_that_share_an_id_are_drawn_one_by_one(

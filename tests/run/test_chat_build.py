@@ -175,7 +175,9 @@ def test_named_templates_and_files(tokenizer: Path) -> None:
     file.unlink()
     configure(tokenizer, chat_template=named)
     assert documents(build(tokenizer, records, chat_template="brief")) == expected
-    with pytest.raises(UserError, match=r"it is neither a file nor one of brief, chatml, default"):
+    with pytest.raises(
+        UserError, match=r"it is neither a file nor one of brief, chatml, default, trl"
+    ):
         build(tokenizer, records, chat_template="breif")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from tokenmill.api.building import Inputs, recipe
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import UserError
+from tokenmill.read.places.local import expand
 from tokenmill.records import Advance
 from tokenmill.report.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -75,6 +76,9 @@ def analyze(
         with dataset_at(name) as dataset:
             return analyze_dataset(dataset, question, advance)
     if tokenizer is None:
+        for each in _names(corpus):
+            if "://" not in each:
+                next(expand(each), None)  # a path that is not there is what is wrong
         raise UserError(
             "files are analysed with a tokenizer",
             why="no --tokenizer was given, and the input is not the folder of a dataset",
@@ -88,6 +92,11 @@ def analyze(
     return analyze_files(made, tokenizer, question, seed, advance)
 
 
+def _names(corpus: Dataset | Inputs) -> list[str]:
+    assert not isinstance(corpus, Dataset)
+    return [str(corpus)] if isinstance(corpus, (str, Path)) else list(map(str, corpus))
+
+
 def _dataset_name(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:
     """The dataset, or its name, where that is all that is asked about.
 
@@ -95,7 +104,7 @@ def _dataset_name(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str 
     """
     if isinstance(corpus, Dataset):
         return corpus
-    names = [str(corpus)] if isinstance(corpus, (str, Path)) else list(map(str, corpus))
+    names = _names(corpus)
     if len(names) != 1:
         return None
     if is_remote(names[0]):

@@ -98,6 +98,10 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
+MAX_STATED_RATE = 0.5
+"""A bound above it, from fewer than five documents, says nothing."""
+
+
 def ids_text(run: Run) -> str:
     """Why the ids of a dataset are right."""
     if run.engine == "reference":
@@ -109,7 +113,7 @@ def audited_text(run: Run, reference: str) -> str:
     """How many documents were compared with the reference, and what that excludes."""
     audited = counted(run.audited_documents, "document")
     text = f"checked by {reference} on {audited}: all equal"
-    if run.audit is msgspec.UNSET:
+    if run.audit is msgspec.UNSET or run.audit.excluded_error_rate > MAX_STATED_RATE:
         return text
     at_most = f"{100 * run.audit.excluded_error_rate:.2g} %"
     return f"{text}, so at most {at_most} can differ (95 % confidence)"

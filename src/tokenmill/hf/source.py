@@ -14,6 +14,7 @@ from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
 from tokenmill.errors import DataError, UserError
 from tokenmill.hf.log import logger
 from tokenmill.records import Int64Array
+from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -45,7 +46,9 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
     where = f"columns: {', '.join(features) or 'none'}"
     if wanted is not None:
         if wanted not in strings:
-            raise UserError(f"there is no column {wanted!r} of strings", where=where)
+            close = nearest(wanted, strings)
+            hint = f"did you mean {close!r}?" if close else ""
+            raise UserError(f"there is no column {wanted!r} of strings", where=where, hint=hint)
         return wanted
     if DEFAULT_COLUMN in strings:
         return DEFAULT_COLUMN
@@ -55,7 +58,7 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
         "cannot tell which column holds the texts",
         where=where,
         why=f"{len(strings)} of them are strings, and none of these is {DEFAULT_COLUMN!r}",
-        hint='name it: CausalLMTokenizer(..., text_column="...")',
+        hint='name it: text_column="...", or --text-column on the command line',
     )
 
 

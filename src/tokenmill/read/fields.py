@@ -70,9 +70,13 @@ class Fields:
 
 
 NAME_ANOTHER = (
-    "name the right one with --text-field, --id-field, --keep, --no-loss or --by; if only some "
-    "records have a field that you keep or group by, write 'NAME?'"
+    "name the right one with --text-field, --text-template, --id-field, --keep, --no-loss or --by; "
+    "if only some records have a field that you keep or group by, write 'NAME?'"
 )
+
+
+CONVERSATIONS = {"prompt-completion": {"completion"}, "messages": {"messages", "conversations"}}
+"""What records of each kind of `--chat` are known by."""
 
 
 def require_field(name: str, present: set[str], where: str) -> None:
@@ -81,6 +85,9 @@ def require_field(name: str, present: set[str], where: str) -> None:
         return
     close = nearest(name, present)
     hint = f"did you mean {close!r}? " if close else ""
+    for kind, fields in CONVERSATIONS.items():
+        if name == "text" and fields & present:
+            hint = f"are these conversations? --chat {kind} reads them; or "
     raise UserError(
         f"no field {name!r} in the first records",
         where=where,

@@ -90,6 +90,8 @@ def test_what_cannot_be_analysed_is_refused(tmp_path: Path, tokenizer_path: Path
     path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
     with pytest.raises(UserError, match="files are analysed with a tokenizer"):
         tokenmill.analyze(path)
+    with pytest.raises(UserError, match="an input does not exist"):
+        tokenmill.analyze(tmp_path / "corpsu")
     with pytest.raises(UserError, match="out of bounds"):
         tokenmill.analyze(path, tokenizer_path, sequence_lengths=[0])
     with pytest.raises(UserError, match="sequence_length: is an option of a plan"):

@@ -133,7 +133,7 @@ def judge_rejected(
     first = msgspec.json.decode(data[: data.index(b"\n")])
     hint = f"look at {store.location}/rejected/*.jsonl"
     if totals.num_rejected == totals.records:
-        hint += "; no record is good, so check --text-field, and --format if it is given"
+        hint += "; no record is good, so check --text-field or --chat, and --format if it is given"
     else:
         allowed = _just_above(share)
         hint += f", then run the same command with --max-bad {allowed}: nothing is encoded again"

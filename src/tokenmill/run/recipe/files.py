@@ -12,7 +12,7 @@ from tokenmill.paths import local_path, read_bounded
 MAX_RECIPE_BYTES = 1 << 24
 
 
-def load_recipe(path: str | Path) -> dict[str, Any]:
+def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
     """The options in a YAML file.
 
     Raises:
@@ -21,13 +21,13 @@ def load_recipe(path: str | Path) -> dict[str, Any]:
     import yaml
 
     try:
-        data = read_bounded(local_path(path, "the recipe"), MAX_RECIPE_BYTES, "the recipe")
+        data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
         options = yaml.safe_load(data.decode())
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise UserError("cannot read the recipe", where=str(path), why=str(error)) from error
+        raise UserError(f"cannot read {what}", where=str(path), why=str(error)) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         why = "it must be a mapping of options"
-        raise UserError("the recipe is not a mapping of options", where=str(path), why=why)
+        raise UserError(f"{what} is not a mapping of options", where=str(path), why=why)
     return options
 
 

@@ -126,7 +126,15 @@ def load_section(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: the file cannot be read, or has no such section.
     """
-    options = load_recipe(path).get(SECTION)
+    found = load_recipe(path, "the configuration")
+    options = found.get(SECTION)
+    if options is None:
+        raise UserError(
+            f"the configuration has no section `{SECTION}`",
+            where=str(path),
+            why=f"it has {', '.join(found) or 'nothing'}",
+            hint=f"write the options below `{SECTION}:`, indented",
+        )
     if not isinstance(options, Mapping):
         raise _not_a_mapping(str(path))
     return dict(options)

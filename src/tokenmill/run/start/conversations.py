@@ -83,7 +83,7 @@ def _template(named: str | None, file: TokenizerFile) -> str:
         return _training_version(own.get(DEFAULT_NAME), file)
     path = Path(named)
     if not path.is_file():
-        why = f"it is neither a file nor one of {', '.join(sorted({*own, *TEMPLATES}))}"
+        why = f"it is neither a file nor one of {', '.join(sorted({*own, *TEMPLATES, TRL}))}"
         raise UserError(f"cannot find the chat template {named!r}", why=why)
     return _decoded(read_bounded(path, MAX_TEMPLATE_BYTES, "the chat template"), named)
 
