@@ -103,6 +103,26 @@ def test_what_was_measured_is_kept_when_a_signal_stops_it(
     assert report["notes"] == ["interrupted: what is missing was not measured"]
 
 
+def test_steps_are_kept_when_a_signal_stops_the_second_round(
+    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenmill.report.packing.steps import Stepper, StepTime
+
+    monkeypatch.setattr(runner, "LOADING_SECONDS", 0.01)
+    taken, step = [], Stepper.step
+
+    def stopped(self: Stepper, *arguments: Any, **options: Any) -> StepTime:
+        taken.append(step(self, *arguments, **options))
+        if len(taken) == 3 + 8 + 2:  # three to warm up, a round of eight
+            raise Interrupted(signal.SIGINT)
+        return taken[-1]
+
+    monkeypatch.setattr(Stepper, "step", stopped)
+    assert bench(dataset) == 128 + signal.SIGINT
+    table = capsys.readouterr().out.partition("training: ")[2].partition("dataset")[0]
+    assert len(table.splitlines()) == 3 + 8 + 2  # title and header; one empty line after each
+
+
 def test_without_torch_the_hint_says_what_to_install(
     dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,8 +185,10 @@ def _measure(
     show(report, "waiting")
     report.loading += _loading(dataset, plans, rows * length)
     show(report, "loading")
-    _train(dataset, plans, options, report, advance)
-    show(report, "training")
+    try:
+        _train(dataset, plans, options, report, advance)
+    finally:
+        show(report, "training")
 
 
 def _loading(dataset: Dataset, plans: dict[str, Planned], tokens: int) -> Iterator[Loading]:
@@ -230,7 +232,8 @@ def _train(
     try:
         report.device, report.parameters = str(stepper.device), stepper.num_parameters
         contenders = list(_contenders(dataset, plans, report.rows, options))
-        report.training += _timed(stepper, contenders, options.seconds, advance)
+        for measured in _timed(stepper, contenders, options.seconds, advance):
+            report.training.append(measured)
     finally:
         stepper.close()
 
@@ -238,7 +241,11 @@ def _train(
 def _timed(
     stepper: Stepper, contenders: Sequence[_Contender], seconds: float, advance: Advance
 ) -> Iterator[Training]:
-    """Contenders take turns, a step each, until time is up; each has at least one."""
+    """Contenders take turns, a step each, until time is up; each has at least one.
+
+    Raises:
+        Interrupted: a signal came; contenders that had a step by then are yielded first.
+    """
     from tokenmill.report.packing.steps import batch_of
 
     first = batch_of(contenders[-1].batches, 0)
@@ -247,17 +254,23 @@ def _timed(
     times: list[list[float]] = [[] for _ in contenders]
     speeds: list[list[float]] = [[] for _ in contenders]
     end, turn = time.monotonic() + seconds, 0
-    while turn == 0 or time.monotonic() < end:
-        for number, contender in enumerate(contenders):
-            if turn and time.monotonic() >= end:
-                break
-            advance(f"steps, round {turn + 1}", number, len(contenders))
-            batch = batch_of(contender.batches, turn)
-            found = stepper.step(batch, contender.attention, shorten=contender.shorten)
-            times[number].append(found.seconds)
-            speeds[number].append(found.row_tokens * contender.fill / found.seconds)
-        turn += 1
+    stopped: Interrupted | None = None
+    try:
+        while turn == 0 or time.monotonic() < end:
+            for number, contender in enumerate(contenders):
+                if turn and time.monotonic() >= end:
+                    break
+                advance(f"steps, round {turn + 1}", number, len(contenders))
+                batch = batch_of(contender.batches, turn)
+                found = stepper.step(batch, contender.attention, shorten=contender.shorten)
+                times[number].append(found.seconds)
+                speeds[number].append(found.row_tokens * contender.fill / found.seconds)
+            turn += 1
+    except Interrupted as error:
+        stopped = error
     for contender, own_times, own in zip(contenders, times, speeds, strict=True):
+        if not own:
+            continue
         ratios = [speed / base for speed, base in zip(own, speeds[0], strict=False)]
         yield Training(
             packing=contender.packing,
@@ -269,6 +282,8 @@ def _timed(
             lowest=min(ratios),
             highest=max(ratios),
         )
+    if stopped is not None:
+        raise stopped
 
 
 def _check_agreement(stepper: Stepper, batch: dict[str, object]) -> None:
