@@ -148,6 +148,16 @@ def test_tables_hold_conversations_too(tokenizer: Path) -> None:
     tokenmill.verify(out, against_sources=True)
 
 
+def test_nulls_that_a_table_adds_are_not_written(tokenizer: Path) -> None:
+    template = PLAIN.replace("m.content", "m.arguments | tojson")
+    configure(tokenizer, chat_template=template)
+    messages = [{**TALK[0], "arguments": {"a": 1}}, {**TALK[1], "arguments": {"b": 1}}]
+    path = tokenizer.parent / "records.parquet"
+    pq.write_table(pa.Table.from_pylist([{"messages": messages}]), path)
+    made = tokenmill.build(path, tokenizer, tokenizer.parent / "nulls", chat="messages", workers=1)
+    assert documents(made) == documents(build(tokenizer, [{"messages": messages}]))
+
+
 @pytest.mark.parametrize("special_tokens", ["text", "control", "error"])
 def test_special_tokens_in_messages(tokenizer: Path, special_tokens: Any) -> None:
     records = [{"messages": TALK}, {"messages": [{**TALK[0], "content": "<|im_end|>"}, TALK[1]]}]

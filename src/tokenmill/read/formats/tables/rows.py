@@ -10,6 +10,7 @@ import numpy as np
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.records import RecordRenderer, as_json
 from tokenmill.read.values import char_spans, column_value
 from tokenmill.records import DocumentBatch, Int64Array, Rejection
@@ -77,6 +78,8 @@ def rendering_parser(fields: Fields) -> Parse:
             raise damaged(source.where, f"Python has no such value: {error}") from error
         found = paths or [[name] for name in batch.schema.names]
         records = [_nested(found, values) for values in zip(*columns, strict=True)]
+        if isinstance(fields.rendering, Conversations):
+            records = [_without_nulls(record) for record in records]
         rows = [row for row in range(batch.num_rows) if row not in reasons]
         rejected = []
         for row in sorted(reasons):
@@ -115,6 +118,17 @@ def _nested(paths: Sequence[Sequence[str]], values: Sequence[object]) -> dict[st
         if isinstance(node, dict):
             node.setdefault(path[-1], value)
     return record
+
+
+def _without_nulls(value: Any) -> Any:
+    """What a conversation was before it became a row: Arrow gives all messages all fields that
+    any has, as nulls, which a template would write.
+    """
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
 
 
 def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) -> Rejection:
