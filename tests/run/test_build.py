@@ -319,6 +319,7 @@ def test_damage_behind_a_limit_is_not_part_of_the_dataset(
     assert documents(tmp_path / "out") == expected(texts, reference)[:200]
 
 
+@pytest.mark.soak
 def test_a_document_of_17_million_characters_is_encoded_whole(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
