@@ -405,6 +405,12 @@ def test_sentinels_that_cannot_be_are_refused(
         cut(dataset, plan, FillInMiddle(**names))
 
 
+@pytest.mark.parametrize("rate", [2, -1, float("nan"), "x"])
+def test_a_rate_that_is_no_share_is_refused(dataset: Dataset, plan: Plan, rate: Any) -> None:
+    with pytest.raises(UserError, match="rate"):
+        cut(dataset, plan, FillInMiddle(rate=rate))
+
+
 def test_a_tokenizer_without_sentinels_is_refused(tmp_path: Path) -> None:
     dataset = digits(tmp_path / "plain", ["12345"])
     plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 6)]], sequence_length=10, reserve=4)

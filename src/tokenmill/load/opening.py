@@ -14,7 +14,8 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.fill_in_middle import CUTS_ROWS
+from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
+from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
@@ -221,6 +222,9 @@ def _made(kind: type[S], options: dict[str, Any]) -> S:
         for name, value in options.items()
         if name in kind.__struct_fields__
     }
+    for name, value in own.items():
+        if isinstance(value, (FillInMiddle, MaskedLM)):  # msgspec checks none in a constructor
+            own[name] = msgspec.to_builtins(value)
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
