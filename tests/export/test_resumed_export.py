@@ -319,6 +319,7 @@ def test_another_export_that_was_stopped_is_a_conflict_until_it_is_overwritten(
         "  why: seed: 3, not 0\n"
         "  next: run its command again, choose another folder, or give --overwrite"
     )
+    assert not hasattr(caught.value, "__notes__")
     report = export(dataset, plan, tmp_path / "rows", overwrite=True)
     assert (report.files_kept, names(tmp_path)) == (0, ["rows"])
 

@@ -201,7 +201,8 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
                 remove_folder(work.partitions)
             if kept := work.num_finished():
                 files = f"{kept:,} finished file{'s are' if kept > 1 else ' is'}"
-                error.add_note(f"{files} kept: the same command continues")
+                if not isinstance(error, OutputConflictError):  # they are another export's
+                    error.add_note(f"{files} kept: the same command continues")
             else:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
