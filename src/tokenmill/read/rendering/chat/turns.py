@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokenmill.read.rendering.chat.template import ChatTemplate, Rendered
 from tokenmill.read.rendering.renderer import UnfitRecordError
+
+if TYPE_CHECKING:  # jinja2 is an extra, and everything that builds imports this module
+    from tokenmill.read.rendering.chat.template import ChatTemplate, Rendered
 
 Span = tuple[int, int]
 ASSISTANT, LAST, EVERYTHING = "assistant", "last", "all"
