@@ -125,5 +125,6 @@ def test_what_spans_leave() -> None:
     assert complement([(1, 2), (2, 3)], 4) == [(0, 1), (3, 4)]
     assert complement([(0, 4)], 4) == []
     assert complement([(2, 4), (0, 1), (1, 1), (3, 3)], 4) == [(1, 2)]
+    assert complement([(0, 1), (3, 3)], 4) == [(1, 3), (3, 4)]
     ranges = [(2 * place, 2 * place + 1) for place in range(100_000)]
     assert complement(ranges, 200_000) == [(start + 1, start + 2) for start, _ in ranges]

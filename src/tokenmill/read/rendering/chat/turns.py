@@ -162,7 +162,7 @@ def complement(spans: Sequence[Span], length: int) -> list[Span]:
     rest: list[Span] = []
     done = 0
     for start, stop in sorted(spans):
-        if done < start < stop:
+        if done < start:
             rest.append((done, start))
         done = max(done, stop)
     return [*rest, (done, length)] if done < length else rest
