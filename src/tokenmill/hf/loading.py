@@ -36,7 +36,11 @@ def load(
         UserError: the dataset, the split or the file does not exist.
         DataError: its files cannot be read.
     """
-    import datasets
+    try:
+        import datasets
+    except ImportError as error:
+        hint = "pip install 'tokenmill[hf]'"
+        raise UserError("rows need the package datasets", why=str(error), hint=hint) from error
 
     path = Path(name).expanduser()
     try:
