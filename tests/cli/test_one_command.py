@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -190,6 +191,25 @@ def test_what_an_export_lacks_is_said_before_the_start(
             )
         assert caught.value.why == problem
     assert not (tmp_path / "out").exists()
+
+
+def test_what_would_stop_the_export_stops_the_build_before_it_starts(
+    tmp_path: Path,
+    tokenizer_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = write_jsonl(tmp_path / "a.jsonl", ["one two three"])
+    command = ["build", "--config", str(recipe_for(tmp_path, data, tokenizer_path))]
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "mine.txt").write_text("mine")
+    assert main(command) == 4
+    assert "the output folder already exists" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "rows")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(command) == 2
+    assert "pip install 'tokenmill[torch]'" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "recipe.yaml"]
 
 
 def test_agents_refuse_an_export(

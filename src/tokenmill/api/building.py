@@ -68,6 +68,10 @@ def build(
         TokenmillError: see `tokenmill.errors`; the same call resumes.
     """
     with _as_recipe(inputs, tokenizer, out, **options) as made:
+        if made.export is not msgspec.UNSET:
+            from tokenmill.api.exporting import check_export  # loads a compiler
+
+            check_export(made)
         report = _build.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)

@@ -9,13 +9,31 @@ import msgspec
 from msgspec import UNSET
 
 from tokenmill.errors import OutputConflictError
+from tokenmill.export.finished import export_at
 from tokenmill.export.rows import ExportReport, export
+from tokenmill.export.writers import load_torch
 from tokenmill.records import Advance
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.exports import ExportOptions
 from tokenmill.store.plan import open_plan
 from tokenmill.store.temporary import dataset_at
+
+
+def check_export(recipe: Recipe) -> None:
+    """Refuse before a build what its export would refuse after it.
+
+    Raises:
+        UserError: the format needs what is not installed.
+        OutputConflictError: something that is not an export is where the rows are to be.
+    """
+    if recipe.export is UNSET:
+        return
+    if recipe.export.options.format == "pt":
+        load_torch()
+    out = Path(recipe.export.out)
+    if not _by_subset(recipe) and (out.exists() or out.is_symlink()):
+        export_at(out)
 
 
 def export_plans(
@@ -33,7 +51,7 @@ def export_plans(
     if recipe.export is UNSET or not report.plans:
         return ()
     out, options = Path(recipe.export.out), recipe.export.options
-    by_subset = recipe.read.validation and recipe.pack.subset is None
+    by_subset = _by_subset(recipe)
     made = []
     with dataset_at(report.out) as dataset:
         for each in report.plans:
@@ -52,6 +70,11 @@ def export_plans(
                     error.what, where=error.where, why=error.why, hint=hint
                 ) from error
     return tuple(made)
+
+
+def _by_subset(recipe: Recipe) -> bool:
+    """Whether each subset has a plan, and rows in a folder of its own."""
+    return bool(recipe.read.validation) and recipe.pack.subset is None
 
 
 def _overwriting(dataset: str, plan: str, out: Path, options: ExportOptions) -> str:

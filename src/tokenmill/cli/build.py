@@ -94,7 +94,10 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
     if shard:
         _refuse_export(recipe, "--shard")
+    elif recipe.export is not UNSET:
+        from tokenmill.api.exporting import check_export
 
+        check_export(recipe)
     with naming_kept_units(recipe.out), display_for(BUILD, json=options.json) as display:
         events = events_for(display)
         report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)

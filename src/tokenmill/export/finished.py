@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -21,15 +22,9 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
     """
     if not out.exists() and not out.is_symlink():
         return None
-    found = None if out.is_symlink() else read_export(out)
-    if found is None or (overwrite and _holds_more(out, found)):
-        more = "" if found is None else "it holds more than an export"
-        raise OutputConflictError(
-            "the output folder already exists",
-            where=str(out),
-            why=more,
-            hint="choose another folder, or remove this one",
-        )
+    found = export_at(out)
+    if overwrite and _holds_more(out, found):
+        raise _conflict(out, "it holds more than an export")
     if overwrite:
         return None
     why = difference(found, wanted) or _damage(out, found)
@@ -43,12 +38,23 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
     )
 
 
-def read_export(folder: Path) -> ExportManifest | None:
-    """The manifest of an export; None if there is none that can be read."""
-    try:
-        return read_sealed(folder / EXPORT_NAME, ExportManifest)
-    except (TokenmillError, OSError):
-        return None
+def export_at(out: Path) -> ExportManifest:
+    """The manifest of the export at `out`, where something is.
+
+    Raises:
+        OutputConflictError: it is something else.
+    """
+    if not out.is_symlink():
+        with contextlib.suppress(TokenmillError, OSError):
+            return read_sealed(out / EXPORT_NAME, ExportManifest)
+    raise _conflict(out)
+
+
+def _conflict(out: Path, why: str = "") -> OutputConflictError:
+    hint = "choose another folder, or remove this one"
+    return OutputConflictError(
+        "the output folder already exists", where=str(out), why=why, hint=hint
+    )
 
 
 def difference(found: ExportManifest, wanted: ExportManifest) -> str:
