@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import datasets
@@ -196,3 +197,15 @@ def test_a_build_refuses_what_it_cannot_do(config: Path) -> None:
     config.write_text("tokenizer: t.json\nmodel: {}\n")
     with pytest.raises(ValueError, match="model: unknown option"):
         recipe(config)
+
+
+def test_without_datasets_the_extra_is_named(
+    config: Path,
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert rows(config, texts, tmp_path / "out") == 2
+    assert "pip install 'tokenmill[hf]'" in capsys.readouterr().err
