@@ -106,6 +106,11 @@ def test_a_misspelt_alias_gets_a_suggestion() -> None:
         parse_hub_name("hf://fineweb-edu-10b")
 
 
+def test_an_owner_and_a_name_get_the_form_of_a_data_set() -> None:
+    with pytest.raises(UserError, match=r"did you mean hf://datasets/allenai/c4\?"):
+        parse_hub_name("hf://allenai/c4")
+
+
 def test_every_alias_is_a_data_set_and_files_in_it() -> None:
     for short, alias in ALIASES.items():
         name = parse_hub_name(f"hf://{short}")

@@ -105,6 +105,8 @@ def _parse_alias(name: str) -> HubName:
         alias = ALIASES[short]
         return HubName(alias.repo, unquote(revision) or DEFAULT_REVISION, alias.path)
     close = nearest(short, ALIASES)
+    if not close and re.fullmatch(r"(?!models/|spaces/|buckets/)[^/]+/[^/]+", short):
+        close = f"datasets/{short}"
     hint = f"did you mean {PREFIX}{close}? " if close else ""
     raise UserError(
         "an input is not a dataset on the Hub",
