@@ -72,8 +72,6 @@ class Job:
     """The part of the folder whose calls are counted."""
     keeps: bool = False
     """Whether there is a result at every moment: an old one, which the command replaces."""
-    repeats: bool = True
-    """Whether the same command succeeds again after it has succeeded."""
 
 
 def compiled_shim(folder: Path) -> Path:
@@ -186,10 +184,9 @@ def disturb(
     made = job.result(folder)
     assert made in (before, expected) or (made is None and not job.keeps), story
     assert outcome.code != 0 or made == expected, story
-    if made != expected or job.repeats:
-        again = here.run(job.arguments(folder), folder / job.disturbed)
-        assert again.code == 0, f"{story}\nthen: {again.errors}"
-        assert job.result(folder) == expected, story
+    again = here.run(job.arguments(folder), folder / job.disturbed)
+    assert again.code == 0, f"{story}\nthen: {again.errors}"
+    assert job.result(folder) == expected, story
     hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     assert not hidden, f"{story}\nleft: {hidden}"
     shutil.rmtree(folder)

@@ -100,7 +100,7 @@ def jobs(places: Path, tokenizer_path: Path) -> dict[str, Job]:
             prepare=lambda folder: copy(places / "old", folder / "plan"),
             keeps=True,
         ),
-        Job("export", export, rows, repeats=False),
+        Job("export", export, rows),
         Job("download", download, dataset, disturbed="cache"),
     ]
     return {job.name: job for job in made}

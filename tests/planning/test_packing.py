@@ -29,6 +29,7 @@ from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
 from tokenmill.stored_reference import open_reference
+from tokenmill.words.patterns import QWEN2_SPLIT
 
 STRATEGIES = get_args(Packing)
 EOS = "<|endoftext|>"
@@ -852,7 +853,7 @@ def test_a_vocabulary_with_gaps_splits_at_boundaries(tmp_path: Path) -> None:
     (tmp_path / "specials.json").write_text(
         json.dumps({EOS: 300})
     )  # no token has an id from 256 to 299
-    specials = {"pattern": r"\S+|\s+", "specials_from": tmp_path / "specials.json"}
+    specials = {"pattern": QWEN2_SPLIT, "specials_from": tmp_path / "specials.json"}
     built = build_texts(tmp_path, ranks, ["Aa. Bb. Cccc. Ddd."], **specials)
     options = PackOptions(sequence_length=14, long_documents="split-at-boundary", slack=10)
     plan = pack(built.dataset, options, tmp_path / "plan").plan
