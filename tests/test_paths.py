@@ -169,7 +169,9 @@ def test_a_small_file_is_read_only_if_it_is_one(kind: str, tmp_path: Path) -> No
         read_bounded(path, 1000, "the recipe")
     for use in (load_recipe, CausalLMTokenizer):
         if kind in ("pipe", "/dev/zero"):
-            with pytest.raises(UserError, match=r"the (recipe|configuration) is not a regular file"):
+            with pytest.raises(
+                UserError, match=r"the (recipe|configuration) is not a regular file"
+            ):
                 use(path)
 
 
