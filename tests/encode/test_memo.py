@@ -37,7 +37,7 @@ from tokenizer_kit import (
 
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.encode.exactness import compare_tokens
 
 CACHE_BYTES = 1 << 30

@@ -38,9 +38,9 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.encode.engines.memo.chunk_table import _edges
-from tokenmill.encode.engines.memo.cuts import Cuts, make_cuts
-from tokenmill.encode.engines.memo.locality import alternatives, locality_objection
+from tokenmill.encode.engines.chunks.cuts import Cuts, make_cuts
+from tokenmill.encode.engines.chunks.locality import alternatives, locality_objection
+from tokenmill.encode.engines.chunks.table import _edges
 from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"

@@ -20,9 +20,9 @@ from pipeline_kit import (
 from tokenizer_kit import BYTE_LEVEL, Json, as_file, byte_level_json, documents, sentencepiece_json
 
 from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engines.memo import chunk_table
-from tokenmill.encode.engines.memo.chunk_table import MAX_KEPT_BYTES, ChunkTable
-from tokenmill.encode.engines.memo.engine import MemoEngine
+from tokenmill.encode.engines.chunks import table as chunk_table
+from tokenmill.encode.engines.chunks.table import MAX_KEPT_BYTES, ChunkTable
+from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array, TokenBatch
 

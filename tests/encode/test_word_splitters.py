@@ -9,7 +9,7 @@ from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, sequence
 
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.engines.memo.locality import with_library
+from tokenmill.encode.engines.chunks.locality import with_library
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.words import LIBRARY, load_splitter, word_splitters
 from tokenmill.errors import EngineError, UserError

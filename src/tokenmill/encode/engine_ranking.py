@@ -2,6 +2,7 @@
 
     fastokens    exact on every code point where the gate admits it, bounded memory
     gigatoken    for SentencePiece-style BPE that fastokens refuses
+    native       compiled code of our own, for models of other kinds
     memo         the reference behind a memory of its answers, where texts may be cut at spaces
     reference    everything else
 
@@ -21,8 +22,9 @@ import msgspec
 from tokenmill.encode.composition import ComposingEngine
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engines.chunks.locality import locality_objection
 from tokenmill.encode.engines.gate import Json, fastokens_objection, gigatoken_objection
-from tokenmill.encode.engines.memo.locality import locality_objection
+from tokenmill.encode.engines.native.loading import load_native, native_objection
 from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
@@ -34,12 +36,12 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
 
-MEMO, REFERENCE = "memo", "reference"
+NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
 """The oldest and the newest release for which the gate's lists and the table of code points hold;
 all between were measured, too. `bench/code_points.py` and `bench/exactness.py` measure others."""
 OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
-ENGINES = (*OBJECTIONS, MEMO, REFERENCE)
+ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
 
 
 class _Splitting(msgspec.Struct):
@@ -104,10 +106,12 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
     """Why an engine is not exact for a tokenizer; "" if it is."""
     if name == REFERENCE:
         return ""
-    if tokenizer is None or (name == MEMO and not KINDS[file.kind].is_json):
+    if tokenizer is None or (name in {NATIVE, MEMO} and not KINDS[file.kind].is_json):
         return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
     if name == MEMO:
         return locality_objection(tokenizer, control_tokens)
+    if name == NATIVE:
+        return native_objection(tokenizer, control_tokens)
     return OBJECTIONS[name](tokenizer)
 
 
@@ -181,10 +185,14 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
     if name == MEMO:
-        from tokenmill.encode.engines.memo.engine import MemoEngine
+        from tokenmill.encode.engines.memo import MemoEngine
 
         reference = load_reference(file, control_tokens)
         return MemoEngine(reference, data, control_tokens, cache_bytes)
+    if name == NATIVE:
+        return load_native(
+            data, control_tokens, lambda: load_reference(file, control_tokens), cache_bytes
+        )
     engine: Engine
     if name == "fastokens":
         from tokenmill.encode.engines.fastokens import FastokensEngine

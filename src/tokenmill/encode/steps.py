@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.encodings import EXPLICIT, encoding_of
-from tokenmill.encode.engines.memo.locality import (
+from tokenmill.encode.engines.chunks.locality import (
     normalizers,
     pre_tokenizers,
     with_library,

@@ -1,7 +1,7 @@
 """The words of texts: normalized, cut by the pre-tokenizer, before any byte-level alphabet.
 
     scanner    compiled code of our own, for published byte-level splits (`words/scanning.py`)
-    memo       what the library said of a chunk of text, given again (`engines/memo/`)
+    memo       what the library said of a chunk of text, given again (`engines/memo.py`)
     library    the tokenizers library itself: it defines what the right words are
 
 No special or added token is looked for: a text is text. Words hold all that the pre-tokenizer
@@ -20,12 +20,12 @@ import numpy as np
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.engines.memo.engine import MemoEngine
-from tokenmill.encode.engines.memo.locality import (
+from tokenmill.encode.engines.chunks.locality import (
     locality_objection,
     pre_tokenizers,
     with_library,
 )
+from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array, tags_of

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.encode.engines.memo.charsmap import has_keys
+from tokenmill.encode.engines.chunks.charsmap import has_keys
 from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
 
 Json = dict[str, Any]

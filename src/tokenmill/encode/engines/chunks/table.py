@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled
-from tokenmill.encode.engines.memo.cuts import NUM_ASCII, Cuts
+from tokenmill.encode.engines.chunks.cuts import NUM_ASCII, Cuts
 from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
 from tokenmill.words.byte_strings import (
     MIN_ENTRIES,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.encode.engines.memo.locality import (
+from tokenmill.encode.engines.chunks.locality import (
     JOINING,
     Json,
     matched_contents,

@@ -1,0 +1,33 @@
+"""memo: the reference's own answers, given again. It encodes chunks that are not in the table."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engines.chunks.cuts import make_cuts
+from tokenmill.encode.engines.chunks.engine import ChunkEngine
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array
+
+
+class MemoEngine(ChunkEngine):
+    """A reference behind a table of chunks."""
+
+    def __init__(
+        self, reference: Engine, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int
+    ) -> None:
+        cuts = make_cuts(msgspec.json.decode(tokenizer_json), control_tokens)
+        super().__init__("memo", reference.version, cuts, ReferenceChunks(reference), cache_bytes)
+
+
+class ReferenceChunks:
+    """A reference as an encoder of chunks."""
+
+    def __init__(self, reference: Engine) -> None:
+        self._reference = reference
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+        """The ids of every chunk."""
+        text = data.tobytes() if len(places) else b""
+        return self._reference.encode([text[a:b].decode() for a, b in places.tolist()])

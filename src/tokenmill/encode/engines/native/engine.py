@@ -1,0 +1,77 @@
+"""native: chunks of text through compiled code of our own, and a table of those seen before.
+
+    text ─cuts─▶ chunks ─table─▶ ids
+                      new chunks ─model─▶ ids          normalizer, pre-tokenizer and model, compiled
+                                 chunks that the model leaves out ─reference─▶ ids
+
+A model leaves out what it is not known to do exactly: characters that compose, added tokens inside
+a chunk. Those chunks are few, so exactness costs little.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import batch_of
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engines.chunks.cuts import Cuts
+from tokenmill.encode.engines.chunks.engine import ChunkEngine
+from tokenmill.encode.engines.memo import ReferenceChunks
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class NativeModel(Protocol):
+    """All steps of a tokenizer for a chunk of text, in compiled code."""
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
+        """The ids of every chunk `data[start:stop]`, and which chunks are left out (shape (n,)).
+
+        Chunks that are left out have no ids here.
+        """
+
+
+class NativeEngine(ChunkEngine):
+    """A compiled model behind a table of chunks; the reference is loaded when first needed."""
+
+    def __init__(
+        self,
+        model: NativeModel,
+        cuts: Cuts,
+        load_reference: Callable[[], Engine],
+        cache_bytes: int,
+    ) -> None:
+        version = importlib.metadata.version("tokenmill")
+        super().__init__("native", version, cuts, _Chunks(model, load_reference), cache_bytes)
+
+
+class _Chunks:
+    """A model, and the reference for what it leaves out."""
+
+    def __init__(self, model: NativeModel, load_reference: Callable[[], Engine]) -> None:
+        self._model = model
+        self._load_reference = load_reference
+        self._reference: ReferenceChunks | None = None
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+        """The ids of every chunk."""
+        tokens, left_out = self._model.encode_chunks(data, places)
+        if not left_out.any():
+            return tokens
+        self._reference = self._reference or ReferenceChunks(self._load_reference())
+        pieces = np.split(tokens.ids, tokens.offsets[1:-1])
+        exact = self._reference.encode_chunks(data, places[left_out])
+        for place, piece in zip(
+            np.flatnonzero(left_out).tolist(),
+            np.split(exact.ids, exact.offsets[1:-1]),
+            strict=True,
+        ):
+            pieces[place] = piece
+        return batch_of(pieces)
