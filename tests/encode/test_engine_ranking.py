@@ -24,6 +24,7 @@ DROPOUT_FILE = as_file(byte_level_json(model={"dropout": 0.5}, pre_tokenizer=Non
 WORD_PIECE_FILE = as_file(
     byte_level_json(model={"type": "WordPiece"}, pre_tokenizer={"type": "BertPreTokenizer"})
 )
+NOT_NATIVE = {"native": "model BPE"}
 NOT_LOCAL = "normalizer Prepend"
 NOT_SPLIT = "no pre-tokenizer that always splits at spaces"
 
@@ -45,21 +46,22 @@ def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
 
 
-def test_the_table_ranks_fastokens_gigatoken_memo_and_the_reference(installed: set[str]) -> None:
+def test_the_table_ranks_what_is_exact_for_a_tokenizer(installed: set[str]) -> None:
     names = ("fastokens", "gigatoken", "memo", "reference")
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, {})
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, NOT_NATIVE)
     names = ("fastokens", "gigatoken", "reference")
-    assert rank_engines(LLAMA_FILE, True) == Candidates(names, {"memo": NOT_LOCAL})
+    objections = {**NOT_NATIVE, "memo": NOT_LOCAL}
+    assert rank_engines(LLAMA_FILE, True) == Candidates(names, objections)
 
 
 def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: set[str]) -> None:
-    objections = {"gigatoken": "a normalizer"}
+    objections = {**NOT_NATIVE, "gigatoken": "a normalizer"}
     names = ("fastokens", "memo", "reference")
     assert rank_engines(NFC_FILE, False) == Candidates(names, objections)
 
 
 def test_memo_takes_what_fast_engines_cannot_where_texts_may_be_cut(installed: set[str]) -> None:
-    objections = dict.fromkeys(("fastokens", "gigatoken"), "model WordPiece")
+    objections = dict.fromkeys(("fastokens", "gigatoken", "native"), "model WordPiece")
     expected = Candidates(("memo", "reference"), objections)
     assert rank_engines(WORD_PIECE_FILE, False) == expected
     assert rank_engines(WORD_PIECE_FILE, True) == expected
@@ -74,7 +76,8 @@ def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) ->
 
 
 def test_the_reference_is_left_where_no_engine_is_exact(installed: set[str]) -> None:
-    objections = {"fastokens": "dropout", "gigatoken": "dropout", "memo": NOT_SPLIT}
+    dropout = dict.fromkeys(("fastokens", "gigatoken"), "dropout")
+    objections = {**dropout, **NOT_NATIVE, "memo": NOT_SPLIT}
     assert rank_engines(DROPOUT_FILE, False) == Candidates(("reference",), objections)
 
 
@@ -82,13 +85,13 @@ def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_insta
     installed: set[str],
 ) -> None:
     installed.remove("fastokens")
-    objections = {"fastokens": NOT_INSTALLED}
+    objections = {**NOT_NATIVE, "fastokens": NOT_INSTALLED}
     names = ("gigatoken", "memo", "reference")
     expected = Candidates(names, objections, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
     installed.clear()
-    objections = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
-    expected = Candidates(("memo", "reference"), objections, frozenset(objections))
+    missing = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
+    expected = Candidates(("memo", "reference"), {**NOT_NATIVE, **missing}, frozenset(missing))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
@@ -99,7 +102,7 @@ def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_t
     set_versions(monkeypatch, fastokens=version, gigatoken="0.10.0")
     why = f"version {version} has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'"
     names = ("gigatoken", "memo", "reference")
-    expected = Candidates(names, {"fastokens": why}, frozenset({"fastokens"}))
+    expected = Candidates(names, {**NOT_NATIVE, "fastokens": why}, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
@@ -108,7 +111,7 @@ def test_every_version_of_the_measured_range_is_admitted(
     installed: set[str], monkeypatch: pytest.MonkeyPatch, versions: tuple[str, str]
 ) -> None:
     set_versions(monkeypatch, fastokens=versions[0], gigatoken=versions[1])
-    assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
+    assert rank_engines(BYTE_LEVEL_FILE, False).objections == NOT_NATIVE
 
 
 def test_what_to_install_is_told_where_memo_is_taken_instead(
@@ -134,7 +137,12 @@ def test_nothing_is_told_of_engines_that_no_install_would_put_first(
 
 def test_everything_is_told_where_only_the_reference_is_left(installed: set[str]) -> None:
     found = rank_engines(DROPOUT_FILE, False)
-    assert found.remarks == {"fastokens": "dropout", "gigatoken": "dropout", "memo": NOT_SPLIT}
+    assert found.remarks == {
+        "fastokens": "dropout",
+        "gigatoken": "dropout",
+        **NOT_NATIVE,
+        "memo": NOT_SPLIT,
+    }
 
 
 def test_the_extra_installs_the_measured_versions() -> None:
@@ -148,7 +156,7 @@ def test_the_extra_installs_the_measured_versions() -> None:
 def test_the_engine_that_is_asked_for_is_the_only_candidate(
     installed: set[str], wanted: str
 ) -> None:
-    assert rank_engines(BYTE_LEVEL_FILE, False, wanted) == Candidates((wanted,), {})
+    assert rank_engines(BYTE_LEVEL_FILE, False, wanted) == Candidates((wanted,), NOT_NATIVE)
 
 
 def test_an_engine_that_is_asked_for_and_not_exact_is_refused(installed: set[str]) -> None:
@@ -167,13 +175,13 @@ def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set
 def test_an_engine_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(UserError, match="unknown engine 'fast'") as caught:
         rank_engines(BYTE_LEVEL_FILE, False, "fast")
-    assert caught.value.why == "the engines are fastokens, gigatoken, memo, reference"
+    assert caught.value.why == "the engines are fastokens, gigatoken, native, memo, reference"
 
 
 def test_sentencepiece_models_are_the_references(installed: set[str]) -> None:
     found = rank_engines(TokenizerFile("sentencepiece", b"\n"), False)
     assert found.names == ("reference",)
-    assert sorted(found.objections) == ["fastokens", "gigatoken", "memo"]
+    assert sorted(found.objections) == ["fastokens", "gigatoken", "memo", "native"]
 
 
 def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tokens(
