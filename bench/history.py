@@ -1,0 +1,91 @@
+"""Dated ratios in `history.csv`: does a change make something slower than it was?
+
+A line is added by hand or by a benchmark with `--history`, and compared with the last lines of the
+same name. Only ratios taken within one run belong here (ours / bound, peer / ours): seconds of two
+machines say nothing about each other. The name says what is better: what ends in "speed-up" should
+rise, any other should fall.
+
+    python bench/history.py                                    # the last lines of each name
+    python bench/history.py add "slope C jsonl / fastokens" 1.62 --note "865 MB, 2 cores"
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HISTORY = Path(__file__).with_name("history.csv")
+LAST = 5
+"""How many earlier lines a new one is compared with."""
+TOLERANCE = 1.10
+"""Worse than their median by more than this is called out: repeated runs differ by some percent."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One ratio, measured on one day."""
+
+    date: str
+    name: str
+    ratio: float
+    note: str
+    """Corpus and machine, in a few words."""
+
+
+def lines() -> list[Line]:
+    if not HISTORY.exists():
+        return []
+    with HISTORY.open(newline="") as file:
+        return [
+            Line(row["date"], row["name"], float(row["ratio"]), row["note"])
+            for row in csv.DictReader(file)
+        ]
+
+
+def add(name: str, ratio: float, note: str) -> str:
+    """Append a line; returns how it compares with the last ones, in words."""
+    earlier = [line.ratio for line in lines() if line.name == name][-LAST:]
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    is_new = not HISTORY.exists()
+    with HISTORY.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if is_new:
+            writer.writerow(("date", "name", "ratio", "note"))
+        writer.writerow((today, name, f"{ratio:.3g}", note))
+    return compared(name, ratio, earlier)
+
+
+def compared(name: str, ratio: float, earlier: list[float]) -> str:
+    if not earlier:
+        return f"{name}: {ratio:.3g}, the first line"
+    usual = statistics.median(earlier)
+    worse = usual / ratio if name.endswith("speed-up") else ratio / usual
+    verdict = "WORSE" if worse > TOLERANCE else "better" if worse < 1 / TOLERANCE else "as before"
+    return f"{name}: {ratio:.3g}, {verdict} (median of the last {len(earlier)}: {usual:.3g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command")
+    adding = commands.add_parser("add", help="append a line and compare it with the last ones")
+    adding.add_argument("name")
+    adding.add_argument("ratio", type=float)
+    adding.add_argument("--note", default="", help="corpus and machine, in a few words")
+    options = parser.parse_args()
+    if options.command == "add":
+        verdict = add(options.name, options.ratio, options.note)
+        print(verdict)
+        sys.exit(" WORSE " in verdict)
+    for name in dict.fromkeys(line.name for line in lines()):
+        *earlier, last = [line for line in lines() if line.name == name]
+        ratios = [line.ratio for line in earlier][-LAST:]
+        print(f"{last.date}  {compared(name, last.ratio, ratios)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""A build's start, and its slope: what every build pays once, and what each further GB costs.
+
+Start: commands that do hardly any work, from an empty interpreter to a build of 1 MB, interleaved.
+CPU of the main process and of its workers apart; for builds also the stages in their `run.json`.
+
+Slope (`--slope`): builds of a quarter of the files (2 of 8) and of all, against the engine alone in
+as many processes on the same documents, at its best batch size. The time between the two, divided
+by the text between them, is seconds a GB, free of the start. The corpus should hold no text twice.
+
+    python bench/start.py --tokenizer tokenizer.json --work WORK corpus/part-0.jsonl
+    python bench/start.py --slope --tokenizer tokenizer.json --work WORK LARGE/jsonl/*
+    python bench/start.py --slope ... --history "C jsonl" LARGE/jsonl/*    # appends to history.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import history
+import measure
+from bound import bound, texts
+from build import Build, Builder, add_options, builder
+
+BATCHES_MB = (0.25, 1.0, 8.0)
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Started:
+    """One finished command."""
+
+    seconds: float
+    own_cpu: float
+    """Of the process itself."""
+    children_cpu: float
+    """Of the processes that it has waited for."""
+    books: dict[str, float]
+    """Of a build: seconds by stage, as it recorded them."""
+
+
+def started(command: Sequence[str], out: Path) -> Started:
+    """Run a command that may make a dataset in `out`, which is removed again."""
+    shutil.rmtree(out, ignore_errors=True)
+    before = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    ended = os.waitid(
+        os.P_PID, process.pid, os.WEXITED | os.WNOWAIT
+    )  # it keeps its books till then
+    seconds = time.perf_counter() - before
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    process.wait()
+    if ended is None or ended.si_status:
+        raise measure.CommandFailed(f"exit status {process.returncode}: {' '.join(command)}")
+    own, children = (sum(map(int, stat[at : at + 2])) / TICKS for at in (11, 13))
+    record = out / "run.json"
+    books = json.loads(record.read_text())["seconds"] if record.exists() else {}
+    return Started(seconds, own, children, books)
+
+
+def first_bytes(path: Path, size: int, out: Path) -> Path:
+    """The first documents of a file, about `size` bytes of text, as JSON Lines."""
+    with out.open("w") as file:
+        for text in texts(path):
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            if file.tell() >= size:
+                return out
+    return out
+
+
+def measure_start(options: argparse.Namespace, tokenmill: Builder) -> None:
+    out = options.work / "started"
+    first = options.inputs[0]
+    document = first_bytes(first, 1, options.work / "document.jsonl")
+    megabyte = first_bytes(first, 1_000_000, options.work / "megabyte.jsonl")
+    build = [*tokenmill.command, "build", "--tokenizer", str(options.tokenizer)]
+    build += [*tokenmill.arguments, "--out", str(out)]
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "import tokenmill": [sys.executable, "-c", "import tokenmill"],
+        "tokenmill --help": [*tokenmill.command, "--help"],
+        "tokenmill build --help": [*tokenmill.command, "build", "--help"],
+        "build of one document": [*build, str(document)],
+        "build of 1 MB": [*build, str(megabyte)],
+        "build of 1 MB, 1 worker": [*build, "--workers", "1", str(megabyte)],
+    }
+    contenders = {
+        name: functools.partial(started, command, out) for name, command in commands.items()
+    }
+    runs = measure.interleave(contenders, options.rounds)
+    shutil.rmtree(out, ignore_errors=True)
+    rows = [_start_row(name, group) for name, group in runs.items()]
+    header = ["command", "seconds", "CPU s", "of workers", "stages of the build"]
+    print(measure.table(header, rows))
+
+
+def _start_row(name: str, runs: Sequence[Started]) -> list[str]:
+    def median(figure: Callable[[Started], float]) -> str:
+        return f"{statistics.median(map(figure, runs)):.2f}"
+
+    stages = {
+        stage: statistics.median(run.books.get(stage, 0.0) for run in runs)
+        for stage in runs[0].books
+    }
+    return [
+        name,
+        median(lambda run: run.seconds),
+        median(lambda run: run.own_cpu + run.children_cpu),
+        median(lambda run: run.children_cpu),
+        ", ".join(f"{stage} {spent:.2f}" for stage, spent in stages.items()),
+    ]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Seconds a GB of text, from a quarter of the files to all."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def between(cls, few: Sequence[Any], all_: Sequence[Any], gigabytes: float) -> Slope:
+        """From runs that have `seconds` and `cpu_seconds`; medians over the rounds."""
+        wall, cpu = (
+            statistics.median(
+                figure(long) - figure(short) for short, long in zip(few, all_, strict=True)
+            )
+            for figure in (_wall, _cpu)
+        )
+        return cls(wall / gigabytes, cpu / gigabytes)
+
+
+def _wall(run: Any) -> float:
+    return float(run.seconds if isinstance(run, Build) else run["seconds"])
+
+
+def _cpu(run: Any) -> float:
+    return float(run.cpu_seconds if isinstance(run, Build) else run["cpu_seconds"])
+
+
+def measure_slope(options: argparse.Namespace, tokenmill: Builder) -> None:
+    inputs = sorted(options.inputs)
+    parts = {"few": inputs[: max(len(inputs) // 4, 1)], "all": inputs}
+    measure.warm(inputs)
+    contenders: dict[tuple[str, float], Callable[[], Any]] = {}
+    for part, paths in parts.items():
+        contenders[part, 0.0] = functools.partial(tokenmill.build, paths)
+        for batch_mb in options.batch_mb:
+            contenders[part, batch_mb] = functools.partial(
+                bound,
+                paths,
+                options.tokenizer,
+                options.engine,
+                "processes",
+                batch_mb,
+                options.workers,
+            )
+    names = {
+        f"{part}, {f'engine {size:g} MB' if size else 'build'}": (part, size)
+        for part, size in contenders
+    }
+    found = measure.interleave(
+        {name: contenders[key] for name, key in names.items()}, options.rounds
+    )
+    runs = {names[name]: group for name, group in found.items()}
+    sizes = {part: runs[part, options.batch_mb[0]][0]["bytes"] / 1e9 for part in parts}
+    between = sizes["all"] - sizes["few"]
+    slopes = {
+        size: Slope.between(runs["few", size], runs["all", size], between)
+        for size in (0.0, *options.batch_mb)
+    }
+    _print_slope(options, runs, sizes, slopes)
+
+
+def _print_slope(
+    options: argparse.Namespace,
+    runs: dict[tuple[str, float], list[Any]],
+    sizes: dict[str, float],
+    slopes: dict[float, Slope],
+) -> None:
+    few, all_ = sizes["few"], sizes["all"]
+    header = ["", f"{few:.3f} GB: s", "CPU s", f"{all_:.3f} GB: s", "CPU s", "s/GB", "CPU s/GB"]
+    rows = []
+    for size, slope in slopes.items():
+        row = [f"{options.engine} alone, {size:g} MB" if size else "tokenmill build"]
+        for part in sizes:
+            row += [f"{statistics.median(map(f, runs[part, size])):.2f}" for f in (_wall, _cpu)]
+        rows.append([*row, f"{slope.wall:.2f}", f"{slope.cpu:.2f}"])
+    print(measure.table(header, rows))
+    ours, engines = slopes[0.0], [slopes[size] for size in options.batch_mb]
+    wall, cpu = ours.wall / min(s.wall for s in engines), ours.cpu / min(s.cpu for s in engines)
+    at_once = statistics.median(map(_wall, runs["all", 0.0])) / min(
+        statistics.median(map(_wall, runs["all", size])) for size in options.batch_mb
+    )
+    chosen = runs["all", 0.0][0].engine
+    if chosen != options.engine:
+        print(f"\nThe build chose {chosen}: give --engine {chosen}, or read no ratio from this.")
+    print(f"\nslope / engine alone: {wall:.2f} (CPU {cpu:.2f}); start included: {at_once:.2f}")
+    if options.history:
+        cores = f"{all_ * 1e3:.0f} MB, {options.workers} cores"
+        for name, value in (("slope", wall), ("slope, CPU", cpu), ("whole", at_once)):
+            print(history.add(f"{name} / engine alone, {options.history}", value, cores))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("inputs", nargs="+", type=Path, help=".jsonl, .jsonl.zst, .gz, .parquet")
+    parser.add_argument("--slope", action="store_true", help="seconds a GB instead of the start")
+    parser.add_argument("--engine", default="fastokens", help="that the build chooses")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--batch-mb", nargs="+", type=float, default=list(BATCHES_MB))
+    parser.add_argument("--history", metavar="CORPUS", help="append the ratios to history.csv")
+    add_options(parser)
+    options = parser.parse_args()
+    tokenmill = builder(options)
+    print({**measure.machine(), **measure.versions(["tokenmill", "fastokens", "gigatoken"])})
+    (measure_slope if options.slope else measure_start)(options, tokenmill)
+
+
+if __name__ == "__main__":
+    main()
