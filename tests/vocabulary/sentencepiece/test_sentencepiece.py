@@ -11,10 +11,10 @@ import pytest
 
 from tokenmill.errors import EngineError, UserError
 from tokenmill.vocabulary.sentencepiece import trainer
-from tokenmill.vocabulary.sentencepiece.model_file import NORMAL, read_model
 from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.sentencepiece_model import NORMAL, read_model
 from vocabulary.texts_kit import counted, made_up_lines
 
 sentencepiece = pytest.importorskip("sentencepiece")

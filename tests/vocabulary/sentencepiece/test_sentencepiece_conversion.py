@@ -11,7 +11,7 @@ from test_sentencepiece import BPE, LLAMA, UNIGRAM, from_counts
 
 from tokenmill.errors import UserError
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
-from tokenmill.vocabulary.sentencepiece.model_file import read_model
+from tokenmill.words.sentencepiece_model import read_model
 from vocabulary.texts_kit import made_up_lines
 
 sentencepiece = pytest.importorskip("sentencepiece")

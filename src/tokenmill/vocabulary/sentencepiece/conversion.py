@@ -23,7 +23,8 @@ import numpy as np
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import UserError
-from tokenmill.vocabulary.sentencepiece.model_file import (
+from tokenmill.words.sentencepiece import SPACE, metaspace
+from tokenmill.words.sentencepiece_model import (
     BPE,
     CONTROL,
     NORMAL,
@@ -31,7 +32,6 @@ from tokenmill.vocabulary.sentencepiece.model_file import (
     USER_DEFINED,
     ModelFile,
 )
-from tokenmill.words.sentencepiece import SPACE, metaspace
 
 Json = dict[str, Any]
 

@@ -23,7 +23,6 @@ from typing import IO, cast
 
 from tokenmill.errors import EngineError, TokenmillError, UserError
 from tokenmill.records import Advance
-from tokenmill.vocabulary.sentencepiece.model_file import published
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
@@ -32,6 +31,7 @@ from tokenmill.vocabulary.sentencepiece.trainer_words import (
     spelled,
 )
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.sentencepiece_model import published
 
 _MAX_UNITS = 1 << 30
 """Characters and words, twice, that the library counts in 32 bits."""

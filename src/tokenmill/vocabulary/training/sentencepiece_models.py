@@ -7,7 +7,6 @@ from dataclasses import replace
 from tokenmill.errors import UserError
 from tokenmill.records import Advance
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
-from tokenmill.vocabulary.sentencepiece.model_file import read_model
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePieceOptions
 from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary
@@ -15,6 +14,7 @@ from tokenmill.vocabulary.training.options import Role
 from tokenmill.vocabulary.training.output import spelled
 from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor
 from tokenmill.words.counts import WordCounts
+from tokenmill.words.sentencepiece_model import read_model
 from tokenmill.words.splits import SENTENCEPIECE_SPLITS
 
 COMPARED_WORDS = 2_000
