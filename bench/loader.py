@@ -5,6 +5,9 @@
 - peers: tokens a second of whole epochs in a bare loop, shuffled, with 0 and 2 workers; litData,
   MosaicML streaming and Hugging Face datasets are given the rows of the plan in their own format,
   and make input_ids alone; litData shuffles by blocks, the other two globally;
+- steps: how long a step of 5 ms waits for its batch, without and with a thread that makes batches
+  ahead (`prefetch`), and with a worker of a DataLoader; steps sleep as those of a GPU, compute in
+  PyTorch, or run in Python, which keeps the thread from running;
 - resume: seconds from a new process's open to the first batch after half an epoch;
 - maps: batches of a dataset of many shards, all mapped at once or fewer;
 - cold: epochs after the dataset's pages were dropped, shuffled globally and by blocks;
@@ -43,6 +46,7 @@ from loader_runs import (
     run_epoch,
     run_first,
     run_maps,
+    run_steps,
     write_rows,
     write_sparse,
 )
@@ -312,6 +316,30 @@ def part_cold(options: argparse.Namespace) -> None:
     print(f"\nPages that stayed in the cache: at most {max(stayed):.1%}.")
 
 
+AHEAD = {(0, 0): "nothing", (1, 0): "prefetch 1", (2, 0): "prefetch 2", (4, 0): "prefetch 4"}
+AHEAD[0, 1] = "one DataLoader worker"
+
+
+def part_steps(options: argparse.Namespace) -> None:
+    """What of a step is waiting: the median step, and all steps together."""
+    for length, batch_size in options.shapes:
+        plan = run(own_command(make_plan, folder=str(options.dataset), length=length))
+        measure.warm(dataset_files(options.dataset, plan))
+        arguments = {"plan": plan, "batch_size": batch_size, "rounds": options.rounds}
+        arguments["ahead"] = list(AHEAD)
+        found = run(own_command(run_steps, folder=str(options.dataset), **arguments))
+        rows = []
+        for kind, ways in found["waits"].items():
+            for way, waits in ways.items():
+                prefetch, workers = map(int, way.split())
+                median, mean = statistics.median(waits), statistics.fmean(waits)
+                row = [kind, AHEAD[prefetch, workers], f"{1e6 * median:.0f}"]
+                rows.append([*row, *(f"{each / found['step']:.2%}" for each in (median, mean))])
+        print(f"\n## Steps of {found['step'] * 1e3:g} ms, batches of {length:,} x {batch_size}\n")
+        header = ["step", "ahead", "waits, us, median", "of the step, median", "mean"]
+        print(measure.table(header, rows), flush=True)
+
+
 def part_maps(options: argparse.Namespace) -> None:
     """Shards mapped at once: all of them, or as many as descriptors of Python's mmap allow."""
     folder, limits = options.work / "many", [options.many_shards, *options.mapped]
@@ -386,7 +414,7 @@ def ratio_of(group: Sequence[dict], others: Sequence[dict], field: str) -> str:
     return f"{measure.ratio([x[field] for x in group], [x[field] for x in others]):.2f}"
 
 
-PARTS = {"bound": part_bound, "peers": part_peers, "resume": part_resume}
+PARTS = {"bound": part_bound, "steps": part_steps, "peers": part_peers, "resume": part_resume}
 PARTS |= {"cold": part_cold, "maps": part_maps, "huge": part_huge}
 
 

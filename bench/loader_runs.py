@@ -34,6 +34,12 @@ LABELS = "aligned"
 CHECKED_BATCHES = 50
 
 
+STEP_SECONDS = 0.005
+
+
+STEPS_OF_A_WALK = 110
+
+
 def ours(
     folder: Path,
     plan: str,
@@ -231,6 +237,59 @@ def run_epoch(
     return {"opened": opened, "epochs": loading.time_epochs(loader, ids, epochs)}
 
 
+def _compute(seconds: float) -> None:
+    """A step in PyTorch, which lets other threads run."""
+    import torch
+
+    matrix, end = torch.ones(512, 512), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        torch.mm(matrix, matrix)
+
+
+def _interpret(seconds: float) -> None:
+    """A step in Python, which lets other threads run every 5 ms."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+STEPS = {"on a GPU": time.sleep, "in PyTorch": _compute, "in Python": _interpret}
+
+
+def run_steps(
+    folder: str, plan: str, batch_size: int, ahead: Sequence[tuple[int, int]], rounds: int
+) -> dict[str, Any]:
+    """Seconds that each step of 5 ms waits for its batch, by kind of step and by what is ahead:
+    batches of the thread, and workers of a DataLoader.
+    """
+    import torch
+
+    import tokenmill
+
+    torch.set_num_threads(1)
+    dataset = tokenmill.open(folder)
+    waits: dict[str, dict[str, list[float]]] = {}
+
+    def walk(kind: str, prefetch: int, workers: int) -> list[float]:
+        loader = dataset.loader(plan, batch_size=batch_size, epochs=None, prefetch=prefetch)
+        found, iterator = [], iter(loader.dataloader(workers) if workers else loader)
+        held: list[Any] = []
+        for _ in range(STEPS_OF_A_WALK):
+            held.clear()  # to free a batch takes time, too, with whatever loader
+            started = time.perf_counter()
+            held.append(next(iterator))
+            found.append(time.perf_counter() - started)
+            STEPS[kind](STEP_SECONDS)
+        return found[10:]  # the first ones read and check
+
+    for number in range(rounds + 1):
+        for kind, (prefetch, workers) in itertools.product(STEPS, ahead):
+            found = walk(kind, prefetch, workers)
+            if number:
+                waits.setdefault(kind, {}).setdefault(f"{prefetch} {workers}", []).extend(found)
+    return {"waits": waits, "step": STEP_SECONDS}
+
+
 def run_maps(folder: str, plan: str, limits: Sequence[int], rounds: int) -> dict[str, Any]:
     """CPU seconds of a batch with so many shards mapped at once, round by round, in turn."""
     import tokenmill
@@ -404,7 +463,8 @@ def write_sparse(folder: Path, model: Path, num_shards: int, shard_tokens: int) 
     write_manifest(folder, manifest)
 
 
-RUNS = (run_bound, run_epoch, run_first, run_maps, write_rows, make_plan, write_sparse)
+RUNS = (run_bound, run_epoch, run_first, run_maps, run_steps)
+RUNS += (write_rows, make_plan, write_sparse)
 
 
 def main() -> None:

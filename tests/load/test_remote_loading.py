@@ -159,6 +159,19 @@ def test_workers_of_a_data_loader_give_the_same_batches(
     assert all_bytes(found) == all_bytes(local.loader("a", **options))
 
 
+@pytest.mark.parametrize("limit", [None, 40 * BLOCK_BYTES], ids=["shared", "limited"])
+def test_threads_of_two_loaders_share_a_dataset(
+    local: Dataset, bucket: str, tmp_path: Path, limit: int | None
+) -> None:
+    pytest.importorskip("torch")
+    dataset = tokenmill.open(bucket, cache=tmp_path / "cache", cache_bytes=limit)
+    options = [{"batch_size": 4, "seed": 3}, {"batch_size": 4, "seed": 5}]
+    found = zip(*(dataset.loader("a", **each) for each in options), strict=True)
+    expected = zip(*(local.batches("a", **each) for each in options), strict=True)
+    steps = [all_bytes(pair) for pair in expected]
+    assert [all_bytes(pair) for pair in found] == steps
+
+
 def test_a_storm_changes_no_batch(local: Dataset, bucket: str, tmp_path: Path, calm: Chaos) -> None:
     calm.busy = calm.error = calm.reset = calm.cut = 0.05
     assert run_of(opener([bucket], {"cache": tmp_path / "cache"})) == run_of(opener([local.folder]))

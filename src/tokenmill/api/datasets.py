@@ -47,12 +47,26 @@ class Dataset(_store.Dataset):
         plan: Plan | str | Path | None = None,
         *,
         curriculum: Curriculum | None = None,
+        prefetch: int = 2,
+        pin_memory: bool | None = None,
         **options: Unpack[LoaderArguments],
     ) -> Loader:
-        """`batches`, as PyTorch tensors: for a loop, a DataLoader, or a trainer."""
+        """`batches`, as PyTorch tensors: for a loop, a DataLoader, or a trainer.
+
+        Args:
+            plan: as in `batches`.
+            curriculum: as in `batches`.
+            prefetch: batches that a thread makes while the trainer computes; 0: there is none.
+            pin_memory: have tensors in pinned memory; None: if CUDA is available.
+            options: as in `batches`.
+
+        Raises:
+            UserError: as `batches`, or PyTorch is not installed.
+        """
         from tokenmill.api.loading import as_tensors
 
-        return as_tensors(self.batches(plan, curriculum=curriculum, **options))
+        batches = self.batches(plan, curriculum=curriculum, **options)
+        return as_tensors(batches, prefetch, pin_memory)
 
 
 def open(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.errors import UserError
 from tokenmill.load import opening
+from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.text.options import TextStreamOptions
@@ -42,10 +43,13 @@ def mix(
     sources: Sequence[MixtureSource],
     *,
     when_one_ends: Literal["stop", "go on"] = "stop",
+    prefetch: int = PREFETCH,
+    pin_memory: bool | None = None,
     **options: Unpack[MixtureArguments],
 ) -> Loader:
-    """`mix_batches`, as PyTorch tensors."""
-    return as_tensors(mix_batches(sources, when_one_ends=when_one_ends, **options))
+    """`mix_batches`, as PyTorch tensors; `prefetch` and `pin_memory` as in `Dataset.loader`."""
+    batches = mix_batches(sources, when_one_ends=when_one_ends, **options)
+    return as_tensors(batches, prefetch, pin_memory)
 
 
 def text_loader(
@@ -91,16 +95,16 @@ def text_loader(
     return TextLoader(stream, content)
 
 
-def as_tensors(batches: Batches) -> Loader:
+def as_tensors(batches: Batches, prefetch: int, pin_memory: bool | None) -> Loader:
     """A loader of the batches.
 
     Raises:
-        UserError: PyTorch is not installed.
+        UserError: PyTorch is not installed, or an option is wrong.
     """
     with _needs_torch():
         from tokenmill.load.loader import Loader
 
-    return Loader(batches)
+    return Loader(batches, prefetch, pin_memory)
 
 
 @contextmanager

@@ -8,8 +8,10 @@ depends on them. So the state is the step, with what identifies the data and the
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,9 @@ from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule
 from tokenmill.records import Int64Array
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
+
+Place = tuple[int, int, int]
+"""A step, and how often what the steps are was changed: by states, and in the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Batches:
         self.share, self.options, self._seed = share, options, seed
         self.step = 0
         """The step whose batch comes next."""
+        self._num_resumed = 0
         self._ahead = ReadAhead(self._readers, schedule)
         self._infilling: Infilling | None = None
         if options.fill_in_middle is not None:
@@ -114,6 +120,16 @@ class Batches:
         Raises:
             UserError: all have been given out.
         """
+        self.begin_pass()
+        while (batch := self.advance()) is not None:
+            yield batch
+
+    def begin_pass(self) -> None:
+        """Stand before the first step, if each pass begins with it.
+
+        Raises:
+            UserError: all batches have been given out.
+        """
         if self.share.restart:
             self.step = 0
         if self.global_batch(self.step) is None:
@@ -122,11 +138,46 @@ class Batches:
                 why=f"the next step would be {self.step}",
                 hint="ask for more epochs, or set restart=True to repeat the same pass",
             )
-        while (whole := self.global_batch(self.step)) is not None:
-            self._ahead.before(self.step, 1, self._sequences_of)
-            batch = self._arrays(whole)
-            self.step += 1
-            yield batch
+
+    def advance(self) -> Batch | None:
+        """The batch of the next step, which is behind us then; None after the last step."""
+        whole = self.global_batch(self.step)
+        if whole is None:
+            return None
+        self._ahead.before(self.step, 1, self._sequences_of)
+        batch = self._arrays(whole)
+        self.step += 1
+        return batch
+
+    def twin(self) -> Batches:
+        """The same batches for another thread, from the next step on; files are mapped anew."""
+        twin = copy.copy(self)
+        twin._readers = [reader.twin() for reader in self._readers]
+        twin.schedule = copy.copy(self.schedule)
+        twin._ahead = ReadAhead(twin._readers, twin.schedule)
+        if self._infilling is not None:
+            twin._infilling = copy.copy(self._infilling)
+            twin.take_outcomes()
+        return twin
+
+    @property
+    def place(self) -> Place:
+        """What the next batch follows from: the step, and all changes so far of what steps are."""
+        return self.step, self._num_resumed, self.schedule.revision
+
+    def take_outcomes(self) -> Counter[str]:
+        """`filled_in_middle`, which begins to count again."""
+        counts: Counter[str] = Counter()
+        if self._infilling is not None:
+            counts, self._infilling.counts = self._infilling.counts, counts
+        return counts
+
+    def give_out(self, standing: object, outcomes: Counter[str]) -> None:
+        """Count the next batch as given out: a twin made it, whose schedule has this standing."""
+        self.step += 1
+        self.schedule.follow(standing)
+        if self._infilling is not None:
+            self._infilling.counts.update(outcomes)
 
     def every(self, stride: int, first: int) -> Iterator[Batch]:
         """The batches of every `stride`-th step from `first` on; `step` stays what it is."""
@@ -222,6 +273,7 @@ class Batches:
         found = check_state(state, self._state(self.step))
         self.schedule.resume(found.step, found.progress)
         self.step = found.step
+        self._num_resumed += 1
 
     def _state(self, step: int) -> LoaderState:
         return LoaderState(

@@ -56,7 +56,7 @@ class TensorSource(ABC):
             "cannot make a DataLoader from a tokenmill loader",
             why="its items are whole batches in a fixed order; a DataLoader would join or shuffle "
             "them",
-            hint="call loader.dataloader(num_workers=2); in a Hugging Face Trainer, return that "
+            hint="call loader.dataloader(); in a Hugging Face Trainer, return that "
             "from get_train_dataloader",
         )
 

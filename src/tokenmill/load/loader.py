@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from tokenmill.errors import UserError
+from tokenmill.load.background import PREFETCH, prefetched
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.explanation import SegmentOrigin
@@ -17,15 +19,29 @@ from tokenmill.load.frameworks import Passes, TensorSource
 
 
 class Loader(TensorSource):
-    """The batches of one rank.
+    """The batches of one rank; a thread makes the next ones while the trainer computes.
 
-    Of the workers of `loader.dataloader(n)` each makes every n-th batch, and the DataLoader puts
-    them into their order. The state then is that of the trainer's own step: `state_dict(step)`;
-    with `stateful=True`, the DataLoader keeps those of its workers.
+    Of the workers of `loader.dataloader(n)` each makes every n-th batch, without a thread, and the
+    DataLoader puts them into their order. The state then is that of the trainer's own step:
+    `state_dict(step)`; with `stateful=True`, the DataLoader keeps those of its workers.
+
+    Args:
+        batches: what is given out.
+        prefetch: batches that the thread makes ahead; 0: there is no thread.
+        pin_memory: whether tensors are in pinned memory; None: if CUDA is available.
+
+    Raises:
+        UserError: `prefetch` is no number of batches.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(
+        self, batches: Batches, prefetch: int = PREFETCH, pin_memory: bool | None = None
+    ) -> None:
+        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
+            why = f"prefetch={prefetch!r}; it counts batches, from 0 on"
+            raise UserError("invalid loader option", why=why)
         self.batches = batches
+        self._prefetch, self._pin_memory = prefetch, pin_memory
         self._passes = Passes()
         self._worker_step: int | None = None
         """In a worker: the step of its next batch, once it has begun or been resumed."""
@@ -45,8 +61,11 @@ class Loader(TensorSource):
         if worker is None:
             if not self.batches.share.restart:
                 self._passes.refuse_another()
-            for batch in self.batches:
-                yield as_tensors(batch)
+            finish = self._finish()
+            if self._prefetch:
+                yield from prefetched(self.batches, self._prefetch, finish)
+            else:
+                yield from map(finish, self.batches)
             return
         if self.batches.share.restart:
             self._worker_step = worker.id
@@ -57,6 +76,14 @@ class Loader(TensorSource):
         for batch in self.batches.every(worker.num_workers, self._worker_step):
             self._worker_step += worker.num_workers
             yield as_tensors(batch)
+
+    def _finish(self) -> Callable[[Batch], Batch]:
+        """What is done with each batch, in the thread if there is one."""
+        has_cuda = torch.cuda.is_available()
+        if self._pin_memory and not has_cuda:
+            hint = "leave pin_memory out: it is on wherever CUDA is"
+            raise UserError("cannot pin memory", why="CUDA is not available", hint=hint)
+        return as_tensors if self._pin_memory is False or not has_cuda else _Pinning()
 
     @property
     def step(self) -> int:
@@ -116,3 +143,19 @@ def as_tensors(batch: Batch) -> Batch:
         name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         for name, value in batch.items()
     }
+
+
+class _Pinning:
+    """Copies batches to memory that a GPU reads by itself: that of the caller, in any thread."""
+
+    def __init__(self) -> None:
+        self._caller, self._device = threading.get_ident(), torch.cuda.current_device()
+
+    def __call__(self, batch: Batch) -> Batch:
+        if threading.get_ident() != self._caller:
+            torch.cuda.set_device(self._device)  # else a thread would wake up GPU 0 in every rank
+            torch.set_num_threads(1)  # of this thread; the others belong to the trainer
+        return {
+            name: value.pin_memory() if isinstance(value, torch.Tensor) else value
+            for name, value in as_tensors(batch).items()
+        }

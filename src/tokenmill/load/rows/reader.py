@@ -166,6 +166,10 @@ class RowReader:
         """Another process maps the files anew."""
         return type(self), self._made_of
 
+    def twin(self) -> RowReader:
+        """A reader of the same rows for another thread, which maps the files anew."""
+        return type(self)(*self._made_of)
+
     @cached_property
     def most_segments(self) -> int:
         """That a row can have, padding included: between segments, too, where they are padded."""

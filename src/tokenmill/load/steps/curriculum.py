@@ -75,6 +75,8 @@ class Curriculum:
         self._steps = steps
         self.plan_id = ""
         """Of the plan that it was made of, if it was."""
+        self.revision = 0
+        """How often phases were added."""
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
         self._set_phases(phases)
@@ -135,8 +137,9 @@ class Curriculum:
             keys = self._keys(phase.by)
             keys = -keys if phase.descending else keys
             rest = banded(rest, keys, phase.bands, self._steps)
+        self._orders.append(rest)  # first: another thread may be asking for a step
         self._phases.append(phase)
-        self._orders.append(rest)
+        self.revision += 1
 
     def batch(self, step: int) -> Int64Array:
         """Shape (batch_size,): the sequences of a step; the same for the same phases, always.

@@ -14,6 +14,7 @@ epochs were asked for.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from msgspec import Meta
 from tokenmill.errors import UserError
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
-from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, only_row_length
+from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule, only_row_length
 from tokenmill.load.steps.shares import choose_sources
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
@@ -135,7 +136,7 @@ class _Checkpoints(Generic[T]):
 
 
 @dataclass
-class MixtureSchedule:
+class MixtureSchedule(Schedule):
     """The steps of a mixture: known only one after another.
 
     Raises:
@@ -239,6 +240,21 @@ class MixtureSchedule:
         if sizes != {len(self.sources)} or found.step > step:
             raise UserError("not the state of this mixture")
         self._begin_at(found)
+
+    def standing(self) -> object:
+        return self._progress
+
+    def follow(self, standing: object) -> None:
+        assert isinstance(standing, _Progress)
+        self._progress = standing
+        self._checkpoints.add(standing.step, standing)
+
+    def __copy__(self) -> MixtureSchedule:
+        """One with checkpoints of its own: another thread may add to them."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found._checkpoints = copy.copy(self._checkpoints)
+        return found
 
     def _begin_at(self, progress: _Progress) -> None:
         self._start = self._before_last = self._progress = progress

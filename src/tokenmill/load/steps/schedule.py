@@ -69,6 +69,19 @@ class Schedule(Protocol):
     def resume(self, step: int, progress: dict[str, Any]) -> None:
         """Go on at `step`, where `progress` was taken."""
 
+    @property
+    def revision(self) -> int:
+        """Another number once steps may have become others."""
+        return 0
+
+    def standing(self) -> object:
+        """What is known after the last step that was asked for: for `follow` of a copy."""
+        return None
+
+    def follow(self, standing: object) -> None:  # noqa: ARG002
+        """Stand where a copy stood."""
+        return
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
@@ -108,7 +121,7 @@ class _Series:
         return sequences if self.members is None else self.members[sequences], epochs
 
 
-class PlanSchedule:
+class PlanSchedule(Schedule):
     """The steps of a plan, for a number of epochs.
 
     Raises:
@@ -197,7 +210,7 @@ class PlanSchedule:
         return self._series[number], firsts[number] + place - int(offsets[number])
 
 
-class CurriculumSchedule:
+class CurriculumSchedule(Schedule):
     """The steps of a curriculum, which is one epoch of a plan.
 
     Raises:
@@ -248,6 +261,10 @@ class CurriculumSchedule:
     def resume(self, step: int, progress: dict[str, Any]) -> None:  # noqa: ARG002
         """Take over the phases of a state."""
         self._curriculum.load_state_dict(progress.get("curriculum", {}))
+
+    @property
+    def revision(self) -> int:
+        return self._curriculum.revision
 
 
 def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list[_Series]:

@@ -1,7 +1,7 @@
 """The fetcher's other end: requests are sent ahead, and waited for when they are needed.
 
-No thread of the loading process is involved, so it may be forked at any time: a child that asks for
-something gets a fetcher of its own.
+No thread is started here, so a process may be forked at any time: a child that asks for something
+gets a fetcher of its own. Loaders in several threads take turns.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -39,30 +40,45 @@ class Fetcher:
         self._location = location
         self._pid = 0
         self._number = 0
+        self._lock = threading.RLock()
         self._forget()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other threads waiting, in this process, while several methods are called."""
+        if self._pid != os.getpid():  # a thread of the other process may have held it
+            self._lock = threading.RLock()
+        with self._lock:
+            self._of_this_process()
+            yield
 
     def __reduce__(self) -> tuple[type[Fetcher], tuple[str]]:
         return type(self), (self._location,)
 
     def next_number(self) -> int:
         """A number for a request."""
-        self._number += 1
-        return self._number
+        with self.alone():
+            self._number += 1
+            return self._number
 
     def send(self, requests: Collection[Request]) -> None:
         """Have requests carried out, in this order as far as there is one."""
-        self._of_this_process()
-        for request in requests:
-            self._running[request.number] = request
-        self._write(requests)
-        self._drain(0)
+        with self.alone():
+            for request in requests:
+                self._running[request.number] = request
+            self._write(requests)
+            self._drain(0)
 
     def wait(self, numbers: Collection[int]) -> list[Answer]:
         """The answers to requests that were sent, each given out once.
 
         Once one has failed, those that have not come are not waited for.
         """
-        self._of_this_process()
+        with self.alone():
+            self._wait(numbers)
+            return [self._answers.pop(number) for number in numbers if number in self._answers]
+
+    def _wait(self, numbers: Collection[int]) -> None:
         starts = 0
         while self._is_worth_waiting(numbers):
             if not self._drain(None):
@@ -76,12 +92,11 @@ class Fetcher:
                         hint="look at its messages above, and at the memory of this machine",
                     )
                 self._restart()
-        return [self._answers.pop(number) for number in numbers if number in self._answers]
 
     def look(self) -> None:
         """Take answers that have come, without waiting for any."""
-        self._of_this_process()
-        self._drain(0)
+        with self.alone():
+            self._drain(0)
 
     def is_running(self, number: int) -> bool:
         """Whether a request is still being carried out, as far as this process knows."""

@@ -24,6 +24,10 @@ class IndexFiles:
 
     def announce(self, files: Collection[FileEntry]) -> None:
         """Begin to bring some files."""
+        with self._fetcher.alone():
+            self._announce(files)
+
+    def _announce(self, files: Collection[FileEntry]) -> None:
         self._begin_in_this_process()
         requests: list[FetchFile] = []
         for file in files:
@@ -44,10 +48,11 @@ class IndexFiles:
 
     def has(self, files: Collection[FileEntry]) -> bool:
         """Whether none of some files, which were announced, is still on its way."""
-        self._begin_in_this_process()
-        self._fetcher.look()
-        numbers = (self._coming.get(file.name) for file in files)
-        return not any(number and self._fetcher.is_running(number) for number in numbers)
+        with self._fetcher.alone():
+            self._begin_in_this_process()
+            self._fetcher.look()
+            numbers = (self._coming.get(file.name) for file in files)
+            return not any(number and self._fetcher.is_running(number) for number in numbers)
 
     def obtain(self, files: Collection[FileEntry]) -> None:
         """Return once some files are there.
@@ -57,11 +62,15 @@ class IndexFiles:
             UserError: the store does not let the user in.
             StorageError: the store or the cache's file system fails.
         """
+        with self._fetcher.alone():
+            self._obtain(files)
+
+    def _obtain(self, files: Collection[FileEntry]) -> None:
         self._begin_in_this_process()
         for file in files:
             if file.name not in self._coming and not self._path_of(file.name).is_file():
                 self._known.discard(file.name)
-        self.announce(files)
+        self._announce(files)
         names = {self._coming[file.name]: file.name for file in files if file.name in self._coming}
         for answer in self._fetcher.wait(list(names)):
             del self._coming[names[answer.number]]

@@ -1,0 +1,194 @@
+"""CPU of the main process for each unit, with workers that sleep instead of encoding.
+
+    python bench/fleet.py --workers 64 --units 20000 --seconds 0.5
+    python bench/fleet.py --streams
+
+Session, crew, queue, ledger, progress and receipts are real, on a real folder; so are the
+processes, pipes and messages. Workers answer what workers do: started, calibrated, progress ten
+times a second, encoded, and an outcome with the receipt of a unit of 512 MiB and with the texts of
+its audit. The audit compares with the same ids: what a reference takes is measured by builds.
+
+A unit costs the main process `a + b x seconds of a worker`: what happens once for a unit, and what
+happens for as long as a worker is at it. Two lengths of sleep (--seconds) tell them apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import measure
+from tokenmill.encode.exactness import Exam
+from tokenmill.read.fields import Fields
+from tokenmill.read.sources import Source
+from tokenmill.read.units import Extent, Unit, unit_key
+from tokenmill.records import TokenBatch
+from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.executor import Phase
+from tokenmill.run.local.fleet import Fleet, Process
+from tokenmill.run.local.processes import LocalProcesses
+from tokenmill.run.machine.resources import Resources
+from tokenmill.run.progress import ProgressBoard
+from tokenmill.run.session import Session
+from tokenmill.run.units.assignment import Setup
+from tokenmill.run.units.tasks import CountTask
+from tokenmill.run.work import Inputs, WorkQueue
+from tokenmill.store.objects.folder import FolderStore
+from tokenmill.words.splits import Split
+
+UNIT_BYTES = 512 << 20
+SLEEPER = """
+import json, sys, time
+seconds, audited = float(sys.argv[1]), int(sys.argv[2])
+out = sys.stdout.buffer
+def send(kind, **values):
+    out.write(json.dumps({"type": kind, **values}).encode() + b"\\n")
+    out.flush()
+def receipt_of(key):
+    source = str(int(key[:8]))
+    sizes = {"bin": 537000000, "idx": 2700000, "xxh3": 66000, "parquet": 3000000}
+    counts = {"records": 134000, "record_bytes": 536870912, "documents": 134000}
+    counts |= {"document_bytes": 536870912, "tokens": 134217728}
+    files = [{"name": n, "bytes": b, "xxh3_128": "0" * 32} for n, b in sizes.items()]
+    return {"key": key, "extents": [{"source": int(source), "start": 0, "stop": 536870912}],
+            "files": files, "documents": 134000, "tokens": 134217728, "counts": {source: counts},
+            "read_digests": {source: "0" * 32}, "audited": audited, "excluded": [], "seconds": 9.1}
+sys.stdin.buffer.readline()
+send("started", seconds=0.1)
+for line in sys.stdin.buffer:
+    command = json.loads(line)
+    if command["type"] == "calibrate":
+        send("calibrated")
+        continue
+    key, end = command["unit"]["key"], time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))
+        tally = {"source": int(key[:8]), "position": 9, "bytes": 9, "documents": 9, "tokens": 9}
+        send("progress", tally=tally)
+    send("encoded")
+    send("done", receipt=receipt_of(key), audit_texts=["a text " * 500] * audited,
+         audit_ids=[[1, 2, 3] * 300] * audited,
+         seconds={"read": 1.0, "encode": 7.0, "write": 1.0, "fsync": 0.1})
+"""
+
+
+class Sleepers(Fleet):
+    """Worker processes that sleep."""
+
+    def __init__(self, resources: Resources, seconds: float, audited: int) -> None:
+        super().__init__(resources)
+        self._words = [str(seconds), str(audited)]
+
+    def _spawn(self) -> Process:
+        command = [sys.executable, "-S", "-E", "-c", SLEEPER, *self._words]
+        pipe = subprocess.PIPE
+        popen = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        process = Process(popen)
+        self._processes.append(process)
+        return process
+
+
+class Same:
+    """A reference that finds what was sent."""
+
+    name = "reference"
+
+    def encode(self, texts: Any) -> TokenBatch:
+        ids = np.tile(np.array([1, 2, 3] * 300, np.uint32), len(texts))
+        return TokenBatch(ids, np.arange(len(texts) + 1) * 900)
+
+
+def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, float]:
+    """CPU seconds of this process for a unit, and how busy it was."""
+    resources = Resources(options.workers, "", 64 << 30, 2)
+    executor = LocalProcesses(resources)
+    executor._fleet = Sleepers(resources, seconds, options.audited)
+    keys = [unit_key(number // 2, number % 2) for number in range(options.units)]
+    items = [Unit(key, (Extent(int(key[:8])),), UNIT_BYTES) for key in keys]
+    sources = [source_of(index) for index in range(-(-options.units // 2))]
+    ledger = Ledger(FolderStore(folder), items)
+    board = ProgressBoard(options.units * UNIT_BYTES, 4, lambda _: None, pids=executor.pids)
+    fields = Fields("text")
+    queue = WorkQueue(
+        inputs=Inputs(sources, fields, items),
+        scratch=folder,
+        ledger=ledger,
+        wanted=lambda key: key not in ledger.finished,
+        num_feeders=(options.workers + 1) // 2,
+        prefetch=resources.prefetch,
+    )
+    exam: Future[Exam] = Future()
+    exam.set_result(Exam(["a text"], TokenBatch(np.zeros(2, np.uint32), np.array([0, 2]))))
+    task = CountTask(split=Split("", None, None, True), groups=[], column="", table_bytes=0)
+    setup = Setup(
+        task=task, fields=fields, engine="engine", is_watched=False, batch_bytes=1 << 20,
+        cache_bytes=0, audit_share=0.0, growth_bytes=1 << 30, scratch="", out="",
+    )  # fmt: skip
+    phase = Phase(setup, sources, exam, Same())
+    with executor:
+        begun, wall = cpu_seconds(), time.monotonic()
+        session = Session(executor, phase, queue, ledger, board)
+        profile = cProfile.Profile() if options.profile else None
+        if profile:
+            profile.runcall(session.run)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+        else:
+            session.run()
+        spent, wall = cpu_seconds() - begun, time.monotonic() - wall
+    assert ledger.is_complete(), "units are missing"
+    return {"cpu": spent / options.units, "busy": spent / wall, "rate": options.units / wall}
+
+
+def source_of(index: int) -> Source:
+    name = f"part-{index:08d}.jsonl"
+    size = 2 * UNIT_BYTES
+    return Source(
+        index=index, name=name, place="local", location=name, version=0, num_bytes=size,
+        format="jsonl", path=Path("/nowhere") / name,
+    )  # fmt: skip
+
+
+def cpu_seconds() -> float:
+    """Of this process and its threads, without its children."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--units", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--audited", type=int, default=20, help="texts of 3.5 kB for each unit")
+    parser.add_argument("--work", type=Path, help="folder for receipts (a temporary one)")
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    print(measure.machine(), measure.versions(["tokenmill", "numpy", "psutil", "msgspec"]))
+    rows = []
+    for seconds in options.seconds:
+        folder = Path(tempfile.mkdtemp(dir=options.work))
+        try:
+            found = run(options, seconds, folder)
+        finally:
+            shutil.rmtree(folder)
+        per_unit, busy = f"{1e3 * found['cpu']:.2f}", f"{found['busy']:.0%}"
+        row = [options.workers, options.units, seconds, per_unit, busy, round(found["rate"])]
+        rows.append(list(map(str, row)))
+    header = ["workers", "units", "sleep, s", "CPU ms a unit", "of a core", "units a second"]
+    print(measure.table(header, rows))
+
+
+if __name__ == "__main__":
+    main()
