@@ -2,6 +2,8 @@
 
 Start: commands that do hardly any work, from an empty interpreter to a build of 1 MB, interleaved.
 CPU of the main process and of its workers apart; for builds also the stages in their `run.json`.
+A first round that is not counted leaves compiled modules in WORK, as an installed package has them,
+also where PYTHONDONTWRITEBYTECODE is set.
 
 Slope (`--slope`): builds of a quarter of the files (2 of 8) and of all, against the engine alone in
 as many processes on the same documents, at its best batch size. The time between the two, divided
@@ -50,7 +52,7 @@ class Started:
     """Of a build: seconds by stage, as it recorded them."""
 
 
-def started(command: Sequence[str], out: Path) -> Started:
+def started(command: Sequence[str], out: Path, environment: dict[str, str]) -> Started:
     """Run a command that may make a dataset in `out`, which is removed again."""
     shutil.rmtree(out, ignore_errors=True)
     before = time.perf_counter()
@@ -59,6 +61,7 @@ def started(command: Sequence[str], out: Path) -> Started:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=environment,
     )
     ended = os.waitid(
         os.P_PID, process.pid, os.WEXITED | os.WNOWAIT
@@ -100,9 +103,13 @@ def measure_start(options: argparse.Namespace, tokenmill: Builder) -> None:
         "build of 1 MB": [*build, str(megabyte)],
         "build of 1 MB, 1 worker": [*build, "--workers", "1", str(megabyte)],
     }
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str((options.work / "pycache").resolve())}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     contenders = {
-        name: functools.partial(started, command, out) for name, command in commands.items()
+        name: functools.partial(started, command, out, environment)
+        for name, command in commands.items()
     }
+    measure.interleave(contenders, 1)
     runs = measure.interleave(contenders, options.rounds)
     shutil.rmtree(out, ignore_errors=True)
     rows = [_start_row(name, group) for name, group in runs.items()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
-from tokenmill.records import Int64Array
+if TYPE_CHECKING:
+    from tokenmill.records import Int64Array
 
 Labels = Annotated[
     Literal["aligned", "next"],
@@ -62,6 +62,8 @@ class RowFormat(
 
     def row_lengths_of(self, sizes: Int64Array) -> Int64Array:
         """Shape (n,): tokens of the row of each of `sizes` tokens; the longest if none fits."""
+        import numpy as np  # a build imports this module before its first worker has started
+
         lengths: Int64Array = np.array(self.row_lengths, np.int64)
         return lengths[np.searchsorted(self.sequence_lengths[:-1], sizes)]
 

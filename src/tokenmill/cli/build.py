@@ -16,9 +16,12 @@ from tokenmill.cli.options import add_recipe_arguments, recipe_from
 from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.terminal import safe_text
 from tokenmill.errors import UserError
+from tokenmill.run.local.processes import LocalProcesses
+from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.recipe.options import Recipe
 
 if TYPE_CHECKING:
+    from tokenmill.run.agents.shard import Shard
     from tokenmill.run.build_report import BuildReport
 
 EXAMPLES = """\
@@ -81,26 +84,47 @@ def run(options: argparse.Namespace) -> int:
         return _launch(recipe, options)
     if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
         raise UserError(f"{' and '.join(unused)} can only be given with --on")
-    from tokenmill.cli.display import display_for, events_for, naming_kept_units
-    from tokenmill.cli.summary import BUILD, next_line
-    from tokenmill.run.agents.shard import parse_shard
-    from tokenmill.run.build import build
-    from tokenmill.run.build_report import BuildReport
-
-    shard = None if options.shard is None else parse_shard(options.shard, os.environ)
-    if shard and options.overwrite:
-        why = "several agents would remove each other's work"
-        hint = "remove the old dataset first"
-        raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
-    if shard:
-        _refuse_export(recipe, "--shard")
-    elif recipe.export is not UNSET:
+    shard = _shard(recipe, options)
+    if recipe.export is not UNSET:
         from tokenmill.api.exporting import check_export
 
         check_export(recipe)
+    with LocalProcesses(choose_resources(recipe.resources)) as executor:
+        return _build(recipe, options, shard, executor)
+
+
+def _shard(recipe: Recipe, options: argparse.Namespace) -> Shard | None:
+    """Which of several agents this is."""
+    if options.shard is None:
+        return None
+    from tokenmill.run.agents.shard import parse_shard
+
+    shard = parse_shard(options.shard, os.environ)
+    if options.overwrite:
+        why = "several agents would remove each other's work"
+        hint = "remove the old dataset first"
+        raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
+    _refuse_export(recipe, "--shard")
+    return shard
+
+
+def _build(
+    recipe: Recipe, options: argparse.Namespace, shard: Shard | None, executor: LocalProcesses
+) -> int:
+    """Build here; what follows is imported while the first worker starts."""
+    from tokenmill.cli.display import display_for, events_for, naming_kept_units
+    from tokenmill.cli.summary import BUILD, next_line
+    from tokenmill.run.build import build
+    from tokenmill.run.build_report import BuildReport
+
     with naming_kept_units(recipe.out), display_for(BUILD, json=options.json) as display:
-        events = events_for(display)
-        report = build(recipe, overwrite=options.overwrite, events=events, shard=shard)
+        report = build(
+            recipe,
+            overwrite=options.overwrite,
+            events=events_for(display),
+            executor=executor,
+            shard=shard,
+        )
         if isinstance(report, BuildReport):
             display.finish(report)
             _export(recipe, report, options)

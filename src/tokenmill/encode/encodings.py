@@ -6,15 +6,18 @@ import base64
 import functools
 import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tokenmill.encode.published_encodings import ENCODINGS, Encoding
-from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import MAX_STEP_CHARACTERS, cannot_load, check_ids
 from tokenmill.errors import UserError
 from tokenmill.paths import local_path, read_bounded
 from tokenmill.suggestions import nearest
+
+if TYPE_CHECKING:
+    from tokenmill.encode.tokenizer import TokenizerFile
 
 EXPLICIT = "explicit"
 """The name of the encoding of a rank file whose user gives pattern and special tokens."""

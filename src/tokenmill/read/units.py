@@ -118,6 +118,17 @@ def cut_units(
         yield _group_unit(group)
 
 
+def count_units(sources: Sequence[Source], fields: Fields, unit_bytes: int) -> int | None:
+    """How many units the sources make; None where a file must be read to know."""
+    for source in sources:
+        small = decompressed_bytes(source) < unit_bytes and (source.path or source.in_parts)
+        known = source.format in FORMATS.built_in and isinstance(FORMATS[source.format], ByteFormat)
+        if not small and not known:
+            return None
+    items = list(cut_units(sources, fields, unit_bytes))
+    return None if any(isinstance(item, Stream) for item in items) else len(items)
+
+
 def _group_unit(group: Sequence[Source]) -> Unit:
     extents = tuple(Extent(source.index) for source in group)
     num_bytes = sum(source.num_bytes for source in group)

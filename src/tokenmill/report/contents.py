@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from tokenmill.cloud.client import open_client
 from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, Run
@@ -41,6 +40,8 @@ def run_if_kept(dataset: Dataset) -> Run | None:
     if dataset.origin is None:
         return stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
     location = dataset.origin.location
+    from tokenmill.cloud.client import open_client  # imports what talks to servers
+
     data = open_client(location).get(RUN_NAME)
     return None if data is None else unseal(data, Run, f"{location}/{RUN_NAME}")
 

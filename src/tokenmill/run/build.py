@@ -166,7 +166,7 @@ def _build_dataset(
             hint="choose another prefix, or remove what is there with tokenmill delete",
         )
     access = access_of(recipe.read, recipe.resources, events.on_download)
-    resolution = resolve(recipe, tokenizer, access)
+    resolution = resolve(recipe, tokenizer, access, executor)
 
     def start() -> Start:
         return start_of(resolution, events.on_compare)
@@ -234,7 +234,7 @@ class _Build:
         reused = self.ledger.reused(prepared.resources.num_workers)
         store_tokenizer(self.workspace, prepared.file)
         self.board = self._board()
-        with ThreadPoolExecutor(1, "calibration") as background:
+        with ThreadPoolExecutor(2, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
             encoded = self._encode(exam)

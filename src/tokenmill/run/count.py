@@ -16,6 +16,7 @@ from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
 from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.read.sources import Source
+from tokenmill.read.units import choose_unit_bytes, count_units
 from tokenmill.run.commit.counts import (
     COUNTS_OUTPUT,
     describe_counts,
@@ -102,6 +103,9 @@ def _count(
 ) -> CountReport:
     access = access_of(recipe.read, recipe.resources, events.on_download)
     resolution = resolve_count(recipe, sources, access)
+    if isinstance(executor, LocalProcesses):
+        unit_bytes = choose_unit_bytes(resolution.sources)
+        executor.expect(count_units(resolution.sources, resolution.fields, unit_bytes))
 
     def start() -> Start:
         return start_of_count(resolution, events.on_compare)

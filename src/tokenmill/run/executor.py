@@ -36,7 +36,9 @@ class Phase:
     """For workers in this process: makes the engine, if it is an object of the user's, which cannot
     always be made again from its file. Only to be called once the exam is there."""
     max_units: int | None = None
-    """No more units than so many will be started."""
+    """No more units than so many will be started; None: nobody knows."""
+    is_repeated: bool = False
+    """Whether the only unit has been encoded before, and broke nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,15 +162,18 @@ class Job:
 
     def _unlimited(self, phase: Phase) -> Session:
         """All units that have no receipt."""
-        ledger = self.ledger
+        ledger, items = self.ledger, self.ledger.sound_items()
+        left = [item for item in items if not ledger.is_finished(item)]
+        if left and all(isinstance(item, Unit) for item in left):
+            phase = replace(phase, max_units=len(left))
         return self._session(
-            phase, ledger.sound_items(), lambda key: key not in ledger.finished, claims=self.claims
+            phase, items, lambda key: key not in ledger.finished, claims=self.claims
         )
 
     def _limited(self, phase: Phase, key: str, limit: Limit) -> Session:
         """The unit in which a limit is reached, up to the limit."""
         items = [item for item in self.ledger.items if item.holds(key)]
-        one = replace(phase, max_units=1)
+        one = replace(phase, max_units=1, is_repeated=True)
         return self._session(one, items, lambda wanted: wanted == key, limit)
 
     def _session(

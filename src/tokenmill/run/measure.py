@@ -21,7 +21,7 @@ from tokenmill.measure.tallies import Tally
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.sources import Source
-from tokenmill.read.units import choose_unit_bytes, cut_units, decompressed_bytes
+from tokenmill.read.units import choose_unit_bytes, count_units, cut_units, decompressed_bytes
 from tokenmill.records import Advance
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer
@@ -106,6 +106,9 @@ class _Run:
         store_tokenizer(self.workspace, file)
         unit_bytes = choose_unit_bytes(self.sources, slow=KINDS[file.kind].is_slow)
         items = list(cut_units(self.sources, self.fields, unit_bytes))
+        executor.expect(count_units(self.sources, self.fields, unit_bytes))
+        if not KINDS[file.kind].is_described and not file.rank_encoding:
+            executor.preload(file, self.tokenizer.control_tokens, "auto")
         limits = LimitOptions()
         ledger = Ledger(self.workspace.store, items)
 

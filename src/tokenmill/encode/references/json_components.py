@@ -17,7 +17,7 @@ stands around a text, and a manifest records what that comes to (`prefix_ids`, `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.tokenizer import TokenizerFile
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 _MODEL_DEFAULTS: dict[str, Json] = {
     "BPE": {
@@ -101,8 +102,14 @@ def _untyped(model: Json, vocab: object) -> str:
 def _merges(merges: list[Any]) -> list[list[str]]:
     """Pairs in their order; of one that stands there twice, the library keeps the last."""
     if merges and isinstance(merges[0], str):
-        merges = [merge.split(" ") for merge in merges if not merge.startswith("#version")]
-    return list(map(list, reversed(dict.fromkeys(map(tuple, reversed(merges))))))
+        merges = [merge for merge in merges if not merge.startswith("#version")]
+        return [merge.split(" ") for merge in _last_ones(merges)]
+    return [*map(list, _last_ones([*map(tuple, merges)]))]
+
+
+def _last_ones(items: list[T]) -> list[T]:
+    """Without those that come once more."""
+    return items if len({*items}) == len(items) else [*reversed(dict.fromkeys(reversed(items)))]
 
 
 def _steps(component: Json | None, members: str, defaults: dict[str, Json]) -> list[Json]:

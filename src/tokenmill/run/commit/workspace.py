@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.cloud.client import open_client
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError
 from tokenmill.paths import local_path, refuse_non_utf8
@@ -177,6 +176,8 @@ def check_output(workspace: Workspace) -> None:
     """Raise an OutputConflictError where the output holds anything but a dataset or a build."""
     out, noun = workspace.folder, workspace.kind.noun
     if workspace.bucket is not None:
+        from tokenmill.cloud.client import open_client  # imports what talks to servers
+
         names = open_client(workspace.location).names()
     else:
         if out.is_symlink() and not out.exists():

@@ -1,4 +1,7 @@
-"""Worker processes: started, told what to do, and ended."""
+"""Worker processes: started, told what to do, and ended.
+
+The first worker is started before anything else is imported, so this module needs little.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,30 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tokenmill.cloud.admission import admission_environment
-from tokenmill.run.local.worker import WORKER_ENVIRONMENT
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.units import wire
-from tokenmill.run.units.assignment import Assignment
-from tokenmill.run.units.careful import Encoding
+
+if TYPE_CHECKING:
+    from tokenmill.encode.tokenizer import TokenizerFile
+    from tokenmill.run.units.assignment import Assignment
+    from tokenmill.run.units.careful import Encoding
+
+WORKER_ENVIRONMENT = {
+    # One thread each: the workers are the parallelism.
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "FASTOKENS_BPE_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "1",
+    # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
+    # 32 MiB is the most that glibc accepts.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 
 
 @dataclass(slots=True)
@@ -64,22 +84,53 @@ class Process:
 
 
 class Fleet:
-    """Worker processes: some wait, imports done, before there is anything to tell them."""
+    """Worker processes: some wait, engine loaded, before there is anything to tell them."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self._processes: list[Process] = []
         self._waiting: list[Process] = []
+        self._memory: int | None = None
+        """Descriptor of an unnamed file in memory, through which workers get a tokenizer."""
 
-    def prepare(self) -> None:
-        """Start workers, if there is to be more than one: they import while others resolve."""
+    def prepare(self, num_workers: int) -> None:
+        """Start workers until so many wait, if this run uses any: they import meanwhile."""
+        num_workers = min(num_workers, self.resources.num_workers)
         if self.resources.num_workers > 1:
-            self._waiting = [self._spawn() for _ in range(self.resources.num_workers)]
+            while len(self._waiting) < num_workers:
+                self._waiting.append(self._spawn())
+
+    def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
+        """Let workers that wait load an engine that will probably be asked of them."""
+        from tokenmill.run.local.preloading import Preload
+
+        if self._memory is None or not self._waiting:
+            return
+        try:
+            os.ftruncate(self._memory, 0)
+            written = os.pwrite(self._memory, file.data, 0)
+        except OSError:
+            return  # there is no memory for it: they load what is stored, later
+        order = Preload(
+            descriptor=self._memory,
+            num_bytes=len(file.data),
+            kind=file.kind,
+            encoding=file.encoding,
+            control_tokens=control_tokens,
+            engine=engine,
+            cache_bytes=self.resources.cache_bytes,
+        )
+        if written == len(file.data):
+            for process in self._waiting:
+                process.send(order)
 
     def dismiss_all(self) -> None:
         """End all workers, and those that wait."""
         for process in self._processes:
             self.dismiss(process)
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
 
     def enlist(self) -> Process:
         """A worker that has not been told anything yet."""
@@ -102,6 +153,9 @@ class Fleet:
         return code
 
     def _spawn(self) -> Process:
+        if self._memory is None and hasattr(os, "memfd_create"):
+            with contextlib.suppress(OSError):  # forbidden here: nothing is loaded ahead
+                self._memory = os.memfd_create("tokenizer")
         popen = subprocess.Popen(
             # -P: no module is looked for in the folder where the command happens to be run.
             [sys.executable, "-P", "-m", "tokenmill.run.local.worker"],
@@ -113,6 +167,7 @@ class Fleet:
                 **WORKER_ENVIRONMENT,
                 "PYTHONPATH": os.pathsep.join(sys.path),
             },
+            pass_fds=() if self._memory is None else (self._memory,),
             start_new_session=True,  # Ctrl-C is for the main process; and all of it ends at once
         )
         process = Process(popen)

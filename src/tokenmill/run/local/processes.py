@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tokenmill.read.units import Unit
-from tokenmill.run.executor import Phase, Tell
-from tokenmill.run.local.crew import Crew
 from tokenmill.run.local.fleet import Fleet
-from tokenmill.run.local.in_process import InProcess
 from tokenmill.run.machine.resources import Resources
-from tokenmill.run.units.assignment import Assignment
+
+if TYPE_CHECKING:
+    from tokenmill.encode.tokenizer import TokenizerFile
+    from tokenmill.read.units import Unit
+    from tokenmill.run.executor import Phase, Tell
+    from tokenmill.run.local.crew import Crew
+    from tokenmill.run.local.in_process import InProcess
+    from tokenmill.run.units.assignment import Assignment
 
 
 class LocalProcesses:
-    """Runs units in workers that start, imports done, before there is anything to tell them.
+    """Runs units in workers that start, and load their engine, before there is anything to run.
 
-    One worker runs in this process, unless it is to be watched.
+    A run with one worker has it in this process, unless it is to be watched. One with more keeps
+    its units away from this process, also where there is only one: a crash must not end the run.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -24,18 +29,31 @@ class LocalProcesses:
         self._phase: Crew | InProcess | None = None
 
     def __enter__(self) -> LocalProcesses:
-        self._fleet.prepare()
+        self._fleet.prepare(1)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all workers at once: what they have not committed is run again by a resume."""
         self._fleet.dismiss_all()
 
+    def expect(self, num_units: int | None) -> None:
+        """Start as many workers as so many units can use; None: nobody knows how many there are."""
+        most = self._fleet.resources.num_workers
+        self._fleet.prepare(most if num_units is None else num_units)
+
+    def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
+        """Let workers load an engine by the name that the user gave it, or the best one."""
+        self._fleet.preload(file, control_tokens, engine)
+
     def begin(self, phase: Phase, tell: Tell) -> None:
-        most = phase.max_units or self._fleet.resources.num_workers
-        if min(most, self._fleet.resources.num_workers) == 1 and not phase.setup.is_watched:
+        alone = self._fleet.resources.num_workers == 1 or phase.is_repeated
+        if alone and not phase.setup.is_watched:
+            from tokenmill.run.local.in_process import InProcess
+
             self._phase = InProcess(phase, tell)
         else:
+            from tokenmill.run.local.crew import Crew
+
             self._phase = Crew(phase, tell, self._fleet)
 
     def room(self) -> int:

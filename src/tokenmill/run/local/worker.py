@@ -23,6 +23,7 @@ from tokenmill.run.local.messages import (
     Progress,
     Started,
 )
+from tokenmill.run.local.preloading import Preload, Preloaded, preload
 from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Setup, Tally
 from tokenmill.run.units.growth import GrownTooFar, Growth
@@ -30,20 +31,6 @@ from tokenmill.run.units.unit import FinishedUnit, UnitRunner
 from tokenmill.streams import lasting_streams
 
 REPORT_SECONDS = 0.1
-
-WORKER_ENVIRONMENT = {
-    # One thread each: the workers are the parallelism.
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAYON_NUM_THREADS": "1",
-    "FASTOKENS_BPE_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "ARROW_IO_THREADS": "1",
-    # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
-    # 32 MiB is the most that glibc accepts.
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
 
 
 class Worker:
@@ -57,21 +44,24 @@ class Worker:
         self._tally = Tally()
         self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
         self._decode = wire.decoder(messages.Command).decode
+        self._preloaded: Preloaded | None = None
 
     def run(self) -> None:
         """Work until the commands end."""
-        if not (line := self._commands.readline()):
+        if not (setup := self._read_setup()):
             return  # never needed
-        setup = wire.decoder(Setup).decode(line)
         committer = threading.Thread(target=self._commit_all, daemon=True)
         committer.start()
+        preloaded, self._preloaded = self._preloaded, None
         try:
-            runner = UnitRunner(setup)
+            engine = preloaded.engine_for(setup) if preloaded else None
+            runner = UnitRunner(setup, engine)
         except BaseException as error:
             self._send(messages.failure("", error, None))
             raise SystemExit(0) from None
         growth = Growth(setup.growth_bytes, setup.batch_bytes)
-        self._send(Started(seconds=runner.startup_seconds))
+        loading = preloaded.seconds if preloaded and engine else 0.0
+        self._send(Started(seconds=loading + runner.startup_seconds))
         for line in self._commands:
             command = self._decode(line)
             if isinstance(command, Calibrate):
@@ -80,6 +70,16 @@ class Worker:
                 self._run_unit(runner, command, growth)
         self._finished.put(None)
         committer.join()
+
+    def _read_setup(self) -> Setup | None:
+        """What to do; an engine may be loaded before that is known."""
+        decode = wire.decoder(Preload | Setup).decode
+        for line in self._commands:
+            command: Preload | Setup = decode(line)
+            if isinstance(command, Setup):
+                return command
+            self._preloaded = preload(command)
+        return None
 
     def _calibrate(self, runner: UnitRunner, command: Calibrate) -> None:
         ids = np.array(command.ids, np.uint32)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tokenmill.encode.audit_share import AUDIT_SHARE
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.exactness import AUDIT_SHARE
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS

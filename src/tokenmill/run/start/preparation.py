@@ -19,8 +19,10 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, commits_of, list_sources
-from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, count_units, cut_units
 from tokenmill.run.commit.identity import Identity, deciding_libraries, versions
+from tokenmill.run.executor import Executor
+from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.start.agreement import Start
@@ -77,11 +79,13 @@ class Preparation(Resolution):
     """What makes a Python tokenizer in a worker process; "" for all others."""
 
 
-def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
+def resolve(
+    recipe: Recipe, tokenizer: object, access: Access, executor: Executor | None = None
+) -> Resolution:
     """Load the tokenizer and find the sources; nothing is downloaded, nothing written.
 
     `tokenizer` is an object to encode with, or None where the recipe names it. `access` says how
-    inputs that are elsewhere are read.
+    inputs that are elsewhere are read. Workers of `executor` on this machine start meanwhile.
 
     Raises:
         UserError: something in the recipe cannot be carried out.
@@ -90,6 +94,14 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
     file = require_harmless(load_tokenizer_file(named, recipe.encode.rank_encoding))
     is_chat = recipe.chat.chat is not None
     control = recipe.encode.special_tokens == "control" or is_chat
+    refuse_output_among(recipe.inputs, recipe.out)
+    sources = list_sources(recipe.inputs, recipe.read.format, access)
+    refuse_output_inside(sources, recipe.out)
+    if isinstance(executor, LocalProcesses):
+        unit_bytes = choose_unit_bytes(sources, slow=KINDS[file.kind].is_slow)
+        executor.expect(count_units(sources, recipe.read.fields, unit_bytes))
+        if not KINDS[file.kind].is_described and not file.rank_encoding:
+            executor.preload(file, control, recipe.encode.engine)
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     policies, fields = recipe.policies, recipe.read.fields
@@ -101,9 +113,6 @@ def resolve(recipe: Recipe, tokenizer: object, access: Access) -> Resolution:
             boundary = replace(boundary, prefix=())
     if fields.has_no_loss:
         reference.encode_with_offsets("")  # a Python tokenizer refuses
-    refuse_output_among(recipe.inputs, recipe.out)
-    sources = list_sources(recipe.inputs, recipe.read.format, access)
-    refuse_output_inside(sources, recipe.out)
     return Resolution(
         inputs=recipe.inputs,
         out=recipe.out,

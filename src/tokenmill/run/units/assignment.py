@@ -16,7 +16,7 @@ LONG_BATCH = 2
 """A batch of more than so many times the usual bytes is announced: it may take long."""
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
+class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
     """What every worker of a phase is told once."""
 
     task: Task

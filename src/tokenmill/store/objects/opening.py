@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.cloud.client import open_client
 from tokenmill.cloud.names import CLOUDS, WEB, ObjectName, is_remote
 from tokenmill.errors import UserError
-from tokenmill.store.objects.bucket import BucketStore
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
 
@@ -25,4 +23,7 @@ def open_store(location: str) -> ObjectStore:
         places = ", ".join(f"{cloud}://BUCKET/PREFIX" for cloud in CLOUDS)
         hint = f"choose a folder, or one of {places}"
         raise UserError("cannot write to this location", where=location, why=why, hint=hint)
+    from tokenmill.cloud.client import open_client  # imports what talks to servers
+    from tokenmill.store.objects.bucket import BucketStore
+
     return BucketStore(open_client(location))

@@ -30,7 +30,7 @@ from tokenmill.report.tokenizers.bench.arrangements import (
 from tokenmill.report.tokenizers.bench.child import Measurement, Task
 from tokenmill.report.tokenizers.bench.documents import Documents, take_documents
 from tokenmill.report.tokenizers.source import open_tokenizer
-from tokenmill.run.local.worker import WORKER_ENVIRONMENT
+from tokenmill.run.local.fleet import WORKER_ENVIRONMENT
 from tokenmill.run.machine.cores import usable_cores
 
 SECONDS = 50.0
