@@ -180,12 +180,12 @@ def train_all(corpus: list[Path], folder: Path) -> dict[str, Path]:
 
 def documents(corpus: list[Path], every: int) -> Iterator[list[str]]:
     """Batches of about a million characters of every n-th document."""
-    from tokenmill.load.text.corpus import Place, TextCorpus
+    from tokenmill.load.text.corpus import BatchPlace, TextCorpus
     from tokenmill.read.fields import Fields
 
     batch: list[str] = []
     size = number = 0
-    for _, found in TextCorpus([str(path) for path in corpus], Fields()).read(Place(0, 0)):
+    for _, found in TextCorpus([str(path) for path in corpus], Fields()).read(BatchPlace(0, 0)):
         for text in found.texts:
             number += 1
             if number % every:

@@ -65,20 +65,60 @@ def _eight_bytes_at(_: Any, address: Any) -> Any:
     return types.uint64(address), generate
 
 
-@inlined
-def byte_at(address: int) -> int:
-    """For compiled functions: the byte at an address.
+@intrinsic
+def _prefetch(_: Any, address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer_type, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer_type, number, number, number])
+        insert: Any = cgutils.get_or_insert_function
+        prefetch = insert(builder.module, kind, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(arguments[0], pointer_type)
+        builder.call(prefetch, [pointer, number(0), number(3), number(1)])
+        return arguments[0]
 
-    Functions that are given addresses in place of arrays count no references, which would take
-    longer than what they do for a byte. The caller knows that an array that lives has the byte.
-    """
-    return _byte_at(address)  # type: ignore[call-arg]
+    return types.int64(address), generate
 
 
-@inlined
-def eight_bytes_at(address: int) -> np.uint64:
-    """As `byte_at`: the eight bytes from an address on, aligned or not."""
-    return _eight_bytes_at(address)  # type: ignore[call-arg]
+@intrinsic
+def _folded_product(_: Any, one: Any, other: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        low = builder.trunc(product, ir.IntType(64))
+        high = builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+        return builder.xor(low, high)
+
+    return types.uint64(one, other), generate
+
+
+@intrinsic
+def _trailing_zeros(_: Any, bits: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(bits), generate
+
+
+# Functions that are given addresses in place of arrays count no references, which would take longer
+# than what they do for a byte. The caller knows that an array that lives has what is read.
+
+byte_at = cast("Callable[[int], int]", _byte_at)
+"""For compiled functions: the byte at an address."""
+
+eight_bytes_at = cast("Callable[[int], np.uint64]", _eight_bytes_at)
+"""For compiled functions: the eight bytes from an address on, aligned or not."""
+
+prefetch = cast("Callable[[int], int]", _prefetch)
+"""For compiled functions: begin to read what is at an address into the processor's cache.
+
+Reads that are begun together take the time of one. No address is wrong: nothing is returned of it.
+"""
+
+folded_product = cast("Callable[[np.uint64, np.uint64], np.uint64]", _folded_product)
+"""For compiled functions: the halves of the 128 bits of a product, one xor the other."""
+
+trailing_zeros = cast("Callable[[np.uint64], int]", _trailing_zeros)
+"""For compiled functions: the place of the lowest bit that is set; 64 if none is."""
 
 
 @inlined

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import numpy as np
 import pytest
 from pipeline_kit import (
     BERT_SPLIT,
@@ -38,9 +35,12 @@ from tokenizer_kit import (
     split,
 )
 
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.engines.chunks.cuts import Cuts, make_cuts
+from tokenmill.encode.engines.chunks.engine import ChunkEngine
 from tokenmill.encode.engines.chunks.locality import alternatives, locality_objection
-from tokenmill.encode.engines.chunks.table import _edges
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array
 from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
@@ -199,12 +199,18 @@ def test_bars_in_brackets_and_parentheses_are_no_alternatives() -> None:
     assert "|".join(alternatives(LLAMA3_SPLIT)) == LLAMA3_SPLIT
 
 
+class Bars:
+    """The ids of a chunk are a bar and its characters."""
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+        chunks = [data[start:stop].tobytes().decode() for start, stop in places]
+        return batch_of([list(map(ord, "|" + chunk)) for chunk in chunks])
+
+
 def cut(text: str, cuts: Cuts) -> str:
     """A text with a bar at every cut."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    edges = _edges(data, np.array([0, len(data)]), cuts).tolist()
-    parts = [text.encode()[a:b].decode() for a, b in pairwise(edges)]
-    return "|".join(parts)
+    ids = ChunkEngine("bars", "1", cuts, Bars(), 0).encode([text]).ids
+    return "".join(map(chr, ids))[1:]
 
 
 SAMPLE = "It's f(x1) = 3.14;  a_b …\n\tü  日本 a\u0301 ▁ b,\nc\td"

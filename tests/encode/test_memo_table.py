@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,12 +19,16 @@ from pipeline_kit import (
 )
 from tokenizer_kit import BYTE_LEVEL, Json, as_file, byte_level_json, documents, sentencepiece_json
 
+from tokenmill.boundaries import batch_of
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engines.chunks import table as chunk_table
-from tokenmill.encode.engines.chunks.table import MAX_KEPT_BYTES, ChunkTable
+from tokenmill.encode.engines.chunks.cuts import make_cuts
+from tokenmill.encode.engines.chunks.engine import ChunkEngine
+from tokenmill.encode.engines.chunks.slots import BLOCK_ROOM, MAX_KEPT_BYTES, MAX_KEPT_IDS
 from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array
 
 BYTES = byte_level_json(pre_tokenizer=BYTE_LEVEL)
 EDGES = [
@@ -89,40 +93,40 @@ def test_a_table_that_is_forgotten_at_every_call_gives_the_same_ids() -> None:
         assert documents(memo.encode(NUMBERS)) == documents(reference.encode(NUMBERS))
 
 
-def test_the_table_is_forgotten_when_it_has_outgrown_its_share(
+def test_the_table_is_forgotten_before_it_outgrows_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunk_table, "MIN_ENTRIES", 4)
-    memo, _ = memo_and_reference(BYTES, cache_bytes=1000)
-    memo.encode(["a b"])
-    assert memo._table.num_bytes < 1000
-    memo.encode(NUMBERS)
-    grown = memo._table.num_bytes
-    assert grown > 1000
-    memo.encode(["a b"])
-    assert memo._table.num_bytes < 1000
+    monkeypatch.setattr(chunk_table, "MIN_SLOTS", 1 << 10)
+    memo, _ = memo_and_reference(BYTES, cache_bytes=100_000)
+    sizes = []
+    for number in range(0, 4000, 20):
+        memo.encode([" ".join(map(str, range(number, number + 20)))])
+        sizes.append(memo._table.num_bytes)
+    assert max(sizes) <= 100_000
+    assert [a > b for a, b in pairwise(sizes)].count(True) > 1
 
 
 def test_a_table_that_grows_from_almost_nothing_gives_the_same_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunk_table, "MIN_ENTRIES", 1)
+    monkeypatch.setattr(chunk_table, "MIN_SLOTS", 1 << 10)
     memo, reference = memo_and_reference(BYTES)
     for text in NUMBERS:
         assert documents(memo.encode([text])) == documents(reference.encode([text]))
     assert documents(memo.encode(NUMBERS)) == documents(reference.encode(NUMBERS))
 
 
-@pytest.mark.parametrize("tag", [0, (1 << 32) - 1])
-def test_chunks_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, tag: int) -> None:
-    def equal(data: object, edges: Int64Array, basis: object) -> npt.NDArray[np.uint64]:
-        return np.full(len(edges) - 1, tag, np.uint64)
+@pytest.mark.parametrize("high", [0, 2, 4])
+def test_chunks_with_equal_hashes_are_told_apart(high: int) -> None:
+    """These secrets make 0 the hash of chunks of more than 16 bytes, or of short ones of one size.
 
-    monkeypatch.setattr(chunk_table, "tags_of", equal)
-    monkeypatch.setattr(chunk_table, "MIN_ENTRIES", 2)
+    They would have to be guessed.
+    """
     memo, reference = memo_and_reference(BYTES)
+    memo._table._secrets = (np.uint64(0), np.uint64(high))
+    texts = [*NUMBERS, " ".join(f"{n:020}" for n in range(50))]
     for _ in range(2):
-        assert documents(memo.encode(NUMBERS)) == documents(reference.encode(NUMBERS))
+        assert documents(memo.encode(texts)) == documents(reference.encode(texts))
 
 
 class Recorder:
@@ -180,16 +184,36 @@ def test_after_a_failure_the_next_call_is_right(poison: str) -> None:
     assert documents(memo.encode([poison])) == [list(map(ord, poison))]
 
 
-def test_a_table_learns_and_gathers_ids_of_documents() -> None:
-    memo, _ = recorded()
-    table: ChunkTable = memo._table
-    found = table.find(np.frombuffer(b"a bb a", np.uint8), np.array([0, 4, 6]))
-    assert found.numbers.tolist() == [0, 1, 2]
-    assert found.chunks_before.tolist() == [0, 2, 3]
-    assert found.new.tolist() == [[0, 1], [1, 4], [4, 6]]
-    table.learn(TokenBatch(np.array([7, 8, 8, 9], np.uint32), np.array([0, 1, 3, 4])))
-    gathered = table.gather(found, TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64)))
-    assert documents(gathered) == [[7, 8, 8], [9]]
+class Repeats:
+    """A chunk that is a number has so many ids, all different."""
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+        counts = [int(data[start:stop].tobytes()) for start, stop in places]
+        return batch_of([range(count) for count in counts])
+
+
+NUMBER_EDGES = [0, 1, 2, 3, 4, 5, 17, MAX_KEPT_IDS - 1, MAX_KEPT_IDS, MAX_KEPT_IDS + 1]
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 23, 24, 25, MAX_KEPT_BYTES])
+def test_chunks_of_any_length_have_any_number_of_ids(length: int) -> None:
+    cuts = make_cuts(pipeline_json(None, WHITESPACE), False)
+    engine = ChunkEngine("repeats", "1", cuts, Repeats(), CACHE_BYTES)
+    numbers = [number for number in NUMBER_EDGES if len(str(number)) <= length]
+    texts = [str(number).zfill(length) for number in numbers]
+    expected = [list(range(number)) for number in numbers]
+    for _ in range(3):
+        assert documents(engine.encode(texts)) == expected
+
+
+def test_a_batch_has_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASKED_A_ROUND", "PENDING_A_ROUND"):
+        monkeypatch.setattr(chunk_table, name, BLOCK_ROOM)
+    monkeypatch.setattr(chunk_table, "IDS_A_ROUND", BLOCK_ROOM * MAX_KEPT_IDS)
+    memo, reference = memo_and_reference(BYTES)
+    texts = ["", *NUMBERS, "", "a b a b", "1 " * 5000]
+    for _ in range(2):
+        assert documents(memo.encode(texts)) == documents(reference.encode(texts))
 
 
 def test_metaspace_at_the_start_of_a_text_only() -> None:

@@ -12,16 +12,22 @@ import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.encode.engines.chunks.cuts import Cuts
+from tokenmill.encode.engines.chunks.slots import DOCUMENT, PADDING
 from tokenmill.encode.engines.chunks.table import ChunkTable
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array
+
+_NOTHING = TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
 
 
 class ChunkEncoder(Protocol):
     """Gives the ids of chunks that are not in the table."""
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """The ids of every chunk: `data[start:stop]`, valid UTF-8, for each row of `places`."""
+        """The ids of every chunk: `data[start:stop]`, valid UTF-8, for each row of `places`.
+
+        There is at least one, and `data` has `slots.PADDING` bytes after the last.
+        """
 
 
 class ChunkEngine:
@@ -33,20 +39,30 @@ class ChunkEngine:
         self.name = name
         self.version = version
         self._encoder = encoder
-        self._cache_bytes = cache_bytes
-        self._table = ChunkTable(cuts)
+        self._table = ChunkTable(cuts, cache_bytes)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """The ids of every text, in order."""
-        if self._table.num_bytes > self._cache_bytes:
-            self._table.forget()
         encoded = [text.encode() for text in texts]
-        data = np.frombuffer(b"".join(encoded), np.uint8)
+        data = np.frombuffer(b"".join([*encoded, bytes(PADDING)]), np.uint8)
         offsets = offsets_from_lengths([len(part) for part in encoded])
         try:
-            found = self._table.find(data, offsets)
-            self._table.learn(self._encoder.encode_chunks(data, found.new))
+            return self._encode(data, offsets)
         except BaseException:
             self._table.forget()  # entries without ids must not be found again
             raise
-        return self._table.gather(found, self._encoder.encode_chunks(data, found.long))
+
+    def _encode(self, data: UInt8Array, offsets: Int64Array) -> TokenBatch:
+        found = None
+        parts, ends = [np.empty(0, np.uint32)], [np.zeros(1, np.int64)]
+        num_ids = 0
+        while found is None or found.state[DOCUMENT] < len(offsets) - 1:
+            found = self._table.find(data, offsets, found)
+            places = found.asked[:, :2]
+            asked = self._encoder.encode_chunks(data, places) if len(places) else _NOTHING
+            ids, stops = self._table.finish(data, found, asked)
+            parts.append(ids)
+            ends.append(stops + num_ids)
+            num_ids += len(ids)
+        ids = parts[1] if len(parts) == 2 else np.concatenate(parts)
+        return TokenBatch(ids, np.concatenate(ends))

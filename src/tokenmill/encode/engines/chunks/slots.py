@@ -1,0 +1,384 @@
+"""The table of chunks as compiled code sees it: find a chunk and its ids in one miss of the cache.
+
+A slot is 32 bytes: what tells a chunk from all others, and its ids. Only chunks of more than 16
+bytes or two ids have the rest beside the slots, in `rest`.
+
+    word 0    32 bits of the hash, 8 of the length, 24 of the number of ids (see below); 0 if free
+    words 1-2 the first 16 bytes of the chunk, zeros after its end
+    word 3    two ids, the first lowest; or where in `rest` the others of its bytes begin, eight to
+              a word, with the ids after them, two to a word
+
+Chunks are handled in blocks: the edges of a block are found, the chunks are hashed, all their slots
+are prefetched, and then each is compared, and its ids are written. So reads that miss the cache
+wait together.
+
+Functions of this module are few and long on purpose: an array that is passed from one compiled
+function to another counts references, which takes longer than all else that is done for a byte.
+They read addresses: `data` has `PADDING` bytes after the last text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import (
+    byte_at,
+    compiled,
+    eight_bytes_at,
+    folded_product,
+    prefetch,
+    trailing_zeros,
+)
+from tokenmill.records import Int64Array, UInt32Array
+from tokenmill.words.byte_strings import UInt8Array, UInt64Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+SLOT_WORDS = 4
+MAX_SLOT_BYTES = 16
+MAX_SLOT_IDS = 2
+PADDING = 16
+MAX_KEPT_BYTES = 128
+"""Longer chunks hardly ever come again, so the encoder is asked for them every time."""
+MAX_KEPT_IDS = 512
+"""Chunks of more ids are asked for every time, too."""
+NEVER_KEPT, NEW = 0x7FFFFF, 0x800000
+"""In place of a number of ids. Word 3 of a new entry has the start of the chunk, and above 40 bits
+the number of the question that asks for its ids + 1."""
+CHUNKS_A_BLOCK = 128
+BLOCK_ROOM = CHUNKS_A_BLOCK + 9
+"""The edges of a few more are found, eight bytes at a time."""
+
+DOCUMENT, PLACE, NUM_IDS, NUM_ASKED, NUM_PENDING, NUM_NEW = range(6)
+"""What `find_ids` has come to, in its `state`."""
+
+SPACE = ord(" ")
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_TAG_BITS, _KEY_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+_SIZE_SHIFT, _COUNT_SHIFT = np.uint64(32), np.uint64(40)
+_ONE, _HALF = np.uint64(1), np.uint64(32)
+
+
+@compiled
+def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
+    """Whether there is a cut between the last byte and this one, of any characters."""
+    byte, last = byte_at(data + place), byte_at(data + place - 1)
+    if byte & 0xF0 == 0xE0:
+        middle, end = byte_at(data + place + 1) & 0x3F, byte_at(data + place + 2) & 0x3F
+        return byte_at(alone + ((byte & 0x0F) << 12 | middle << 6 | end))
+    if byte < 0x80 and last < 0x80:
+        return byte_at(pairs + (last << 7 | byte))
+    if byte != SPACE:
+        return 0
+    before = byte_at(data + place - 2)
+    if before >= 0xC0:
+        return byte_at(solid + ((before & 0x1F) << 6 | last & 0x3F))
+    first = byte_at(data + place - 3)
+    if first < 0xE0:  # the last character has four bytes
+        return 0
+    return byte_at(solid + ((first & 0x0F) << 12 | (before & 0x3F) << 6 | last & 0x3F))
+
+
+@compiled
+def find_edges(
+    data: int, place: int, stop: int, edges: Int64Array, pairs: int, solid: int, alone: int
+) -> int:
+    """Write where chunks from `place` on begin and the last ends; returns how many these are.
+
+    `pairs`, `solid` and `alone` are the addresses of what `Cuts` has.
+    """
+    edges[0] = place
+    count = 0
+    place += 1
+    while place < stop and count < CHUNKS_A_BLOCK:
+        word = eight_bytes_at(data + place)
+        last = byte_at(data + place - 1)
+        if last < 0x80 and not word & _HIGH_BITS and place + 8 <= stop:
+            cuts = np.uint64(0)
+            for i in range(8):
+                byte = byte_at(data + place + i)
+                cuts |= np.uint64(byte_at(pairs + (last << 7 | byte))) << np.uint64(i)
+                last = byte
+            while cuts:
+                count += 1
+                edges[count] = place + trailing_zeros(cuts)
+                cuts &= cuts - _ONE
+            place += 8
+            continue
+        if _is_cut(data, place, pairs, solid, alone):
+            count += 1
+            edges[count] = place
+        place += 1
+    if place >= stop:
+        count += 1
+        edges[count] = stop
+    return count
+
+
+@compiled
+def hash_chunks(
+    data: int,
+    count: int,
+    edges: Int64Array,
+    heads: UInt64Array,
+    secrets: tuple[np.uint64, np.uint64],
+    slots: int,
+    mask: int,
+) -> None:
+    """Write what a slot says of each chunk in words 0 to 2, and prefetch its slot.
+
+    The hash multiplies 16 bytes at a time, each half xor a secret, to a product of 128 bits, and
+    folds that, as wyhash does.
+    """
+    low, high = secrets
+    for chunk in range(count):
+        start = data + edges[chunk]
+        size = edges[chunk + 1] - edges[chunk]
+        first, second = eight_bytes_at(start), eight_bytes_at(start + 8)
+        if size < 8:
+            first &= (_ONE << np.uint64(8 * size)) - _ONE
+            second = np.uint64(0)
+        elif size < 16:
+            second &= (_ONE << np.uint64(8 * size - 64)) - _ONE
+        code = folded_product(first ^ low, second ^ high ^ np.uint64(size))
+        for place in range(MAX_SLOT_BYTES, min(size, MAX_KEPT_BYTES), 8):
+            word = eight_bytes_at(start + place)
+            if size - place < 8:
+                word &= (_ONE << np.uint64(8 * (size - place))) - _ONE
+            code = folded_product(code ^ word ^ low, high)
+        tag = code & _TAG_BITS
+        heads[chunk, 0] = tag | np.uint64(size) << _SIZE_SHIFT
+        heads[chunk, 1] = first
+        heads[chunk, 2] = second
+        prefetch(slots + 32 * (int(tag) & mask))
+
+
+@compiled
+def _same_rest(chunk: int, size: int, kept: int) -> bool:
+    """Whether the bytes of a chunk after its first 16 are those at an address."""
+    for place in range(MAX_SLOT_BYTES, size, 8):
+        differing = eight_bytes_at(chunk + place) ^ eight_bytes_at(kept + place - MAX_SLOT_BYTES)
+        if size - place < 8:
+            differing &= (_ONE << np.uint64(8 * (size - place))) - _ONE
+        if differing:
+            return False
+    return True
+
+
+@compiled
+def look_up(
+    data: int,
+    count: int,
+    edges: Int64Array,
+    heads: UInt64Array,
+    slots: UInt64Array,
+    rest: int,
+    found: Int64Array,
+) -> int:
+    """Write where the slot of each chunk begins, -1 for long ones; returns how many are new."""
+    num_new = 0
+    mask = len(slots) // SLOT_WORDS - 1
+    for chunk in range(count):
+        start, size = edges[chunk], edges[chunk + 1] - edges[chunk]
+        key, first, second = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2]
+        slot = np.int64(key & _TAG_BITS) & mask
+        at = slot * SLOT_WORDS if size <= MAX_KEPT_BYTES else -1
+        while at >= 0:
+            if not slots[at]:
+                slots[at] = key | np.uint64(NEW) << _COUNT_SHIFT
+                slots[at + 1], slots[at + 2] = first, second
+                slots[at + 3] = np.uint64(start)
+                num_new += 1
+                break
+            if slots[at] & _KEY_BITS == key and slots[at + 1] == first and slots[at + 2] == second:
+                if size <= MAX_SLOT_BYTES:
+                    break
+                kept = rest + 8 * int(slots[at + 3])
+                if np.int64(slots[at] >> _COUNT_SHIFT) == NEW:
+                    kept = data + int(slots[at + 3] & _KEY_BITS) + MAX_SLOT_BYTES
+                if _same_rest(data + start, size, kept):
+                    break
+            slot = (slot + 1) & mask
+            at = slot * SLOT_WORDS
+        found[chunk] = at
+    return num_new
+
+
+@compiled
+def write_ids(
+    num_chunks: int,
+    edges: Int64Array,
+    found: Int64Array,
+    slots: UInt64Array,
+    rest: UInt64Array,
+    state: Int64Array,
+    ids: UInt32Array,
+    asked: Int64Array,
+    pending: Int64Array,
+) -> None:
+    """Write the ids of chunks that have them, and ask for those of the others."""
+    num_ids, num_asked, num_pending = state[NUM_IDS], state[NUM_ASKED], state[NUM_PENDING]
+    for chunk in range(num_chunks):
+        at, size = found[chunk], edges[chunk + 1] - edges[chunk]
+        both = slots[at + 3]
+        count = np.int64(slots[at] >> _COUNT_SHIFT) if at >= 0 else NEVER_KEPT
+        if count <= MAX_SLOT_IDS and size <= MAX_SLOT_BYTES:
+            ids[num_ids] = np.uint32(both)
+            ids[num_ids + 1] = np.uint32(both >> _HALF)
+            num_ids += count
+            continue
+        if count <= MAX_KEPT_IDS:
+            first = np.int64(both) + (max(size - 9, 0) >> 3)
+            for i in range(count):
+                ids[num_ids + i] = np.uint32(rest[first + (i >> 1)] >> np.uint64(32 * (i & 1)))
+            num_ids += count
+            continue
+        question = np.int64(both >> _COUNT_SHIFT) - 1
+        if count == NEVER_KEPT or question < 0:
+            question = num_asked
+            asked[num_asked, 0], asked[num_asked, 1] = edges[chunk], edges[chunk + 1]
+            asked[num_asked, 2] = at if count == NEW else -1
+            num_asked += 1
+            if count == NEW:
+                slots[at + 3] = both | np.uint64(num_asked) << _COUNT_SHIFT
+        pending[num_pending, 0], pending[num_pending, 1] = num_ids, question
+        num_pending += 1
+    state[NUM_IDS], state[NUM_ASKED], state[NUM_PENDING] = num_ids, num_asked, num_pending
+
+
+@compiled
+def find_ids(
+    texts: UInt8Array,
+    offsets: Int64Array,
+    cuts: tuple[BoolArray, BoolArray, BoolArray],
+    slots: UInt64Array,
+    rest: UInt64Array,
+    secrets: tuple[np.uint64, np.uint64],
+    room: int,
+    state: Int64Array,
+    ids: UInt32Array,
+    asked: Int64Array,
+    pending: Int64Array,
+    known: Int64Array,
+) -> None:
+    """Cut documents into chunks, and write the ids of those that are in the table.
+
+    It ends with the last document, or where an array or the `room` for new entries may not do for
+    another block.
+
+    offsets: shape (num_documents + 1,), of documents in `texts`
+    state: shape (6,); begins with `DOCUMENT` and `PLACE`, and the others at 0
+    asked: shape (n, 3): start and stop of chunks whose ids are not known, and the slot or -1
+    pending: shape (n, 2): how many ids come before some of a chunk in `asked`, and which it is
+    known: shape (num_documents + 1, 2): ids and pending chunks before the end of each document
+    """
+    edges, found = np.empty(BLOCK_ROOM + 1, np.int64), np.empty(BLOCK_ROOM, np.int64)
+    heads = np.empty((BLOCK_ROOM, 3), np.uint64)
+    data, table, beside = texts.ctypes.data, slots.ctypes.data, rest.ctypes.data
+    pairs, solid, alone = cuts[0].ctypes.data, cuts[1].ctypes.data, cuts[2].ctypes.data
+    mask = len(slots) // SLOT_WORDS - 1
+    most_ids = len(ids) - BLOCK_ROOM * MAX_KEPT_IDS
+    most_asked, most_pending = len(asked) - BLOCK_ROOM, len(pending) - BLOCK_ROOM
+    most_new = room - BLOCK_ROOM
+    document, place = state[DOCUMENT], state[PLACE]
+    while document < len(offsets) - 1:
+        stop = offsets[document + 1]
+        while (
+            place < stop
+            and state[NUM_IDS] <= most_ids
+            and state[NUM_ASKED] <= most_asked
+            and state[NUM_PENDING] <= most_pending
+            and state[NUM_NEW] <= most_new
+        ):
+            count = find_edges(data, place, stop, edges, pairs, solid, alone)
+            hash_chunks(data, count, edges, heads, secrets, table, mask)
+            state[NUM_NEW] += look_up(data, count, edges, heads, slots, beside, found)
+            write_ids(count, edges, found, slots, rest, state, ids, asked, pending)
+            place = edges[count]
+        if place < stop:
+            break
+        document += 1
+        known[document, 0], known[document, 1] = state[NUM_IDS], state[NUM_PENDING]
+    state[DOCUMENT], state[PLACE] = document, place
+
+
+@compiled
+def keep_ids(
+    texts: UInt8Array,
+    slots: UInt64Array,
+    rest: UInt64Array,
+    num_rest: int,
+    asked: Int64Array,
+    ids: UInt32Array,
+    offsets: Int64Array,
+) -> int:
+    """Give new entries their ids; how many words of `rest` are taken then.
+
+    The caller has made room: for a chunk and its ids at most as many words as it has both.
+    """
+    data = texts.ctypes.data
+    for question in range(len(asked)):
+        start, stop, at = asked[question]
+        first, count = offsets[question], offsets[question + 1] - offsets[question]
+        if at < 0:
+            continue
+        told = count
+        if count > MAX_KEPT_IDS:
+            told, count = NEVER_KEPT, 0
+        slots[at] = slots[at] & _KEY_BITS | np.uint64(told) << _COUNT_SHIFT
+        if count <= MAX_SLOT_IDS and stop - start <= MAX_SLOT_BYTES:
+            both = np.uint64(0)
+            for i in range(count):
+                both |= np.uint64(ids[first + i]) << np.uint64(32 * i)
+            slots[at + 3] = both
+            continue
+        slots[at + 3] = np.uint64(num_rest)
+        for place in range(start + MAX_SLOT_BYTES, stop, 8):
+            rest[num_rest] = eight_bytes_at(data + place)
+            num_rest += 1
+        for i in range(count):
+            both = np.uint64(ids[first + i])
+            if i & 1:
+                rest[num_rest - 1] |= both << np.uint64(32)
+            else:
+                rest[num_rest] = both
+                num_rest += 1
+    return num_rest
+
+
+@compiled
+def rehash(slots: UInt64Array, larger: UInt64Array) -> None:
+    """Put all entries into more slots, which are empty."""
+    mask = len(larger) // SLOT_WORDS - 1
+    for old in range(0, len(slots), SLOT_WORDS):
+        if slots[old]:
+            slot = np.int64(slots[old] & _TAG_BITS) & mask
+            while larger[slot * SLOT_WORDS]:
+                slot = (slot + 1) & mask
+            for word in range(SLOT_WORDS):
+                larger[slot * SLOT_WORDS + word] = slots[old + word]
+
+
+@compiled
+def complete(
+    known_ids: UInt32Array,
+    pending: Int64Array,
+    ids: UInt32Array,
+    offsets: Int64Array,
+    completed: UInt32Array,
+) -> None:
+    """Write the ids of all chunks in order: known ones, and `ids` of those that were asked for."""
+    taken = size = 0
+    for chunk in range(len(pending)):
+        before, question = pending[chunk]
+        for i in range(taken, before):
+            completed[size] = known_ids[i]
+            size += 1
+        taken = before
+        for i in range(offsets[question], offsets[question + 1]):
+            completed[size] = ids[i]
+            size += 1
+    for i in range(taken, len(known_ids)):
+        completed[size] = known_ids[i]
+        size += 1
