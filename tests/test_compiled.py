@@ -29,6 +29,15 @@ def test_where_nothing_can_be_kept_functions_are_compiled_each_time(
     assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
 
 
+def test_a_build_starts_its_first_worker_before_it_imports_what_takes_long() -> None:
+    code = (
+        "import sys, tokenmill.cli.build; "
+        "print({'numpy', 'numba', 'pyarrow', 'asyncio', 'yaml'} & {*sys.modules})"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert shown.stdout == "set()\n"
+
+
 def test_what_does_not_pack_does_not_load_the_compiler() -> None:
     code = (
         "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.build, "

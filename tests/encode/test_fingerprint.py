@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import (
     added_token,
@@ -28,7 +28,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from trained_kit import JSON_NAMES, trained
 
 from conftest import TEXTS
-from tokenmill.encode.fingerprint import fingerprint_of
+from tokenmill.encode.fingerprint import canonical_json, fingerprint_of
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
@@ -37,6 +37,21 @@ from tokenmill.errors import UserError
 Json = dict[str, Any]
 
 quick = settings(max_examples=50, deadline=None)
+words = st.text(max_size=5)
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), words),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(words, inner, max_size=3)),
+)
+
+
+@given(st.one_of(values, st.dictionaries(words, st.integers()), st.lists(st.lists(words))))
+@example([["a", "b"], ["\u0120", "\U0001f600"]])
+@example({"b": 1, "\u0120": 0, '"\\\n': 2})
+@example({"a": True})
+@quick
+def test_a_value_is_spelled_as_by_the_standard_library(value: object) -> None:
+    assert canonical_json(value) == json.dumps(value, sort_keys=True, separators=(",", ":"))
+
 
 MODELS: dict[str, Json] = {
     "WordPiece": {

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream, Unit, choose_unit_bytes, cut_units, unit_key
+from tokenmill.read.units import (
+    Extent,
+    Stream,
+    Unit,
+    choose_unit_bytes,
+    count_units,
+    cut_units,
+    unit_key,
+)
 
 MIB = 1 << 20
 
@@ -96,6 +104,14 @@ def test_small_compressed_files_are_whole_units() -> None:
     assert isinstance(first, Unit)
     assert isinstance(second, Unit)
     assert [first.extents, second.extents] == [(Extent(0), Extent(1)), (Extent(2),)]
+
+
+def test_units_are_counted_without_opening_a_file() -> None:
+    assert count_units(sources_of(40, 50, 20, 250), Fields(), 100) == 5
+    small_table = source(0, 99, "parquet")
+    assert count_units([small_table], Fields(), 100) == 1
+    assert count_units([source(0, 100, "parquet")], Fields(), 100) is None
+    assert count_units([source(0, 100, compression="gzip")], Fields(), 100) is None
 
 
 sizes = st.lists(st.integers(0, 500), max_size=20)

@@ -63,9 +63,11 @@ def next_line(out: str) -> str:
 
 def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     """Documents and tokens of each subset; none without a validation subset."""
+    if report.opened is None or not report.opened.policies.read.validation:
+        return {}
     from tokenmill.report.contents import count_subsets
 
-    return count_subsets(report.opened) if report.opened else {}
+    return count_subsets(report.opened)
 
 
 def _plan_lines(report: BuildReport) -> list[str]:

@@ -234,7 +234,7 @@ class _Build:
         reused = self.ledger.reused(prepared.resources.num_workers)
         store_tokenizer(self.workspace, prepared.file)
         self.board = self._board()
-        with ThreadPoolExecutor(2, "calibration") as background:
+        with ThreadPoolExecutor(1, "calibration") as background:
             exam = background.submit(examine, prepared.reference, prepared.sample)
             fingerprint = background.submit(fingerprint_of, prepared.file)
             encoded = self._encode(exam)

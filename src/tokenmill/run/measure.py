@@ -107,8 +107,8 @@ class _Run:
         unit_bytes = choose_unit_bytes(self.sources, slow=KINDS[file.kind].is_slow)
         items = list(cut_units(self.sources, self.fields, unit_bytes))
         executor.expect(count_units(self.sources, self.fields, unit_bytes))
-        if not KINDS[file.kind].is_described and not file.rank_encoding:
-            executor.preload(file, self.tokenizer.control_tokens, "auto")
+        names = rank_engines(file, self.tokenizer.control_tokens).names
+        executor.preload(file, self.tokenizer.control_tokens, names[0])
         limits = LimitOptions()
         ledger = Ledger(self.workspace.store, items)
 
@@ -134,7 +134,6 @@ class _Run:
                 board=board_for(ledger, num_bytes, 0, tell, executor),
                 checked=CheckedTask(self._task(), file, exam, encoder, twin),
             )
-            names = rank_engines(file, self.tokenizer.control_tokens).names
             job.run(names, lambda engine, remark: None)
         return self._total(ledger)
 

@@ -12,6 +12,8 @@ from tokenmill.records import Int64Array, Rejection
 
 LONG_RECORD_BYTES = 1 << 23
 """More than any block of several records."""
+DECODED_BYTES = 1 << 18
+"""Bytes, at most, that Python checks: for a sample it is not worth it to import Arrow."""
 _WHITE_SPACE = b" \t\r\n"
 
 
@@ -62,6 +64,12 @@ def line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:
 
 def _is_utf8(data: bytes) -> bool:
     if data.isascii():
+        return True
+    if len(data) <= DECODED_BYTES:
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return False
         return True
     import pyarrow as pa
 

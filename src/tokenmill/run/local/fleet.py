@@ -101,10 +101,15 @@ class Fleet:
                 self._waiting.append(self._spawn())
 
     def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
-        """Let workers that wait load an engine that will probably be asked of them."""
+        """Let workers that wait load the engine that will probably be asked of them.
+
+        Nothing is done for tokenizers that are more than the bytes of one file.
+        """
+        from tokenmill.encode.kinds import KINDS
         from tokenmill.run.local.preloading import Preload
 
-        if self._memory is None or not self._waiting:
+        whole = not KINDS[file.kind].is_described and not file.rank_encoding
+        if self._memory is None or not self._waiting or not whole:
             return
         try:
             os.ftruncate(self._memory, 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
+from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.run.units.assignment import Setup
@@ -25,7 +25,7 @@ from tokenmill.run.units.tasks import CountTask
 
 
 class Preload(msgspec.Struct, tag="preload", frozen=True, kw_only=True):
-    """To a worker that waits: load the engine that this tokenizer will probably get."""
+    """To a worker that waits: load an engine that it will probably be asked for."""
 
     descriptor: int
     """Of the file that holds the tokenizer, from its start."""
@@ -34,7 +34,6 @@ class Preload(msgspec.Struct, tag="preload", frozen=True, kw_only=True):
     encoding: str
     control_tokens: bool
     engine: str
-    """As the user named it."""
     cache_bytes: int
 
 
@@ -45,38 +44,37 @@ class Preloaded:
     order: Preload
     data: bytes
     engine: Engine
-    name: str
     seconds: float
 
     def engine_for(self, setup: Setup) -> Engine | None:
         """The engine, if it is what a setup asks for."""
         task, order = setup.task, self.order
-        if isinstance(task, CountTask) or (setup.engine, setup.cache_bytes) != (
-            self.name,
-            order.cache_bytes,
-        ):
+        if isinstance(task, CountTask):
             return None
-        asked = (task.tokenizer_kind, task.encoding, task.control_tokens)
-        if asked != (order.kind, order.encoding, order.control_tokens):
+        asked = Preload(
+            descriptor=order.descriptor,
+            num_bytes=order.num_bytes,
+            kind=task.tokenizer_kind,
+            encoding=task.encoding,
+            control_tokens=task.control_tokens,
+            engine=setup.engine,
+            cache_bytes=setup.cache_bytes,
+        )
+        if asked != order:
             return None
         stored = Path(task.tokenizer_dir, KINDS[order.kind].file_name)
         return self.engine if stored.read_bytes() == self.data else None
 
 
 def preload(order: Preload) -> Preloaded | None:
-    """Load the engine that the gate puts first; None where that fails, or is left to the setup.
-
-    Whoever asks for it later loads it again then, and is told what is wrong.
-    """
+    """Load an engine; None where that fails: the setup's own attempt tells why."""
     started = time.perf_counter()
     # Needed when the first unit ends. Engines that load let other threads run.
     threading.Thread(target=importlib.import_module, args=("pyarrow.parquet",), daemon=True).start()
     with contextlib.suppress(Exception):
         data = os.pread(order.descriptor, order.num_bytes, 0)
         file = TokenizerFile(order.kind, data, order.encoding)
-        name = rank_engines(file, order.control_tokens, order.engine).names[0]
-        if name != REFERENCE:
-            engine = load_engine(name, file, order.control_tokens, order.cache_bytes)
-            engine.encode(["a"])  # the first call of some takes longer than all that follow
-            return Preloaded(order, data, engine, name, time.perf_counter() - started)
+        engine = load_engine(order.engine, file, order.control_tokens, order.cache_bytes)
+        engine.encode(["a"])  # the first call of some takes longer than all that follow
+        return Preloaded(order, data, engine, time.perf_counter() - started)
     return None

@@ -42,7 +42,7 @@ class LocalProcesses:
         self._fleet.prepare(most if num_units is None else num_units)
 
     def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
-        """Let workers load an engine by the name that the user gave it, or the best one."""
+        """Let workers load an engine before they are asked for it; see `Fleet.preload`."""
         self._fleet.preload(file, control_tokens, engine)
 
     def begin(self, phase: Phase, tell: Tell) -> None:

@@ -33,8 +33,6 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
 
 def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Options with each "a.b=value" assignment applied; values are read as YAML."""
-    import yaml
-
     result = {
         key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
     }
@@ -51,6 +49,8 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
             raise UserError(
                 "--set cannot set an option inside an option", why=f"got {assignment!r}"
             )
+        import yaml
+
         try:
             place[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import probe, require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import EngineError
+from tokenmill.errors import EngineError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.place import Access
@@ -52,6 +53,8 @@ class Resolution:
     """As the user named it."""
     sources: list[Source]
     file: TokenizerFile
+    candidates: Candidates | None
+    """None where the named engine cannot be used: what is complete already needs none."""
     reference: Reference
     boundary: BoundaryTokens
 
@@ -97,11 +100,14 @@ def resolve(
     refuse_output_among(recipe.inputs, recipe.out)
     sources = list_sources(recipe.inputs, recipe.read.format, access)
     refuse_output_inside(sources, recipe.out)
+    candidates = None
+    with contextlib.suppress(UserError):
+        candidates = rank_engines(file, control, recipe.encode.engine)
     if isinstance(executor, LocalProcesses):
         unit_bytes = choose_unit_bytes(sources, slow=KINDS[file.kind].is_slow)
         executor.expect(count_units(sources, recipe.read.fields, unit_bytes))
-        if not KINDS[file.kind].is_described and not file.rank_encoding:
-            executor.preload(file, control, recipe.encode.engine)
+        if candidates:
+            executor.preload(file, control, candidates.names[0])
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     policies, fields = recipe.policies, recipe.read.fields
@@ -121,6 +127,7 @@ def resolve(
         engine=recipe.encode.engine,
         sources=sources,
         file=file,
+        candidates=candidates,
         reference=reference,
         boundary=boundary,
     )
@@ -138,7 +145,9 @@ def prepare(
         TokenmillError: a file cannot be fetched.
     """
     file, fields, policies = resolution.file, resolution.fields, resolution.policies
-    candidates = rank_engines(file, policies.control_tokens, resolution.engine)
+    candidates = resolution.candidates or rank_engines(
+        file, policies.control_tokens, resolution.engine
+    )
     sources = ready_sources(
         resolution.sources, fields, policies.read.format, resolution.out, access
     )

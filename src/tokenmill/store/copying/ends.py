@@ -7,15 +7,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tokenmill.cloud.client import Client, open_client
 from tokenmill.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.paths import local_path
 from tokenmill.store.files import path_inside, storage_errors, temporary_folder
-from tokenmill.store.objects.bucket import BucketStore
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from tokenmill.cloud.client import Client
 
 PIECE_BYTES = 8 << 20
 PLANS = "plans"
@@ -104,6 +105,8 @@ class BucketEnd:
     """A prefix of a bucket, or of a web server; a CopyEnd."""
 
     def __init__(self, client: Client) -> None:
+        from tokenmill.store.objects.bucket import BucketStore
+
         self._client = client
         self.store: ObjectStore = BucketStore(client)
         self.location = client.location
@@ -143,6 +146,8 @@ def open_end(location: str | Path, what: str) -> CopyEnd:
         UserError: it is neither a path nor the name of a place in a store.
     """
     if is_remote(location):
+        from tokenmill.cloud.client import open_client  # imports what talks to servers
+
         return BucketEnd(open_client(str(location)))
     return FolderEnd(local_path(location, what))
 

@@ -1,0 +1,134 @@
+"""An engine that a worker has loaded ahead is used for the setup that asks for just that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+import tokenmill
+from conftest import TEXTS, write_jsonl
+from tokenmill.read.fields import Fields
+from tokenmill.run.local.fleet import Fleet
+from tokenmill.run.local.preloading import Preload, Preloaded, preload
+from tokenmill.run.machine.resources import Resources
+from tokenmill.run.units.assignment import Setup
+from tokenmill.run.units.tasks import EncodeTask
+from tokenmill.store.policies import EncodePolicies
+
+
+@pytest.fixture
+def order(tokenizer_path: Path) -> Iterator[Preload]:
+    with tokenizer_path.open("rb") as file:
+        yield Preload(
+            descriptor=file.fileno(),
+            num_bytes=tokenizer_path.stat().st_size,
+            kind="huggingface",
+            encoding="",
+            control_tokens=False,
+            engine="reference",
+            cache_bytes=1 << 20,
+        )
+
+
+def setup_for(stored: Path) -> Setup:
+    """A setup whose tokenizer is stored in a folder."""
+    task = EncodeTask(
+        tokenizer_dir=str(stored),
+        tokenizer_kind="huggingface",
+        tokenizer_source="",
+        encoding="",
+        largest_id=1,
+        unk_id=None,
+        policies=EncodePolicies(special_tokens="text"),
+        validation=0.0,
+        prefix=[],
+        eos_id=0,
+        special_tokens=[],
+        control_tokens=False,
+    )
+    return Setup(
+        task=task,
+        fields=Fields(),
+        engine="reference",
+        is_watched=False,
+        batch_bytes=1 << 18,
+        cache_bytes=1 << 20,
+        audit_share=0.0,
+        growth_bytes=1 << 28,
+        scratch="",
+        out="",
+    )
+
+
+def stored(tokenizer_path: Path, folder: Path) -> Path:
+    (folder / "tokenizer.json").write_bytes(tokenizer_path.read_bytes())
+    return folder
+
+
+def loaded(order: Preload) -> Preloaded:
+    found = preload(order)
+    assert found
+    return found
+
+
+def test_what_the_setup_asks_for_is_there(
+    order: Preload, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    found = loaded(order)
+    assert found.engine_for(setup_for(stored(tokenizer_path, tmp_path))) is found.engine
+
+
+@pytest.mark.parametrize("change", [{"engine": "memo"}, {"cache_bytes": 1}])
+def test_another_engine_is_loaded_by_the_setup(
+    order: Preload, tokenizer_path: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    setup = setup_for(stored(tokenizer_path, tmp_path))
+    assert loaded(order).engine_for(msgspec.structs.replace(setup, **change)) is None
+
+
+def test_an_engine_that_reads_special_tokens_otherwise_is_loaded_by_the_setup(
+    order: Preload, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    found = loaded(msgspec.structs.replace(order, control_tokens=True))
+    assert found.engine_for(setup_for(stored(tokenizer_path, tmp_path))) is None
+
+
+def test_only_an_engine_of_the_very_bytes_that_are_stored_counts(
+    order: Preload, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_path.read_bytes() + b" ")
+    assert loaded(order).engine_for(setup_for(tmp_path)) is None
+
+
+def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
+    assert preload(msgspec.structs.replace(order, num_bytes=5)) is None
+    assert preload(msgspec.structs.replace(order, engine="gigatoken", kind="tiktoken")) is None
+
+
+def test_a_build_of_one_unit_starts_one_worker(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawned = []
+
+    def spawn(fleet: Fleet) -> object:
+        spawned.append(fleet)
+        return start(fleet)
+
+    start = Fleet._spawn
+    monkeypatch.setattr(Fleet, "_spawn", spawn)
+    source = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    report = tokenmill.build(source, tokenizer_path, tmp_path / "out", workers=4)
+    assert report.manifest.totals.documents == len(TEXTS)
+    assert len(spawned) == 1
+
+
+def test_workers_that_wait_end_with_the_fleet() -> None:
+    fleet = Fleet(Resources(2, "", 1_500_000_000, 2))
+    fleet.prepare(2)
+    children = psutil.Process().children()
+    fleet.dismiss_all()
+    assert [child for child in children if child.is_running()] == []
