@@ -13,27 +13,39 @@ import msgspec
 
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
+from tokenmill.encode.engines.native.unigram_gate import unigram_objection
 from tokenmill.errors import EngineError
 
 if TYPE_CHECKING:
     from tokenmill.encode.engines.native.engine import NativeEngine
 
 
-def native_objection(tokenizer: Json, control_tokens: bool) -> str:  # noqa: ARG001
+def native_objection(tokenizer: Json, control_tokens: bool) -> str:
     """Why native may not have this tokenizer; "" where it may."""
     match tokenizer["model"].get("type"):
+        case "Unigram":
+            return unigram_objection(tokenizer, control_tokens)
         case kind:
             return f"model {kind}"
 
 
 def load_native(
     tokenizer_json: bytes,
-    control_tokens: bool,  # noqa: ARG001
-    load_reference: Callable[[], Engine],  # noqa: ARG001
-    cache_bytes: int,  # noqa: ARG001
+    control_tokens: bool,
+    load_reference: Callable[[], Engine],
+    cache_bytes: int,
 ) -> NativeEngine:
     """The engine of a tokenizer to which there is no objection."""
+    from tokenmill.encode.engines.chunks.cuts import make_cuts
+    from tokenmill.encode.engines.native.engine import NativeEngine
+
     tokenizer: Json = msgspec.json.decode(tokenizer_json)
     match tokenizer["model"].get("type"):
+        case "Unigram":
+            from tokenmill.encode.engines.native.unigram_loading import unigram_model
+
+            model = unigram_model(tokenizer_json, tokenizer)
         case kind:
             raise EngineError(f"native cannot encode a model {kind}")
+    cuts = make_cuts(tokenizer, control_tokens)
+    return NativeEngine(model, cuts, load_reference, cache_bytes)

@@ -1,0 +1,65 @@
+"""SentencePiece's table of characters as arrays: what is replaced, and by what.
+
+The table begins with the size of a double-array trie in bytes (uint32, little-endian); its units
+(uint32) follow, then texts that each end in a zero byte. A unit holds the byte that leads to it and
+how far away its children are (darts-clone, `darts.h`: `DoubleArrayUnit`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenmill.records import UInt32Array
+from tokenmill.words.byte_strings import UInt8Array
+
+LABEL, HAS_LEAF, FAR, VALUE = 0x800000FF, 0x100, 0x200, 0x7FFFFFFF
+"""Parts of a unit."""
+
+
+class Charsmap(NamedTuple):
+    """A table as compiled code sees it."""
+
+    units: UInt32Array
+    texts: UInt8Array
+    """The last byte is zero."""
+
+    @property
+    def longest_text(self) -> int:
+        """Bytes of the longest text."""
+        return int(np.diff(np.flatnonzero(self.texts == 0), prepend=-1).max()) - 1
+
+    def begins_key(self, characters: list[str]) -> list[bool]:
+        """Whether keys begin with each of some characters."""
+        spelled = [character.encode() for character in characters]
+        lengths = np.array([len(key) for key in spelled])
+        nodes, found = np.zeros(len(spelled), np.int64), np.ones(len(spelled), np.bool_)
+        if not len(self.units):
+            return (~found).tolist()
+        padded = np.frombuffer(b"".join(key.ljust(4, b"\0") for key in spelled), np.uint8)
+        for depth, labels in enumerate(padded.reshape(-1, 4).T.astype(np.int64)):
+            units = self.units[nodes].astype(np.int64)
+            children = nodes ^ (units >> 10 << ((units & FAR) >> 6)) ^ labels
+            inside = children < len(self.units)
+            children = np.where(inside, children, 0)
+            is_child = inside & (self.units[children].astype(np.int64) & LABEL == labels)
+            still = depth < lengths
+            found &= is_child | ~still
+            nodes = np.where(still, children, nodes)
+        return found.tolist()
+
+
+def read_charsmap(table: bytes) -> Charsmap:
+    """A table's arrays; without units if it is empty.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not table:
+        return Charsmap(np.zeros(0, np.uint32), np.zeros(1, np.uint8))
+    if len(table) < 8 or not 4 <= (size := struct.unpack_from("<I", table)[0]) <= len(table) - 4:
+        raise ValueError("a table of characters that is cut off")
+    units = np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32)
+    return Charsmap(units, np.frombuffer(table[4 + size :] + b"\0", np.uint8))

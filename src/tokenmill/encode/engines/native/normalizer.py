@@ -1,0 +1,230 @@
+"""Normalizers and Metaspace, compiled: texts as a SentencePiece-style model reads them.
+
+    text ─characters─▶ their images ─spaces─▶ bytes, with ▁ for each space that is left
+
+Every character is replaced by its image. What a normalizer does with several characters is left
+out, text by text, unless it follows from their images: see `character_table.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.encode.engines.native.charsmap import FAR, HAS_LEAF, LABEL, VALUE, Charsmap
+from tokenmill.encode.engines.native.pipeline import (
+    DUMMY_PREFIX,
+    JOIN_SPACES,
+    PREFIX,
+    SENTENCEPIECE,
+    STRIP_END,
+)
+from tokenmill.records import Int32Array, Int64Array, UInt32Array
+from tokenmill.words.byte_strings import UInt8Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+NUM_TABLE_CHARACTERS = 0x20000
+"""Two planes of Unicode; characters beyond share a row."""
+LINE_END, BEYOND = NUM_TABLE_CHARACTERS, NUM_TABLE_CHARACTERS + 1
+"""Rows of CR LF, which is one grapheme, and of characters beyond the table."""
+NUM_ROWS = NUM_TABLE_CHARACTERS + 2
+
+LEFT_OUT, CHANGED, KEY, JOINS, BLANK, COMPOSES, COMPOSED = (1 << bit for bit in range(7))
+"""Kinds of characters: a text with it is left out; it has another image; keys of the charsmap begin
+with it; it may belong to the grapheme before it; its image is white space, but no space; it may
+become one with what is before it; with what follows it."""
+SPACE = 0x20
+MARK_1, MARK_2, MARK_3 = "▁".encode()
+SHORT_GRAPHEME = 6
+"""Bytes; shorter graphemes are looked up as a whole."""
+
+
+class CharacterTable(NamedTuple):
+    """What becomes of characters."""
+
+    kinds: UInt8Array
+    """Shape (NUM_ROWS,): bits."""
+    offsets: Int32Array
+    """Shape (NUM_ROWS + 1,): where the image of a CHANGED character begins in `images`."""
+    images: UInt8Array
+    orders: UInt8Array
+    """Shape (NUM_ROWS,): of marks that may change places, the place (their combining class)."""
+
+
+class Normalized(NamedTuple):
+    """Normalized texts, one after another."""
+
+    data: UInt8Array
+    offsets: Int64Array
+    """Shape (num_texts + 1,)."""
+    left_out: BoolArray
+    """Shape (num_texts,): such a text has no bytes here."""
+
+
+class Normalizer:
+    """Normalizes texts in compiled code."""
+
+    def __init__(self, table: CharacterTable, charsmap: Charsmap, rules: int) -> None:
+        longest = int(np.diff(table.offsets).max())
+        self._room = 3 * max(longest, charsmap.longest_text, 4) + 8
+        self._table = table
+        self._charsmap = charsmap
+        self._rules = rules
+
+    def normalize(self, data: UInt8Array, places: Int64Array) -> Normalized:
+        """Normalize `data[start:stop]`, valid UTF-8, for each row of `places`."""
+        found = _normalized(data, places, *self._table, *self._charsmap, self._rules, self._room)
+        return Normalized(*found)
+
+
+@inlined
+def _row(address: int) -> int:
+    """The row of the character that begins at an address."""
+    byte = byte_at(address)
+    row = byte
+    if byte >= 0xF0:
+        row = (byte & 0x07) << 18 | (byte_at(address + 1) & 0x3F) << 12
+        row |= (byte_at(address + 2) & 0x3F) << 6 | byte_at(address + 3) & 0x3F
+        if row >= NUM_TABLE_CHARACTERS:
+            row = BEYOND
+    elif byte >= 0xE0:
+        row = (byte & 0x0F) << 12 | (byte_at(address + 1) & 0x3F) << 6
+        row |= byte_at(address + 2) & 0x3F
+    elif byte >= 0xC0:
+        row = (byte & 0x1F) << 6 | byte_at(address + 1) & 0x3F
+    return row
+
+
+@inlined
+def _width(byte: int) -> int:
+    """Bytes of a character that begins with a byte."""
+    return 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+
+
+@inlined
+def _is_mark(address: int) -> bool:
+    """Whether ▁ is at an address, from which three bytes can be read."""
+    return (
+        byte_at(address) == MARK_1
+        and byte_at(address + 1) == MARK_2
+        and byte_at(address + 2) == MARK_3
+    )
+
+
+@inlined
+def _ends_line(data: UInt8Array, place: int, stop: int) -> bool:
+    return place < stop and data[place] == 0x0A
+
+
+@compiled
+def _normalized(  # noqa: C901
+    data: UInt8Array,
+    places: Int64Array,
+    kinds: UInt8Array,
+    offsets: Int32Array,
+    images: UInt8Array,
+    orders: UInt8Array,
+    units: UInt32Array,
+    texts: UInt8Array,
+    rules: int,
+    room: int,
+) -> tuple[UInt8Array, Int64Array, BoolArray]:
+    """`room` is more than one character can become, in bytes."""
+    total = 0
+    for text in range(len(places)):
+        total += places[text, 1] - places[text, 0]
+    made = np.empty(2 * total + room * (1 + len(places) // 64), np.uint8)
+    edges, left_out = np.zeros(len(places) + 1, np.int64), np.zeros(len(places), np.bool_)
+    address, size = data.ctypes.data, 0
+    for text in range(len(places)):
+        first, place, stop = size, places[text, 0], places[text, 1]
+        kept, order, before = size, 0, 0
+        after_space = rules & SENTENCEPIECE != 0 and rules & JOIN_SPACES != 0
+        is_bare = rules & (PREFIX | DUMMY_PREFIX) != 0
+        while place < stop:
+            if size + room > len(made):
+                made = _grown(made, size)
+            row, length = _row(address + place), _width(byte_at(address + place))
+            if row == 0x0D and not rules & SENTENCEPIECE and _ends_line(data, place + 1, stop):
+                row, length = LINE_END, 2
+            source, count, kind = address + place, length, kinds[row]
+            if kind & CHANGED:
+                source, count = images.ctypes.data + offsets[row], offsets[row + 1] - offsets[row]
+            if kind & KEY and rules & SENTENCEPIECE:
+                found, key = _longest_key(data, place, stop, units, len(texts))
+                if key:
+                    source, count, length = texts.ctypes.data + found, 0, key
+                    while byte_at(source + count):
+                        count += 1
+            elif kind & KEY and place + length < stop:
+                following = address + place + length
+                short = length + _width(byte_at(following)) < SHORT_GRAPHEME
+                left_out[text] |= short and kinds[_row(following)] & JOINS != 0
+            unordered = orders[row] and orders[row] < order
+            composing = kind & COMPOSES and (order or before & COMPOSED)
+            left_out[text] |= kind & LEFT_OUT or unordered or composing
+            if left_out[text]:
+                break
+            order, before = orders[row], kind
+            place += length
+            if is_bare and (count or rules & DUMMY_PREFIX):
+                begins = byte_at(source) == SPACE or (count >= 3 and _is_mark(source))
+                if rules & DUMMY_PREFIX or not begins:
+                    made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
+                    size += 3
+                is_bare = False
+            for i in range(count):
+                byte = byte_at(source + i)
+                if byte != SPACE:
+                    made[size] = byte
+                    size += 1
+                elif not (after_space and rules & JOIN_SPACES):
+                    made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
+                    size += 3
+                after_space = byte == SPACE
+            if count and not after_space and not kind & BLANK:
+                kept = size
+        if rules & STRIP_END:
+            size = kept
+            while rules & SENTENCEPIECE and size >= first + 3:
+                if not _is_mark(made.ctypes.data + size - 3):
+                    break
+                size -= 3
+        if left_out[text]:
+            size = first
+        edges[text + 1] = size
+    return made[:size], edges, left_out
+
+
+@compiled
+def _longest_key(
+    data: UInt8Array, place: int, stop: int, units: UInt32Array, num_texts: int
+) -> tuple[int, int]:
+    """Where the text of the longest key at a place begins, and the key's bytes; 0 for none."""
+    found, length, start = 0, 0, place
+    node = np.int64(0)
+    while place < stop:
+        unit, label = np.int64(units[node]), np.int64(data[place])
+        node ^= unit >> 10 << ((unit & FAR) >> 6) ^ label
+        if node >= len(units) or np.int64(units[node]) & LABEL != label:
+            break
+        place += 1
+        unit = np.int64(units[node])
+        leaf = node ^ unit >> 10 << ((unit & FAR) >> 6)
+        if unit & HAS_LEAF and leaf < len(units):
+            value = np.int64(units[leaf]) & VALUE
+            if value < num_texts:
+                found, length = int(value), place - start
+    return found, length
+
+
+@compiled
+def _grown(made: UInt8Array, size: int) -> UInt8Array:
+    larger = np.empty(2 * len(made), np.uint8)
+    for i in range(size):
+        larger[i] = made[i]
+    return larger

@@ -1,0 +1,86 @@
+"""Which normalizers and pre-tokenizers before a Unigram model are known exactly, and their rules.
+
+Steps that do to a text what they do to its characters come first; spaces follow rules of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
+from tokenmill.words.patterns import LAST_SPACE
+
+JOIN_SPACES, STRIP_END, PREFIX, SENTENCEPIECE, DUMMY_PREFIX = (1 << bit for bit in range(5))
+"""Rules: one space of several; no white space at the end; ▁ before a text that does not begin with
+one; replace the longest key as SentencePiece does (it strips ▁ as well); ▁ before any text."""
+COMPOSING = frozenset({"NFC", "NFKC"})
+
+
+class Pipeline(NamedTuple):
+    """A normalizer in two parts, and a pre-tokenizer."""
+
+    by_character: list[Json]
+    rules: int
+    splits_words: bool
+    """White space of any kind ends a word, and each word begins with ▁."""
+    strips_blanks: bool
+    """Not only spaces are stripped."""
+
+
+def pipeline_objection(tokenizer: Json) -> str:
+    """Why the steps before a model are not known exactly; "" where they are."""
+    found = read_pipeline(tokenizer)
+    return found if isinstance(found, str) else ""
+
+
+def read_pipeline(tokenizer: Json) -> Pipeline | str:
+    """The steps before a model, or why they are not known exactly."""
+    steps = normalizers(tokenizer)
+    by_character = 0
+    while by_character < len(steps) and _is_by_character(steps[by_character]):
+        by_character += 1
+    kinds = [step["type"] for step in steps[:by_character]]
+    if "Precompiled" in kinds[1:] or COMPOSING.intersection(kinds[:-1]):
+        return "the order of its normalizers"
+    rules = 0
+    for step in steps[by_character:]:
+        rule = _space_rule(step)
+        one_left = "pattern" in step and rule == STRIP_END and not rules & JOIN_SPACES
+        if not rule or one_left or (rules & JOIN_SPACES and _joins_as_marks(steps)):
+            return f"normalizer {step['type']}"
+        rules |= rule
+    before = pre_tokenizers(tokenizer)
+    splits_words = [step["type"] for step in before] == ["WhitespaceSplit", "Metaspace"]
+    if not before or before[-1]["type"] != "Metaspace" or len(before) > 1 + splits_words:
+        return "a pre-tokenizer other than Metaspace"
+    scheme = before[-1].get("prepend_scheme", "always")
+    if splits_words:
+        if scheme != "always" or _joins_as_marks(steps):
+            return "words split in two ways"
+        rules |= JOIN_SPACES | STRIP_END
+    strips_blanks = any(step["type"] == "Strip" for step in steps)
+    rules |= PREFIX * (scheme != "never")
+    return Pipeline(steps[:by_character], rules, splits_words, strips_blanks)
+
+
+def _is_by_character(step: Json) -> bool:
+    if step["type"] == "Replace":
+        pattern = step["pattern"].get("String", "")
+        return len(pattern) == 1 and pattern != " " and pattern != "▁"
+    return step["type"] in {"Lowercase", "Nmt", "Precompiled", *COMPOSING}
+
+
+def _space_rule(step: Json) -> int:
+    """The rule of a step that comes after those by character; 0 if it is not known."""
+    if step["type"] == "Strip":
+        return STRIP_END if step.get("strip_right") and not step.get("strip_left", True) else 0
+    if step["type"] != "Replace":
+        return 0
+    pattern, content = step["pattern"], step["content"]
+    if pattern.get("Regex") == " {2,}" and content in {" ", "▁"}:
+        return JOIN_SPACES
+    return STRIP_END if pattern.get("Regex") == LAST_SPACE and content == "" else 0
+
+
+def _joins_as_marks(steps: list[Json]) -> bool:
+    return any(step["type"] == "Replace" and step["content"] == "▁" for step in steps)

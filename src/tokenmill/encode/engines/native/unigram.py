@@ -1,0 +1,202 @@
+"""Unigram: of all segmentations of a piece the one with the highest score.
+
+Scores of tokens are added up from the left, in the type of the library that is followed, and the
+first of equal candidates wins; so sums are rounded as there, and ties end alike.
+
+Source: `EncodeOptimized` of SentencePiece's unigram_model.cc, as `tokenizers` has it, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.compiled import compiled, inlined
+from tokenmill.encode.engines.native.normalizer import (
+    MARK_1,
+    MARK_2,
+    MARK_3,
+    BoolArray,
+    Normalizer,
+)
+from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
+from tokenmill.words.byte_strings import UInt8Array
+
+FloatArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+
+UNKNOWN_PENALTY = 10.0
+"""How much worse an unknown character is than the worst token."""
+
+
+class Vocabulary(NamedTuple):
+    """A Unigram model as compiled code sees it."""
+
+    nodes: Int32Array
+    """Tokens by their bytes (`double_array.py`)."""
+    scores: FloatArray
+    """Shape (num_tokens + 1,): by id; the last is that of an unknown character."""
+    unknown: int
+    """The id of the unknown token."""
+    byte_ids: Int32Array
+    """Shape (256,): what an unknown character becomes; -1 where that is the unknown token."""
+
+
+class UnigramModel:
+    """Normalizer, pre-tokenizer and model of a tokenizer, compiled."""
+
+    def __init__(self, normalizer: Normalizer, vocabulary: Vocabulary, splits: bool) -> None:
+        """`splits`: each ▁ begins a piece, as with Metaspace, and sums begin with each."""
+        self._normalizer = normalizer
+        self._vocabulary = vocabulary
+        self._splits = splits
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
+        """The ids of every chunk, and which are left out."""
+        text, offsets, left_out = self._normalizer.normalize(data, places)
+        ids, edges = _segmented(text, offsets, *self._vocabulary, self._splits)
+        return TokenBatch(ids, edges), left_out
+
+
+@compiled
+def _segmented(
+    text: UInt8Array,
+    offsets: Int64Array,
+    nodes: Int32Array,
+    scores: FloatArray,
+    unknown: int,
+    byte_ids: Int32Array,
+    splits: bool,
+) -> tuple[UInt32Array, Int64Array]:
+    """The ids of normalized texts."""
+    longest = 0
+    for chunk in range(len(offsets) - 1):
+        longest = max(longest, offsets[chunk + 1] - offsets[chunk])
+    totals = np.empty(longest + 2, scores.dtype)
+    links = np.empty((longest + 1, 2), np.int32)
+    ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
+    num_ids = 0
+    for chunk in range(len(offsets) - 1):
+        first, last = offsets[chunk], offsets[chunk]
+        while first < offsets[chunk + 1]:
+            last = _end_of_piece(text, last + 1, offsets[chunk + 1], splits)
+            _find_best(text, first, last - first, nodes, scores, unknown, totals, links)
+            num_ids = _write(
+                text, first, last - first, nodes, unknown, byte_ids, links, splits, ids, num_ids
+            )
+            first = last
+        edges[chunk + 1] = num_ids
+    return ids[:num_ids], edges
+
+
+# What follows is copied into the function above: passing arrays takes longer than a short piece.
+
+
+@inlined
+def _end_of_piece(text: UInt8Array, place: int, stop: int, splits: bool) -> int:
+    """Where the next ▁ begins, or the text ends."""
+    if not splits:
+        return stop
+    while place < stop and not (
+        text[place] == MARK_1 and text[place + 1] == MARK_2 and text[place + 2] == MARK_3
+    ):
+        place += 1
+    return place
+
+
+@inlined
+def _find_best(
+    text: UInt8Array,
+    first: int,
+    size: int,
+    nodes: Int32Array,
+    scores: FloatArray,
+    unknown: int,
+    totals: FloatArray,
+    links: Int32Array,
+) -> None:
+    """For every place in a piece, where the last token of the best segmentation that ends there
+    begins, and its id.
+    """
+    for place in range(size + 1):
+        links[place, 0] = -1
+    totals[0] = 0
+    place = 0
+    while place < size:
+        byte = text[first + place]
+        width = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+        till_here, is_token = np.float64(totals[place]), False
+        base, stop = np.int64(nodes[0, 0]) >> 8, place
+        while stop < size:
+            label = np.int64(text[first + stop])
+            node = base ^ label
+            found = np.int64(nodes[node, 0])
+            if found & 0xFF != label:
+                break
+            base = found >> 8
+            stop += 1
+            token = nodes[node, 1]
+            if token >= 0:
+                candidate = np.float64(scores[token]) + till_here
+                is_token |= stop == place + width
+                if links[stop, 0] < 0 or candidate > totals[stop]:
+                    totals[stop], links[stop, 0], links[stop, 1] = candidate, place, token
+        if not is_token:
+            stop = place + width
+            totals[-1] = np.float64(scores[-1]) + till_here  # is rounded to the type of a sum
+            if links[stop, 0] < 0 or totals[-1] > totals[stop]:
+                totals[stop], links[stop, 0], links[stop, 1] = totals[-1], place, unknown
+        place += width
+
+
+@inlined
+def _write(  # noqa: C901
+    text: UInt8Array,
+    first: int,
+    stop: int,
+    nodes: Int32Array,
+    unknown: int,
+    byte_ids: Int32Array,
+    links: Int32Array,
+    splits: bool,
+    ids: UInt32Array,
+    num_ids: int,
+) -> int:
+    """Write the ids of the best segmentation; the new number of ids.
+
+    Neighbours that are unknown become one string. Where pieces are split, it may be a token itself.
+    """
+    low, unknown_stop = num_ids, 0
+    while stop or unknown_stop:  # from the end
+        is_unknown = stop > 0 and links[stop, 1] == unknown
+        if unknown_stop and not is_unknown:
+            node, known = np.int64(0), True
+            for place in range(first + stop, first + unknown_stop):
+                label = np.int64(text[place])
+                known &= byte_ids[label] >= 0
+                if node >= 0:
+                    node = np.int64(nodes[node, 0]) >> 8 ^ label
+                    if nodes[node, 0] & 0xFF != label:
+                        node = np.int64(-1)
+            token = nodes[node, 1] if node >= 0 and splits else np.int32(-1)
+            if token < 0 and known:
+                for place in range(first + unknown_stop - 1, first + stop - 1, -1):
+                    ids[num_ids] = byte_ids[text[place]]
+                    num_ids += 1
+            else:
+                ids[num_ids] = token if token >= 0 else unknown
+                num_ids += 1
+            unknown_stop = 0
+        if stop:
+            if is_unknown:
+                unknown_stop = max(unknown_stop, stop)
+            else:
+                ids[num_ids] = links[stop, 1]
+                num_ids += 1
+            stop = int(links[stop, 0])
+    high = num_ids - 1
+    while low < high:
+        ids[low], ids[high] = ids[high], ids[low]
+        low, high = low + 1, high - 1
+    return num_ids

@@ -1,0 +1,61 @@
+"""Unigram models of a tokenizer.json as compiled code has them."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from tokenmill.encode.engines.chunks.locality import Json
+from tokenmill.encode.engines.native.character_table import compiled_normalizer
+from tokenmill.encode.engines.native.double_array import double_array
+from tokenmill.encode.engines.native.unigram import UNKNOWN_PENALTY, UnigramModel, Vocabulary
+
+_MAX_SIGNIFICAND = (1 << 64) - 1
+_EXACT_DIGITS = 15
+"""Any decimal of so many digits is read the same by everybody."""
+
+
+class _Model(msgspec.Struct):
+    unk_id: int
+    vocab: list[tuple[str, msgspec.Raw]]
+    byte_fallback: bool = False
+
+
+class _File(msgspec.Struct):
+    model: _Model
+
+
+def unigram_model(tokenizer_json: bytes, tokenizer: Json) -> UnigramModel:
+    """The compiled model of a tokenizer to which there is no objection."""
+    model = msgspec.json.decode(tokenizer_json, type=_File).model
+    ids = {piece.encode(): i for i, (piece, _) in enumerate(model.vocab)}  # the last one counts
+    scores = np.array([read_score(bytes(score)) for _, score in model.vocab])
+    byte_ids = np.full(256, -1, np.int32)
+    if model.byte_fallback:
+        byte_ids[:] = [ids.get(b"<0x%02X>" % byte, -1) for byte in range(256)]
+    vocabulary = Vocabulary(
+        double_array(ids), np.append(scores, scores.min() - UNKNOWN_PENALTY), model.unk_id, byte_ids
+    )
+    return UnigramModel(compiled_normalizer(tokenizer), vocabulary, splits=True)
+
+
+def read_score(number: bytes) -> float:
+    """A number of a JSON file as Rust's serde_json reads it: its last bit may not be the nearest.
+
+    It takes as many digits as 64 bits hold, and divides by a power of ten, so it rounds twice
+    (`serde_json/src/de.rs`: `parse_decimal`, `f64_from_parts`).
+    """
+    mantissa, _, power = number.lower().partition(b"e")
+    whole, _, decimals = mantissa.lstrip(b"-").partition(b".")
+    if len(whole) + len(decimals) <= _EXACT_DIGITS and not power:
+        return float(number)
+    significand, exponent = int(whole), int(power or 0)
+    for digit in decimals:
+        longer = 10 * significand + digit - ord("0")
+        if longer > _MAX_SIGNIFICAND:
+            break
+        significand, exponent = longer, exponent - 1
+    power_of_ten = float(f"1e{abs(exponent)}")
+    value = float(significand)
+    value = value / power_of_ten if exponent < 0 else value * power_of_ten
+    return -value if number.startswith(b"-") else value
