@@ -1,15 +1,14 @@
 """CPU of the main process for each unit, with workers that sleep instead of encoding.
 
-    python bench/fleet.py --workers 64 --units 20000 --seconds 0.5
-    python bench/fleet.py --streams
+    python bench/fleet.py --workers 64 --units 20000 --seconds 0.5 2
 
-Session, crew, queue, ledger, progress and receipts are real, on a real folder; so are the
-processes, pipes and messages. Workers answer what workers do: started, calibrated, progress ten
-times a second, encoded, and an outcome with the receipt of a unit of 512 MiB and with the texts of
-its audit. The audit compares with the same ids: what a reference takes is measured by builds.
+Session, crew, queue, ledger, progress and receipts are real, on a real folder; so are processes,
+pipes and messages. Workers answer what workers do: started, calibrated, progress as often as they
+are told to, encoded, and an outcome with the receipt of a unit of 512 MiB and the texts of its
+audit. The audit compares with the same ids: what the reference itself takes is not in here.
 
-A unit costs the main process `a + b x seconds of a worker`: what happens once for a unit, and what
-happens for as long as a worker is at it. Two lengths of sleep (--seconds) tell them apart.
+A unit costs the main process `a + b x seconds of its worker`: what happens once for a unit, and
+what happens for as long as a worker is at it. Two lengths of sleep tell them apart.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def receipt_of(key):
     return {"key": key, "extents": [{"source": int(source), "start": 0, "stop": 536870912}],
             "files": files, "documents": 134000, "tokens": 134217728, "counts": {source: counts},
             "read_digests": {source: "0" * 32}, "audited": audited, "excluded": [], "seconds": 9.1}
-sys.stdin.buffer.readline()
+report_seconds = json.loads(sys.stdin.buffer.readline())["report_seconds"]
 send("started", seconds=0.1)
 for line in sys.stdin.buffer:
     command = json.loads(line)
@@ -74,7 +73,7 @@ for line in sys.stdin.buffer:
         continue
     key, end = command["unit"]["key"], time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))
+        time.sleep(min(left, report_seconds))
         tally = {"source": int(key[:8]), "position": 9, "bytes": 9, "documents": 9, "tokens": 9}
         send("progress", tally=tally)
     send("encoded")
@@ -139,7 +138,7 @@ def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, 
     phase = Phase(setup, sources, exam, Same())
     with executor:
         begun, wall = cpu_seconds(), time.monotonic()
-        session = Session(executor, phase, queue, ledger, board)
+        session = Session(executor, phase, queue, ledger, board, in_threads=True)
         profile = cProfile.Profile() if options.profile else None
         if profile:
             profile.runcall(session.run)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenmill.read.units import Extent, Unit
 from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.commit.receipts import write_receipt
 from tokenmill.run.units.assignment import Receipt, receipt_name
 from tokenmill.store.objects.folder import FolderStore
 
@@ -32,11 +33,11 @@ def test_a_receipt_that_another_agent_removed_is_missing_again(tmp_path: Path) -
     store, units = FolderStore(tmp_path), [Unit(key, (Extent(0, 0, 1),), 1) for key in KEYS]
     first, second = Ledger(store, units), Ledger(store, units)
     for key in KEYS:
-        first.record(receipt(key), "reference")
+        first.count(write_receipt(store, receipt(key)))
     second.refresh()
     assert second.is_complete()
     store.remove([receipt_name(KEYS[1])])
     second.read_all()
     assert not second.is_complete()
-    second.record(receipt(KEYS[1]), "reference")
+    second.count(write_receipt(store, receipt(KEYS[1])))
     assert [found.key for found in second.final_receipts()] == list(KEYS)

@@ -75,6 +75,11 @@ class Stream:
         return key.startswith(f"{self.source:08d}-")
 
 
+def stream_of(unit: str) -> str:
+    """The name of the stream that a unit of this name comes from, if it comes from one."""
+    return Stream(int(unit[:8]), 0).key
+
+
 def unit_key(source: int, part: int) -> str:
     """The name of a unit: the first source in it, and the part of that source."""
     return f"{source:08d}-{part:06d}"

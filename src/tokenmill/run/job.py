@@ -194,7 +194,8 @@ class Job:
             claims=claims,
             is_published=self.workspace.is_complete,
         )
-        return Session(self.executor, phase, queue, self.ledger, self.board, limit)
+        in_threads = self.resources.num_workers > 1 and not phase.is_repeated
+        return Session(self.executor, phase, queue, self.ledger, self.board, limit, in_threads)
 
 
 def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:

@@ -16,6 +16,8 @@ from tokenmill.run.units.assignment import Receipt, Tally
 
 REFRESH_SECONDS = 0.25
 MEMORY_SECONDS = 1.0
+MOST_TIME = 0.01
+"""Share of the time that may be spent on measuring: many workers are measured less often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class ProgressBoard:
     _totals: Tally = field(default_factory=Tally)
     _shown: float = 0.0
     _measured: float = 0.0
+    _next_measure: float = 0.0
     _cpu: tuple[float, float] = (0.0, 0.0)
     _cores: float = 0.0
     _memory: int = 0
@@ -184,13 +187,16 @@ class ProgressBoard:
         }
 
     def _measure(self, now: float) -> None:
-        if now - self._measured < MEMORY_SECONDS:
+        if now < self._next_measure:
             return
+        begun = time.thread_time()
         cpu, memory = _usage(self._all_pids())
         if self._measured:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
         self._cpu, self._measured, self._memory = (now, cpu), now, memory
         self._peak_memory = max(self._peak_memory, memory)
+        spent = time.thread_time() - begun
+        self._next_measure = now + max(MEMORY_SECONDS, spent / MOST_TIME)
 
 
 def _usage(pids: set[int]) -> tuple[float, int]:

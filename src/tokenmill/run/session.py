@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tokenmill.encode.engine_ranking import REFERENCE
-from tokenmill.encode.exactness import CalibrationVetoError, audit
+from tokenmill.encode.exactness import CalibrationVetoError
 from tokenmill.errors import DamagedInputError, EngineError, InternalError, TokenmillError
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.limits import LIMITED
+from tokenmill.run.committing import Committed, Committer, CommitterThreads
 from tokenmill.run.executor import (
     Advanced,
     Calibrated,
@@ -48,6 +50,10 @@ class Session:
     board: ProgressBoard
     limit: Limit = NO_LIMIT
     """For each unit."""
+    in_threads: bool = False
+    """Whether results are committed beside everything else. Units in this process leave no time
+    for that, and their tokenizer may be the reference's object.
+    """
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
     """What is wrong with sources, by index: of their units without a receipt, the first one's."""
     _started: dict[str, Work] = field(default_factory=dict)
@@ -57,6 +63,8 @@ class Session:
     _calibrated: set[int] = field(default_factory=set)
     _held: dict[int, list[Outcome]] = field(default_factory=dict)
     """By worker: finished before its engine was calibrated."""
+    _committer: Committer = field(init=False)
+    _threads: CommitterThreads | None = None
     _exam_deaths: int = 0
     _idle_since: float = 0.0
     """When there was nothing left to do but to wait for the disk."""
@@ -69,6 +77,11 @@ class Session:
             TokenmillError: a unit failed in a way that the others cannot outlive.
         """
         self.queue.notify = self.executor.wake
+        setup, reference = self.phase.setup, self.phase.reference
+        name = reference.name if setup.engine == REFERENCE else setup.engine
+        self._committer = Committer(self.ledger.store, reference, name)
+        if self.in_threads:
+            self._threads = CommitterThreads(self._committer, self.executor.wake)
         try:
             self.executor.begin(self.phase, self._hear)
             # With damage of its own it waits for nobody: others may wait for what became of that.
@@ -76,14 +89,17 @@ class Session:
                 self._start_units()
                 self.board.num_awaited = 0 if self._started else self.queue.num_awaited
                 self.executor.wait(POLL_SECONDS)
+                self._count_committed()
                 self.board.refresh()
             self._collect_feed_failures()
         finally:
+            if self._threads is not None:
+                self._threads.close()
             self.executor.end()
             self.queue.close()
 
     def _start_units(self) -> None:
-        while self.executor.room() > 0 and (work := self.queue.take()):
+        while self._has_room() and (work := self.queue.take()):
             if self.limit != NO_LIMIT and not work.crashes:
                 work.unit = replace(work.unit, key=work.unit.key + LIMITED)
             key = work.unit.key
@@ -100,6 +116,9 @@ class Session:
                 careful=work.crashes > 0,
             )
             self.executor.start(assignment, self.queue.upcoming())
+
+    def _has_room(self) -> bool:
+        return self.executor.room() > 0 and (self._threads is None or self._threads.has_room)
 
     def _hear(self, event: Event) -> None:
         match event:
@@ -138,24 +157,45 @@ class Session:
         self._held.setdefault(event.worker, []).append(event.outcome)
 
     def _commit(self, outcome: Outcome) -> None:
-        """Audit a finished unit and write its receipt; stop when a limit is reached.
+        """Audit a finished unit and write its receipt, now or beside everything else.
 
         Raises:
             EngineError: the reference disagrees on a document.
         """
-        setup, reference = self.phase.setup, self.phase.reference
-        work = self._take_back(outcome.receipt.key)
+        self._encoded(outcome.receipt.key)
+        self.ledger.agree_on_engine(self.phase.setup.engine)
+        if self._threads is not None:
+            self._threads.submit(outcome)
+        else:
+            with self._distrusting():
+                committed = self._committer.commit(outcome)
+            self._count(committed)
+
+    def _count_committed(self) -> None:
+        """Count what threads have committed."""
+        if self._threads is not None:
+            with self._distrusting():
+                found = list(self._threads.done())
+            for committed in found:
+                self._count(committed)
+
+    @contextlib.contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        """End the build on all agents if a result is wrong."""
         try:
-            if outcome.audit_texts:
-                name = reference.name if setup.engine == REFERENCE else setup.engine
-                started = time.perf_counter()
-                audit(name, outcome.audit_texts, outcome.audit_ids, reference)
-                self.board.spend("audit", time.perf_counter() - started)
-            receipt = self.ledger.record(outcome.receipt, setup.engine)
+            yield
         except (EngineError, InternalError) as error:
             self.queue.distrust(error)
             raise
-        self.board.finish(work.unit, receipt, outcome.seconds)
+
+    def _count(self, committed: Committed) -> None:
+        """A unit has its receipt; stop when a limit is reached."""
+        receipt = committed.receipt
+        self.ledger.count(receipt)
+        work = self._take_back(receipt.key)
+        if committed.audit_seconds:
+            self.board.spend("audit", committed.audit_seconds)
+        self.board.finish(work.unit, receipt, committed.outcome.seconds)
         self.queue.finish(work)
         if self.ledger.crossing is not None:
             self.queue.stop()

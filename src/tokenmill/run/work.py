@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from tokenmill.errors import TokenmillError
@@ -14,7 +15,7 @@ from tokenmill.read.documents import SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Stream, Unit, find_units
+from tokenmill.read.units import Stream, Unit, find_units, stream_of
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.commit.ledger import Ledger
 
@@ -62,8 +63,11 @@ class WorkQueue:
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
     _items: dict[str, Unit | Stream] = field(default_factory=dict)
-    _ours: deque[str] = field(default_factory=deque)
-    """Items that need no claim."""
+    _our_units: deque[str] = field(default_factory=deque)
+    """Those that need no claim."""
+    _our_streams: deque[str] = field(default_factory=deque)
+    _places: dict[str, int] = field(default_factory=dict)
+    """Of items, in the order of the inputs."""
     _ready: deque[Work] = field(default_factory=deque)
     _again: deque[Work] = field(default_factory=deque)
     _feeders: list[threading.Thread] = field(default_factory=list)
@@ -77,7 +81,10 @@ class WorkQueue:
         self._room = threading.Semaphore(self.prefetch + self.num_feeders)
         self._items = {item.key: item for item in self.inputs.items}
         ours: Collection[str] = self._items if self.claims is None else self.claims.mine
-        self._ours.extend(key for key in self._items if key in ours)
+        self._places = {key: place for place, key in enumerate(self._items)}
+        for key, item in self._items.items():
+            if key in ours:
+                (self._our_streams if isinstance(item, Stream) else self._our_units).append(key)
 
     def take(self) -> Work | None:
         """The next unit, if one is ready."""
@@ -136,8 +143,9 @@ class WorkQueue:
                 return False
             if self._stopping:
                 return True
-        if self._ours or self.claims is None:
-            return not self._ours
+        ours = self._our_units or self._our_streams
+        if ours or self.claims is None:
+            return not ours
         return self.claims.exhausted if patient and not self.failures else self.claims.idle
 
     @property
@@ -147,8 +155,8 @@ class WorkQueue:
 
     def upcoming(self) -> list[Unit]:
         """The next `prefetch` units that will probably be taken and are not fed, to read ahead."""
-        names = self._ours if self.claims is None else self.claims.upcoming(self.prefetch)
-        items = (self._items.get(name) for name in list(names)[: self.prefetch])
+        names = self._our_units if self.claims is None else self.claims.upcoming(self.prefetch)
+        items = (self._items.get(name) for name in islice(names, self.prefetch))
         return [item for item in items if isinstance(item, Unit)]
 
     def close(self) -> None:
@@ -159,11 +167,11 @@ class WorkQueue:
 
     @property
     def _num_feeding(self) -> int:
-        return sum(thread.is_alive() for thread in self._feeders)
+        self._feeders = [thread for thread in self._feeders if thread.is_alive()]
+        return len(self._feeders)
 
     def _item_of(self, unit: Unit) -> Unit | Stream:
-        found = self._items.get(unit.key)
-        return found or next(item for item in self.inputs.items if item.holds(unit.key))
+        return self._items.get(unit.key) or self._items[stream_of(unit.key)]
 
     def _claim(self) -> Work | None:
         """A unit of an item that nobody else has; feeders are started for streams on the way."""
@@ -179,10 +187,9 @@ class WorkQueue:
 
     def _next_item(self) -> str | None:
         feeds = self._num_feeding < self.num_feeders
-        for name in self._ours:
-            if feeds or isinstance(self._items[name], Unit):
-                self._ours.remove(name)
-                return name
+        ready = [names for names in (self._our_units, feeds and self._our_streams) if names]
+        if ready:
+            return min(ready, key=lambda names: self._places[names[0]]).popleft()
         if self.claims is None or self._is_over():
             return None
         taken = self.claims.take(

@@ -17,7 +17,6 @@ from tokenmill.run.commit.receipts import (
     read_receipts,
     read_stream_ends,
     without_lost_files,
-    write_receipt,
     write_stream_end,
 )
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
@@ -111,19 +110,19 @@ class Ledger:
             seconds=sum(receipt.seconds or 0.0 for receipt in receipts) / num_workers,
         )
 
-    def record(self, receipt: Receipt, engine: str) -> Receipt:
-        """Store the receipt of a unit; before the first one, the engine of them all.
-
-        Returns the receipt that counts: that of the agent which was first.
+    def agree_on_engine(self, engine: str) -> None:
+        """Store the engine of all receipts, before the first one.
 
         Raises:
             InputChangedError: other agents encode with something else.
         """
         if self.engine != engine:
             self._agree_on_engine(engine)
-        self.receipts[receipt.key] = receipt = write_receipt(self.store, receipt)
+
+    def count(self, receipt: Receipt) -> None:
+        """A unit has this receipt in the store."""
+        self.receipts[receipt.key] = receipt
         self.finished.add(receipt.key)
-        return receipt
 
     def end_stream(self, source: int, num_parts: int) -> None:
         """Remember that a stream was read to its end."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 from tokenmill.read.units import Unit
 from tokenmill.run import executor
@@ -29,6 +32,10 @@ from tokenmill.run.units.assignment import Assignment, Outcome
 from tokenmill.run.units.careful import Encoding
 from tokenmill.run.units.growth import WITHIN_UNIT
 
+MOST_REPORTS = 200
+"""Reports of progress a second, of all workers together."""
+MOST_LINES = 1_000
+"""Messages that are served before there is a look at anything else."""
 Line = tuple[Process, bytes | None] | None
 """A message of a process as a line, or None for its end; None alone wakes."""
 
@@ -46,6 +53,8 @@ class Crew:
         """For a process that has run nothing yet."""
         self._watchdog = Watchdog(phase.setup)
         num_workers = fleet.resources.num_workers
+        seconds = max(phase.setup.report_seconds, num_workers / MOST_REPORTS)
+        self._setup = msgspec.structs.replace(phase.setup, report_seconds=seconds)
         for _ in range(min(phase.max_units or num_workers, num_workers)):
             self._enlist()
 
@@ -64,20 +73,24 @@ class Crew:
                     _advise(path, extent.start, extent.stop)
 
     def wait(self, seconds: float) -> None:
-        """Serve the next line of a worker; end those that hang or swell."""
-        try:
-            line = self._lines.get(timeout=seconds)
-        except queue.Empty:
-            line = None
-        if line is not None:
-            process, data = line
-            if data is None:
-                self._ended(process)
-            else:
-                self._heard(process, messages.decode(data))
+        """Serve the lines of workers that are there, or the next one; end overdue workers."""
+        for line in self._lines_within(seconds):
+            if line is not None:
+                process, data = line
+                if data is None:
+                    self._ended(process)
+                else:
+                    self._heard(process, messages.decode(data))
         self._send_exam()
         self._place()
         self._end_overdue()
+
+    def _lines_within(self, seconds: float) -> Iterator[Line]:
+        """The next line, if it comes in time, and others that are there by then."""
+        with contextlib.suppress(queue.Empty):
+            yield self._lines.get(timeout=seconds)
+            for _ in range(MOST_LINES):
+                yield self._lines.get_nowait()
 
     def wake(self) -> None:
         self._lines.put(None)
@@ -92,7 +105,7 @@ class Crew:
     def _enlist(self) -> Process:
         process = self._fleet.enlist()
         self._processes.append(process)
-        process.send(self._phase.setup)
+        process.send(self._setup)
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 

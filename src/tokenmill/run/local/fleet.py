@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokenmill.cloud.admission import admission_environment
@@ -19,6 +20,8 @@ from tokenmill.run.machine.resources import Resources
 from tokenmill.run.units import wire
 
 if TYPE_CHECKING:
+    import psutil
+
     from tokenmill.encode.tokenizer import TokenizerFile
     from tokenmill.run.units.assignment import Assignment
     from tokenmill.run.units.careful import Encoding
@@ -38,7 +41,7 @@ WORKER_ENVIRONMENT = {
 }
 
 
-@dataclass(slots=True)
+@dataclass
 class Process:
     """A worker process, as the main process sees it."""
 
@@ -60,6 +63,17 @@ class Process:
     """Its memory when its engine was loaded."""
     blame: str = ""
     """What it has done, if the main process has ended it."""
+
+    @cached_property
+    def system(self) -> psutil.Process:
+        """What the system says of it.
+
+        Raises:
+            psutil.Error: it is gone.
+        """
+        import psutil
+
+        return psutil.Process(self.popen.pid)
 
     @property
     def examining(self) -> bool:

@@ -23,6 +23,8 @@ MEMORY_A_BYTE = 1_000
 BEYOND_OWN_LIMIT = 2
 """Between batches a worker stops by itself, and knows better: here it may have twice as much."""
 CHECK_SECONDS = 0.2
+MOST_TIME = 0.01
+"""Share of the time that may be spent on looking: many workers are looked at less often."""
 ASLEEP_SECONDS = 10.0
 """After so long without a look, this process was stopped or busy: no worker is to blame for it."""
 
@@ -34,18 +36,22 @@ class Watchdog:
         self._usual_bytes = LONG_BATCH * setup.batch_bytes
         self._growth_bytes = BEYOND_OWN_LIMIT * WITHIN_UNIT * setup.growth_bytes
         self._looked = time.monotonic()
+        self._next_look = self._looked + CHECK_SECONDS
 
     def overdue(self, processes: Sequence[Process]) -> Iterator[tuple[Process, str]]:
         """Workers that have made no progress or grown too far, and what they did, in words."""
         now = time.monotonic()
-        if (passed := now - self._looked) < CHECK_SECONDS:
+        if now < self._next_look:
             return
-        self._looked = now
+        passed, self._looked = now - self._looked, now
+        begun = time.thread_time()
         for process in processes:
             if passed > ASLEEP_SECONDS:
                 process.heard += passed
             if why := self._stalled(process, now) or self._swollen(process):
                 yield process, why
+        spent = time.thread_time() - begun
+        self._next_look = now + max(CHECK_SECONDS, spent / MOST_TIME)
 
     def _stalled(self, process: Process, now: float) -> str:
         if not (process.running or process.examining) or process.reads_carefully:
@@ -65,6 +71,6 @@ class Watchdog:
 def resident_bytes(process: Process) -> int:
     """The memory of a worker; 0 if it is gone."""
     try:
-        return int(psutil.Process(process.popen.pid).memory_info().rss)
+        return int(process.system.memory_info().rss)
     except psutil.Error:
         return 0

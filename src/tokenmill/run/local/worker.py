@@ -30,8 +30,6 @@ from tokenmill.run.units.growth import GrownTooFar, Growth
 from tokenmill.run.units.unit import FinishedUnit, UnitRunner
 from tokenmill.streams import lasting_streams
 
-REPORT_SECONDS = 0.1
-
 
 class Worker:
     """Runs units one after another; a second thread flushes the finished ones."""
@@ -40,7 +38,7 @@ class Worker:
         self._commands = commands
         self._out = out
         self._lock = threading.Lock()
-        self._reported = 0.0
+        self._reported = self._report_seconds = 0.0
         self._tally = Tally()
         self._finished: queue.SimpleQueue[FinishedUnit | None] = queue.SimpleQueue()
         self._decode = wire.decoder(messages.Command).decode
@@ -60,6 +58,7 @@ class Worker:
             self._send(messages.failure("", error, None))
             raise SystemExit(0) from None
         growth = Growth(setup.growth_bytes, setup.batch_bytes)
+        self._report_seconds = setup.report_seconds
         loading = preloaded.seconds if preloaded and engine else 0.0
         self._send(Started(seconds=loading + runner.startup_seconds))
         for line in self._commands:
@@ -119,7 +118,7 @@ class Worker:
 
     def _report(self, tally: Tally) -> None:
         now = time.monotonic()
-        if now - self._reported >= REPORT_SECONDS:
+        if now - self._reported >= self._report_seconds:
             self._reported = now
             self._send(Progress(tally=tally))
 

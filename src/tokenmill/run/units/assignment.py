@@ -35,6 +35,8 @@ class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
     """The folder for files until their units are finished."""
     out: str
     """The store that finished units go to."""
+    report_seconds: float = 0.1
+    """How often a worker tells at most how far it has come."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):

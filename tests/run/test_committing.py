@@ -1,0 +1,107 @@
+"""Results are audited and get their receipts in threads, and none counts without both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from memory_store import MemoryStore
+
+from tokenmill.boundaries import batch_of
+from tokenmill.errors import EngineError
+from tokenmill.records import TokenBatch
+from tokenmill.run.commit.receipts import finished_keys
+from tokenmill.run.committing import MOST_WAITING, Committed, Committer, CommitterThreads
+from tokenmill.run.units.assignment import Outcome, Receipt, receipt_name
+
+
+class Lengths:
+    """A reference: the only id of a text is its length."""
+
+    name = "reference"
+
+    def encode(self, texts: list[str]) -> TokenBatch:
+        return batch_of([[len(text)] for text in texts])
+
+
+def outcome(part: int, audit_id: int = 3) -> Outcome:
+    receipt = Receipt(
+        key=f"00000000-{part:06d}", extents=[], files=[], documents=0, tokens=0, counts={},
+        read_digests={}, audited=1, excluded=[],
+    )  # fmt: skip
+    return Outcome(receipt=receipt, audit_texts=["abc"], audit_ids=[[audit_id]], seconds={})
+
+
+class SlowStore(MemoryStore):
+    """The receipt of the first unit takes until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
+        if name == receipt_name("00000000-000000"):
+            assert self.let_go.wait(60)
+        return super().create(name, data, durable=durable)
+
+
+@contextmanager
+def threads_of(store: MemoryStore) -> Iterator[tuple[CommitterThreads, threading.Semaphore]]:
+    """Threads, and what is released with each result."""
+    woken = threading.Semaphore(0)
+    threads = CommitterThreads(Committer(store, Lengths(), "engine"), woken.release)
+    try:
+        yield threads, woken
+    finally:
+        threads.close()
+
+
+def keys(found: list[Committed]) -> list[str]:
+    return [each.receipt.key[-1] for each in found]
+
+
+def test_a_receipt_that_takes_long_keeps_no_other_waiting() -> None:
+    store = SlowStore()
+    with threads_of(store) as (threads, woken):
+        for part in (0, 1):
+            threads.submit(outcome(part))
+        assert woken.acquire(timeout=60)
+        assert keys(list(threads.done())) == ["1"]
+        assert finished_keys(store) == {"00000000-000001"}
+        store.let_go.set()
+        assert woken.acquire(timeout=60)
+        assert keys(list(threads.done())) == ["0"]
+    assert len(finished_keys(store)) == 2
+
+
+def test_what_the_reference_disagrees_with_gets_no_receipt() -> None:
+    store = MemoryStore()
+    with threads_of(store) as (threads, woken):
+        threads.submit(outcome(0, audit_id=4))
+        assert woken.acquire(timeout=60)
+        with pytest.raises(EngineError, match="engine gives ids that differ from the reference"):
+            list(threads.done())
+    assert finished_keys(store) == set()
+
+
+def test_the_end_waits_for_what_is_being_committed() -> None:
+    store = SlowStore()
+    with threads_of(store) as (threads, _):
+        threads.submit(outcome(0))
+        threading.Timer(0.1, store.let_go.set).start()
+    assert finished_keys(store) == {"00000000-000000"}
+
+
+def test_there_is_room_until_too_many_results_wait() -> None:
+    store = SlowStore()
+    with threads_of(store) as (threads, woken):
+        for part in range(MOST_WAITING):
+            assert threads.has_room
+            threads.submit(outcome(part))
+        assert not threads.has_room
+        assert woken.acquire(timeout=60)
+        assert list(threads.done())
+        assert threads.has_room
+        store.let_go.set()
