@@ -11,6 +11,7 @@ from tokenmill.encode.engines.native.double_array import double_array
 from tokenmill.encode.engines.native.unigram import UNKNOWN_PENALTY, UnigramModel, Vocabulary
 
 _MAX_SIGNIFICAND = (1 << 64) - 1
+_LARGEST_POWER = 308
 _EXACT_DIGITS = 15
 """Any decimal of so many digits is read the same by everybody."""
 
@@ -55,7 +56,9 @@ def read_score(number: bytes) -> float:
         if longer > _MAX_SIGNIFICAND:
             break
         significand, exponent = longer, exponent - 1
-    power_of_ten = float(f"1e{abs(exponent)}")
     value = float(significand)
+    while exponent < -_LARGEST_POWER and value:
+        value, exponent = value / 1e308, exponent + _LARGEST_POWER
+    power_of_ten = float(f"1e{min(abs(exponent), _LARGEST_POWER)}")
     value = value / power_of_ten if exponent < 0 else value * power_of_ten
     return -value if number.startswith(b"-") else value
