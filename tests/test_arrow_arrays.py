@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.arrow_arrays import binary_scalar, number_array, string_array
+from tokenmill.arrow_arrays import number_array, string_array
 
 
 @settings(deadline=None)
@@ -32,11 +32,6 @@ def test_numbers_are_those_of_pyarrow(dtype: type[np.number]) -> None:
         assert array.equals(pa.array(part))
 
 
-@pytest.mark.parametrize("value", [b"", b"\x00", b"abc"])
-def test_a_value_of_bytes_is_that_of_pyarrow(value: bytes) -> None:
-    assert binary_scalar(value).equals(pa.scalar(value, pa.large_binary()))
-
-
 def test_half_a_surrogate_pair_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         string_array(["\ud800"])
@@ -46,8 +41,8 @@ def test_pandas_is_not_imported() -> None:
     script = """
 import sys
 import numpy as np
-from tokenmill.arrow_arrays import binary_scalar, number_array, string_array
-number_array(np.arange(3)), string_array(["a", None]), binary_scalar(b"a")
+from tokenmill.arrow_arrays import number_array, string_array
+number_array(np.arange(3)), string_array(["a", None])
 print("pandas" in sys.modules)
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

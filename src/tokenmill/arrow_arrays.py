@@ -44,11 +44,3 @@ def string_array(values: Sequence[str | None]) -> pa.Array:
         nulls = pa.py_buffer(np.packbits(present, bitorder="little"))
     content = [nulls, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(values), content)
-
-
-def binary_scalar(value: bytes) -> pa.Scalar:
-    """One value of Arrow's large_binary."""
-    import pyarrow as pa
-
-    offsets = pa.py_buffer(np.array([0, len(value)], np.int64))
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(value)])[0]

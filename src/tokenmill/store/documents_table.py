@@ -25,6 +25,10 @@ REQUIRED = ("source", "position", "subset")
 """Columns that every table has, and that are never null."""
 _DAMAGE = (LookupError, MemoryError, OSError, RuntimeError, SystemError, TypeError, ValueError)
 """What Arrow raises for damaged files, beside its own errors."""
+APPENDS_PER_TABLE = 32
+"""An Arrow table costs as much as thousands of rows."""
+CHARACTERS_PER_TABLE = 1 << 20
+"""Strings take less memory in a table."""
 ROWS_PER_GROUP = 1 << 17
 """Fixed, so that the file's bytes do not depend on the sizes of batches."""
 
@@ -65,6 +69,26 @@ class DocumentRows:
             no_loss=no_loss,
         )
 
+    @staticmethod
+    def joined(parts: Sequence[DocumentRows]) -> DocumentRows:
+        """The rows of all parts, which have the same columns."""
+        return DocumentRows(
+            sources=np.concatenate([part.sources for part in parts]),
+            positions=np.concatenate([part.positions for part in parts]),
+            ids=[name for part in parts for name in part.ids],
+            in_validation=np.concatenate([part.in_validation for part in parts]),
+            columns={
+                name: [value for part in parts for value in part.columns[name]]
+                for name in parts[0].columns
+            },
+            no_loss=[spans for part in parts for spans in part.no_loss],
+        )
+
+    @property
+    def num_characters(self) -> int:
+        """In ids and columns."""
+        return sum(sum(map(len, filter(None, each))) for each in (self.ids, *self.columns.values()))
+
 
 def abandon(writer: pq.ParquetWriter) -> None:
     """Close a Parquet file that is not wanted, on a disk that may refuse even that."""
@@ -93,8 +117,11 @@ class DocumentsWriter:
 
         self._names = source_names
         self._keep = keep
+        self._appended: list[DocumentRows] = []
+        self._num_characters = 0
         self._pending: list[pa.Table] = []
         self._num_pending = 0
+        """Rows of both."""
         text = pa.dictionary(pa.int32(), pa.string())
         fields = [("source", pa.int32()), ("position", pa.int64()), ("id", pa.string())]
         fields += [("subset", text), *((f"column.{name}", pa.string()) for name in keep)]
@@ -111,8 +138,26 @@ class DocumentsWriter:
 
     def append(self, rows: DocumentRows) -> None:
         """Add rows."""
+        num_characters = rows.num_characters
+        if (
+            len(self._appended) == APPENDS_PER_TABLE
+            or self._num_characters + num_characters > CHARACTERS_PER_TABLE
+        ):
+            self._make_table()
+        self._appended.append(rows)
+        self._num_characters += num_characters
+        self._num_pending += len(rows.ids)
+        if self._num_pending >= ROWS_PER_GROUP:
+            self._write_groups(final=False)
+
+    def _make_table(self) -> None:
+        """Make a table of what was appended since the last one."""
         import pyarrow as pa
 
+        if not self._appended:
+            return
+        rows = DocumentRows.joined(self._appended)
+        self._appended, self._num_characters = [], 0
         subsets = number_array(rows.in_validation.astype(np.int32))
         columns = [
             number_array(rows.sources),
@@ -124,9 +169,6 @@ class DocumentsWriter:
         if self._has_no_loss:
             columns.append(_range_lists(rows.no_loss))
         self._pending.append(pa.table(columns, schema=self._schema))
-        self._num_pending += len(rows.ids)
-        if self._num_pending >= ROWS_PER_GROUP:
-            self._write_groups(final=False)
 
     def close(self) -> None:
         """Write what is left, and the footer."""
@@ -140,6 +182,7 @@ class DocumentsWriter:
     def _write_groups(self, *, final: bool) -> None:
         import pyarrow as pa
 
+        self._make_table()
         if not self._pending:
             return
         table = pa.concat_tables(self._pending)

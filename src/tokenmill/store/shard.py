@@ -20,7 +20,8 @@ from tokenmill.store.manifest import FileEntry
 from tokenmill.store.rejected import RejectedWriter, SourceNames
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
-WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
+WRITE_BYTES = 1 << 18
+"""The ids of a batch are more: they are written from where they are, while a cache has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,12 @@ from tokenmill.errors import DataError
 from tokenmill.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.sampling import UInt64Array, chosen
+from tokenmill.run.units.sampling import chosen
 from tokenmill.run.units.tasks import EncodeTask, TokenizerTask
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
-
-_Screened = tuple[DocumentBatch, TokenBatch, UInt64Array]
-"""Documents, their ids, and a hash of each."""
 
 
 class EncodeRunner:
@@ -90,7 +87,7 @@ class ShardTask:
         """Encode, screen and write some batches of documents."""
         attempt = self.attempt
         tokens = attempt.encode(self.runner.encoder, group)
-        screened: list[_Screened] = []
+        screened: list[tuple[DocumentBatch, TokenBatch]] = []
         for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
             screened.append(self._screen(batch, part))
             if attempt.limited:
@@ -106,13 +103,12 @@ class ShardTask:
         """Remove the shard."""
         self.writer.discard()
 
-    def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> _Screened:
+    def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> tuple[DocumentBatch, TokenBatch]:
         """Apply the limit, sample for the audit, and count."""
         batch, tokens = self._within_limit(batch, tokens)
-        hashes = self.attempt.hashes(batch)
         self._sample_for_audit(batch, tokens)
         self._book(batch, tokens)
-        return batch, tokens, hashes
+        return batch, tokens
 
     def _within_limit(
         self, batch: DocumentBatch, tokens: TokenBatch
@@ -188,18 +184,14 @@ class ShardTask:
         hashes = self.attempt.audit_hashes(batch)
         self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
 
-    def _write(self, screened: Sequence[_Screened]) -> None:
+    def _write(self, screened: Sequence[tuple[DocumentBatch, TokenBatch]]) -> None:
         task, runner = self.task, self.runner
-        batches, parts, hashes, no_loss = [], [], [], []
-        for batch, tokens, numbers in screened:
+        batches, parts, no_loss = [], [], []
+        for batch, tokens in screened:
             self.writer.reject(batch.rejected)
             written = tokens.lengths > 0
             if not written.all():
-                batch, tokens, numbers = (
-                    batch.select(written),
-                    tokens.without_empty(),
-                    numbers[written],
-                )
+                batch, tokens = batch.select(written), tokens.without_empty()
             shift = len(task.prefix)
             if batch.no_loss is not None and not task.is_chat:
                 no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
@@ -210,13 +202,18 @@ class ShardTask:
                 no_loss += _with_ends(found, tokens, ended | task.added_eos_has_loss, shift)
             batches.append(batch)
             parts.append(tokens)
-            hashes.append(numbers)
         tokens = join_batches(parts)
         ids, lengths = enclose_documents(tokens, task.prefix, task.eos_id, runner.layout.dtype)
         if len(lengths):
-            in_validation = chosen(np.concatenate(hashes), task.validation)
-            rows = DocumentRows.of(batches, in_validation, no_loss)
+            rows = DocumentRows.of(batches, self._in_validation(batches), no_loss)
             self.writer.append(rows, ids, lengths)
+
+    def _in_validation(self, batches: Sequence[DocumentBatch]) -> npt.NDArray[np.bool_]:
+        """Which documents are in the validation subset, of shape (num_documents,)."""
+        if not self.task.validation:
+            return np.zeros(sum(len(batch.texts) for batch in batches), bool)
+        hashes = np.concatenate([self.attempt.hashes(batch) for batch in batches])
+        return chosen(hashes, self.task.validation)
 
 
 def _with_ends(
