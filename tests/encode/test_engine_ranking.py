@@ -13,6 +13,7 @@ from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_j
 from trained_kit import trained
 
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, UserError
 
@@ -195,8 +196,10 @@ def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tok
 
 
 def test_a_rank_file_whose_split_has_no_equal_is_the_references(installed: set[str]) -> None:
-    found = rank_engines(TokenizerFile("tiktoken", b"YQ== 0", "o200k_base"), False)
-    assert found.names == ("reference",)
+    given = rb'{"pattern": "a|.|\\s"}'
+    file = TokenizerFile("tiktoken", b"YQ== 0", "explicit", rank_encoding=given)
+    assert rank_engines(file, False).names == ("reference",)
+    assert KINDS["tiktoken"].json_of(file, False) is None
 
 
 @pytest.mark.parametrize(

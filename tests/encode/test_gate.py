@@ -82,6 +82,10 @@ KNOWN_GOOD = {
     "raw and normalized added tokens that never overlap": added(
         added_token("<a>", 259), added_token("[b]", 260, normalized=True)
     ),
+    "added tokens that are not ASCII, without a normalizer": added(
+        added_token("<｜end▁of▁sentence｜>", 259, special=True),
+        added_token("éé", 260, normalized=True),
+    ),
     "bytes missing that UTF-8 never has": byte_level_without(0xC0, 0xFF),
     "Llama 2": sentencepiece_json(),
 }
@@ -183,9 +187,11 @@ BOTH_REFUSED = {
         added(added_token("jzqxj", 259, single_word=True)),
         "a single_word added token",
     ),
-    "an added token that is not ASCII": (
-        added(added_token("é", 259, normalized=True)),
-        "an added token that is not ASCII",
+    "an added token that is not ASCII, beside a normalizer": (
+        byte_level_json(
+            added_tokens=[added_token("é", 259, normalized=True)], normalizer={"type": "NFC"}
+        ),
+        "an added token that is not ASCII, beside a normalizer",
     ),
     "an added token after a gap": (
         added(added_token("<|x|>", 300)),

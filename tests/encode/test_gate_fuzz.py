@@ -13,7 +13,8 @@ from tokenmill.encode.kinds import load_reference
 
 LETTERS = "abcxy"
 WORDS = st.text(LETTERS, min_size=1, max_size=3)
-TEXTS = st.lists(st.text(LETTERS + " <>s/é\n", max_size=12), min_size=1, max_size=12)
+CHARACTERS = LETTERS + " <>s/é\n｜▁e\u0301"
+TEXTS = st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=12)
 
 
 @st.composite
@@ -53,7 +54,8 @@ def byte_level_tokenizers(draw: st.DrawFn) -> Json:
     merges = [pair for pair in draw(merge_lists()) if "▁" not in "".join(pair)]
     for token in map("".join, merges):
         vocab.setdefault(token, len(vocab))
-    contents = draw(st.lists(st.text("xyz", min_size=2, max_size=4), max_size=3, unique=True))
+    letters = draw(st.sampled_from(["xyz", "xy｜▁", "é\u0301e"]))
+    contents = draw(st.lists(st.text(letters, min_size=2, max_size=4), max_size=3, unique=True))
     added = [
         added_token(
             content,
@@ -64,7 +66,8 @@ def byte_level_tokenizers(draw: st.DrawFn) -> Json:
         for place, content in enumerate(contents)
     ]
     model = {"vocab": vocab, "merges": [list(pair) for pair in merges]}
-    return byte_level_json(model=model, added_tokens=added)
+    normalizer = draw(st.sampled_from([None, {"type": "Sequence", "normalizers": []}]))
+    return byte_level_json(model=model, added_tokens=added, normalizer=normalizer)
 
 
 @settings(max_examples=150, deadline=None)

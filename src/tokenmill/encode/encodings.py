@@ -172,52 +172,6 @@ def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
     return ranks
 
 
-def ranks_to_json(data: bytes, encoding: Encoding) -> bytes | None:
-    """A tokenizer.json that encodes ordinary text as the rank file does, for engines that read one.
-
-    Every way to split a token into two known ones becomes a merge; `ignore_merges` covers tokens
-    that no merge reaches. None where the split has no equal in tokenizer.json.
-    """
-    if encoding.json_split is None:
-        return None
-    ranks = parse_ranks(data)
-    symbols = byte_symbols()
-
-    def spell(token: bytes) -> str:
-        return "".join(symbols[byte] for byte in token)
-
-    merges = []
-    for token, rank in ranks.items():
-        pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
-        known = [(ranks[a], ranks[b], a, b) for a, b in pairs if a in ranks and b in ranks]
-        merges += [(rank, *order) for order in sorted(known)]
-    merges.sort(key=lambda merge: merge[:3])
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    pre_tokenizer: dict[str, object] = {**byte_level, "use_regex": True}
-    if encoding.json_split:
-        pattern = {"Regex": encoding.json_split}
-        split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-        members = [split, {**byte_level, "use_regex": False}]
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": members}
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": "",
-        "end_of_word_suffix": "",
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": True,
-        "vocab": {spell(token): rank for token, rank in ranks.items()},
-        "merges": [[spell(a), spell(b)] for *_, a, b in merges],
-    }
-    keys = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer")
-    values: tuple[object, ...] = ("1.0", None, None, [], None, pre_tokenizer)
-    head = dict(zip(keys, values, strict=True))
-    decoder = {**byte_level, "use_regex": True}
-    return msgspec.json.encode({**head, "post_processor": None, "decoder": decoder, "model": model})
-
-
 def byte_symbols() -> list[str]:
     """The printable character that spells each byte in byte-level vocabularies (GPT-2)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]

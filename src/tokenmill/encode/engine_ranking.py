@@ -77,8 +77,7 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     Raises:
         UserError: `wanted` names an engine that is not installed or not exact for this tokenizer.
     """
-    data = KINDS[file.kind].json_of(file, control_tokens)
-    tokenizer = msgspec.json.decode(data) if data else None
+    tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
     installable: set[str] = set()
     for name in ENGINES:

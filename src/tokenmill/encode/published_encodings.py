@@ -118,7 +118,7 @@ def _gpt2(num_ranks: int, specials: dict[str, int], ranks: str, pattern: str = _
 
 
 def _o200k(num_ranks: int, specials: dict[str, int], ranks: str) -> Encoding:
-    return Encoding(O200K_SPLIT, num_ranks, specials, ranks_sha256=ranks)
+    return Encoding(O200K_SPLIT, num_ranks, specials, json_split=O200K_SPLIT, ranks_sha256=ranks)
 
 
 ENCODINGS = {
@@ -146,7 +146,12 @@ ENCODINGS = {
         ranks_sha256=_LLAMA3_RANKS,
     ),
     "llama4": Encoding(
-        O200K_SPLIT, 200_000, _llama4_specials(), prefix=_BEGIN, ranks_sha256=_LLAMA4_RANKS
+        O200K_SPLIT,
+        200_000,
+        _llama4_specials(),
+        json_split=O200K_SPLIT,
+        prefix=_BEGIN,
+        ranks_sha256=_LLAMA4_RANKS,
     ),
     "qwen": Encoding(
         QWEN2_SPLIT,

@@ -27,15 +27,15 @@ def find_split(name: str) -> Split:
     if not ("/" in name or Path(name).exists() or name.endswith(".json")):
         return named_split(name)  # raises
     file = require_harmless(load_tokenizer_file(name))
-    data = KINDS[file.kind].json_of(file, False)
-    if data is None:
+    outline = KINDS[file.kind].outline_of(file, False)
+    if outline is None:
         raise UserError(
             "the tokenizer has no pre-tokenizer that could be used",
             where=file.origin,
             why=f"it is of kind {file.kind}",
             hint=f"name one of {', '.join(SPLITS)}, or a tokenizer.json",
         )
-    return split_of(msgspec.json.decode(data))
+    return split_of(outline)
 
 
 def canonical_steps(split: Split) -> dict[str, Any]:

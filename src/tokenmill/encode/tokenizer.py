@@ -66,6 +66,8 @@ class TokenizerKind:
     """What a fingerprint is made of; see `references/json_components.py`."""
     json_of: Callable[[TokenizerFile, bool], bytes | None] = lambda file, control_tokens: None
     """An equal tokenizer.json for fast engines, or None if there is no equal."""
+    outline_of: Callable[[TokenizerFile, bool], dict[str, Any] | None] = lambda file, control: None
+    """The same, decoded, for a look at its steps; a long vocabulary may be left out."""
     is_json: bool = False
     """Whether the file is a tokenizer.json, whose steps and merges can be used one by one."""
     is_slow: bool = False

@@ -141,5 +141,6 @@ KIND = TokenizerKind(
     reference=HuggingFaceReference,
     components=json_components,
     json_of=lambda file, control_tokens: file.data,
+    outline_of=lambda file, control_tokens: msgspec.json.decode(file.data, type=dict),
     is_json=True,
 )

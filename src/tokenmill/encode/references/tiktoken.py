@@ -21,10 +21,10 @@ from tokenmill.encode.encodings import (
     encodings_of_ranks,
     nearest_encoding,
     parse_ranks,
-    ranks_to_json,
 )
 from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.published_encodings import ENCODINGS
+from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
@@ -191,7 +191,11 @@ def _components(file: TokenizerFile) -> dict[str, Any]:
 
 
 def _json_of(file: TokenizerFile, control_tokens: bool) -> bytes | None:
-    return None if control_tokens else ranks_to_json(file.data, encoding_of(file))
+    return None if control_tokens else ranks_to_json(file.data, encoding_of(file), fill=True)
+
+
+def _outline_of(file: TokenizerFile, control_tokens: bool) -> dict[str, Any] | None:
+    return None if control_tokens else outline_of_ranks(encoding_of(file))
 
 
 KIND = TokenizerKind(
@@ -203,4 +207,5 @@ KIND = TokenizerKind(
     reference=TiktokenReference,
     components=_components,
     json_of=_json_of,
+    outline_of=_outline_of,
 )

@@ -14,6 +14,7 @@ from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.model_alone import ModelAlone, Pair, merges_of
+from tokenmill.encode.rank_json import ranks_to_json
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -159,11 +160,14 @@ def frequencies(batch: TokenBatch, words: WordCounts, num_ids: int) -> Int64Arra
 
 
 def _document(file: TokenizerFile) -> Json:
-    data = KINDS[file.kind].json_of(file, False)
     if file.kind == "sentencepiece":
         why = "merges cannot be added to a .model or taken out of it"
         hint = "convert it to a tokenizer.json: AutoTokenizer.from_pretrained(...).save_pretrained"
         raise UserError("cannot change the tokenizer", where=file.origin, why=why, hint=hint)
+    if file.kind == "tiktoken":
+        data = ranks_to_json(file.data, encoding_of(file))
+    else:
+        data = KINDS[file.kind].json_of(file, False)
     if data is None:
         raise _refusal(file, "no tokenizer.json equals it")
     document: Json = msgspec.json.decode(data, type=dict)

@@ -1,0 +1,87 @@
+"""A tokenizer.json that encodes ordinary text as a rank file does, for engines that read one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from tokenmill.encode.encodings import byte_symbols, parse_ranks
+from tokenmill.encode.published_encodings import Encoding
+from tokenmill.encode.rank_merges import merges_of
+
+Json = dict[str, Any]
+
+_BYTE_LEVEL: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+_FREE = "\U0010ffff"
+"""Begins the tokens of free ids: it spells no byte, so that no text has such a token."""
+
+
+def outline_of_ranks(encoding: Encoding) -> Json | None:
+    """What `ranks_to_json` makes of an encoding, decoded, with the tokens of single bytes only."""
+    if encoding.json_split is None:
+        return None
+    return _document(encoding, {symbol: i for i, symbol in enumerate(byte_symbols())}, [])
+
+
+def ranks_to_json(data: bytes, encoding: Encoding, *, fill: bool = False) -> bytes | None:
+    """An equal tokenizer.json; None where the split has no equal in one.
+
+    Every way to split a token into two known ones becomes a merge; `ignore_merges` covers tokens
+    that no merge reaches. `fill` gives tokens that no text has to ids that are free, if they are
+    few: fastokens wants all ids to be taken, and no token to be empty.
+    """
+    if encoding.json_split is None:
+        return None
+    ranks = parse_ranks(data)
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    spelled = _spelled(tokens)
+    of_token = dict(zip(tokens, spelled, strict=True))
+    vocab = {of_token[token]: rank for token, rank in ranks.items()}
+    if fill:
+        vocab = _filled(vocab)
+    lefts, rights = (column.tolist() for column in merges_of(tokens))
+    merges = [(spelled[left], spelled[right]) for left, right in zip(lefts, rights, strict=True)]
+    return msgspec.json.encode(_document(encoding, vocab, merges))
+
+
+def _filled(vocab: dict[str, int]) -> dict[str, int]:
+    vocab = {token: i for token, i in vocab.items() if token}
+    taken = set(vocab.values())
+    if max(taken) < 2 * len(taken):
+        vocab |= {f"{_FREE}{i}": i for i in range(max(taken)) if i not in taken}
+    return vocab
+
+
+def _spelled(tokens: list[bytes]) -> list[str]:
+    """Tokens in byte-level spelling."""
+    text = b"".join(tokens).decode("latin-1").translate(dict(enumerate(byte_symbols())))
+    offsets = itertools.accumulate(map(len, tokens), initial=0)
+    return [text[start:stop] for start, stop in itertools.pairwise(offsets)]
+
+
+def _document(encoding: Encoding, vocab: dict[str, int], merges: list[tuple[str, str]]) -> Json:
+    pre_tokenizer: Json = {**_BYTE_LEVEL, "use_regex": True}
+    if encoding.json_split:
+        pattern = {"Regex": encoding.json_split}
+        split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+        members = [split, {**_BYTE_LEVEL, "use_regex": False}]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": members}
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": True,
+        "vocab": vocab,
+        "merges": merges,
+    }
+    keys = ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer")
+    values: tuple[object, ...] = ("1.0", None, None, [], None, pre_tokenizer)
+    head = dict(zip(keys, values, strict=True))
+    decoder = {**_BYTE_LEVEL, "use_regex": True}
+    return {**head, "post_processor": None, "decoder": decoder, "model": model}
