@@ -4,26 +4,36 @@ Every one of the 1,112,064 Unicode scalar values stands in a short text of its o
 digits, spaces, an apostrophe and line ends. Prints the ranges on which each engine gives other ids:
 what the tables in `encode/engines/gate.py` and `encode/engines/routing.py` were made of.
 
-    python bench/code_points.py --tokenizer tokenizer.json
+    python bench/code_points.py --tokenizer tokenizer.json --engines native
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.engines.fastokens import FastokensEngine
 from tokenmill.encode.engines.gigatoken import GigatokenEngine
 from tokenmill.encode.references.huggingface import HuggingFaceReference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
 GROUP = 16
 """Code points in one text; only the texts that differ are taken apart."""
 BATCH = 4_000
+CACHE_BYTES = 1 << 30
+
+LOADERS: dict[str, Callable[[TokenizerFile], Engine]] = {
+    "fastokens": lambda file: FastokensEngine(file.data, control_tokens=False),
+    "gigatoken": lambda file: GigatokenEngine(file.data, False, CACHE_BYTES),
+    "native": lambda file: load_engine("native", file, False, CACHE_BYTES),
+}
+"""Without what sends known differences to the reference."""
 
 
 def context(code_point: int) -> str:
@@ -69,13 +79,11 @@ def main() -> None:
     """Print a table for each engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizer", type=Path, required=True)
-    file = load_tokenizer_file(str(parser.parse_args().tokenizer))
+    parser.add_argument("--engines", nargs="+", choices=LOADERS, default=["fastokens", "gigatoken"])
+    options = parser.parse_args()
+    file = load_tokenizer_file(str(options.tokenizer))
     reference = HuggingFaceReference(file, control_tokens=False)
-    engines: list[Engine] = [
-        FastokensEngine(file.data, control_tokens=False),
-        GigatokenEngine(file.data, control_tokens=False, cache_bytes=1 << 30),
-    ]
-    for engine in engines:
+    for engine in (LOADERS[name](file) for name in options.engines):
         found = list(differing_code_points(engine, reference))
         print(f"{engine.name} {engine.version}: {len(found)} code points differ from tokenizers")
         for first, last in ranges(found):

@@ -25,7 +25,6 @@ DROPOUT_FILE = as_file(byte_level_json(model={"dropout": 0.5}, pre_tokenizer=Non
 WORD_PIECE_FILE = as_file(
     byte_level_json(model={"type": "WordPiece"}, pre_tokenizer={"type": "BertPreTokenizer"})
 )
-NOT_NATIVE = {"native": "model BPE"}
 NOT_LOCAL = "normalizer Prepend"
 NOT_SPLIT = "no pre-tokenizer that always splits at spaces"
 
@@ -48,16 +47,17 @@ def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
 
 
 def test_the_table_ranks_what_is_exact_for_a_tokenizer(installed: set[str]) -> None:
-    names = ("fastokens", "gigatoken", "memo", "reference")
-    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, NOT_NATIVE)
-    names = ("fastokens", "gigatoken", "reference")
-    objections = {**NOT_NATIVE, "memo": NOT_LOCAL}
-    assert rank_engines(LLAMA_FILE, True) == Candidates(names, objections)
+    names = ("fastokens", "gigatoken", "native", "memo", "reference")
+    assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, {})
+    names = ("native", "fastokens", "gigatoken", "reference")
+    order = ("native", "fastokens", "gigatoken", "memo", "reference")
+    expected = Candidates(names, {"memo": NOT_LOCAL}, order=order)
+    assert rank_engines(LLAMA_FILE, True) == expected
 
 
 def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: set[str]) -> None:
-    objections = {**NOT_NATIVE, "gigatoken": "a normalizer"}
-    names = ("fastokens", "memo", "reference")
+    objections = {"gigatoken": "a normalizer"}
+    names = ("fastokens", "native", "memo", "reference")
     assert rank_engines(NFC_FILE, False) == Candidates(names, objections)
 
 
@@ -77,8 +77,8 @@ def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) ->
 
 
 def test_the_reference_is_left_where_no_engine_is_exact(installed: set[str]) -> None:
-    dropout = dict.fromkeys(("fastokens", "gigatoken"), "dropout")
-    objections = {**dropout, **NOT_NATIVE, "memo": NOT_SPLIT}
+    dropout = dict.fromkeys(("fastokens", "gigatoken", "native"), "dropout")
+    objections = {**dropout, "memo": NOT_SPLIT}
     assert rank_engines(DROPOUT_FILE, False) == Candidates(("reference",), objections)
 
 
@@ -86,13 +86,13 @@ def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_insta
     installed: set[str],
 ) -> None:
     installed.remove("fastokens")
-    objections = {**NOT_NATIVE, "fastokens": NOT_INSTALLED}
-    names = ("gigatoken", "memo", "reference")
+    objections = {"fastokens": NOT_INSTALLED}
+    names = ("gigatoken", "native", "memo", "reference")
     expected = Candidates(names, objections, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
     installed.clear()
     missing = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
-    expected = Candidates(("memo", "reference"), {**NOT_NATIVE, **missing}, frozenset(missing))
+    expected = Candidates(("native", "memo", "reference"), missing, frozenset(missing))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
@@ -102,8 +102,8 @@ def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_t
 ) -> None:
     set_versions(monkeypatch, fastokens=version, gigatoken="0.10.0")
     why = f"version {version} has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'"
-    names = ("gigatoken", "memo", "reference")
-    expected = Candidates(names, {**NOT_NATIVE, "fastokens": why}, frozenset({"fastokens"}))
+    names = ("gigatoken", "native", "memo", "reference")
+    expected = Candidates(names, {"fastokens": why}, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
@@ -112,15 +112,15 @@ def test_every_version_of_the_measured_range_is_admitted(
     installed: set[str], monkeypatch: pytest.MonkeyPatch, versions: tuple[str, str]
 ) -> None:
     set_versions(monkeypatch, fastokens=versions[0], gigatoken=versions[1])
-    assert rank_engines(BYTE_LEVEL_FILE, False).objections == NOT_NATIVE
+    assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
 
 
-def test_what_to_install_is_told_where_memo_is_taken_instead(
+def test_what_to_install_is_told_where_native_is_taken_instead(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_versions(monkeypatch, fastokens="0.4.0", gigatoken="0.11.0")
     found = rank_engines(BYTE_LEVEL_FILE, False)
-    assert found.names == ("memo", "reference")
+    assert found.names == ("native", "memo", "reference")
     assert found.remarks == {
         "fastokens": "version 0.4.0 has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'",
         "gigatoken": "version 0.11.0 has not been measured: "
@@ -141,7 +141,7 @@ def test_everything_is_told_where_only_the_reference_is_left(installed: set[str]
     assert found.remarks == {
         "fastokens": "dropout",
         "gigatoken": "dropout",
-        **NOT_NATIVE,
+        "native": "dropout",
         "memo": NOT_SPLIT,
     }
 
@@ -153,11 +153,11 @@ def test_the_extra_installs_the_measured_versions() -> None:
     ]
 
 
-@pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "memo", "reference"])
+@pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "native", "memo", "reference"])
 def test_the_engine_that_is_asked_for_is_the_only_candidate(
     installed: set[str], wanted: str
 ) -> None:
-    assert rank_engines(BYTE_LEVEL_FILE, False, wanted) == Candidates((wanted,), NOT_NATIVE)
+    assert rank_engines(BYTE_LEVEL_FILE, False, wanted) == Candidates((wanted,), {})
 
 
 def test_an_engine_that_is_asked_for_and_not_exact_is_refused(installed: set[str]) -> None:

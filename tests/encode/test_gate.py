@@ -22,12 +22,12 @@ from tokenizer_kit import (
 )
 from trained_kit import JSON_NAMES, trained_json
 
+from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.engines.gate import (
     EXACT_SPLITS,
     FASTOKENS_SPLITS,
     fastokens_objection,
     gigatoken_objection,
-    loaded_ids,
 )
 from tokenmill.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 

@@ -1,8 +1,9 @@
 """Which engine encodes: a ranked table, a pure function of the tokenizer and what is installed.
 
     fastokens    exact on every code point where the gate admits it, bounded memory
-    gigatoken    for SentencePiece-style BPE that fastokens refuses
-    native       compiled code of our own, for models of other kinds
+    gigatoken    for SentencePiece-style BPE that the others refuse
+    native       compiled code of our own, for models of other kinds; first of all for
+                 SentencePiece-style BPE (Llama 2, Mistral, Gemma), where it is the fastest
     memo         the reference behind a memory of its answers, where texts may be cut at spaces
     reference    everything else
 
@@ -23,7 +24,12 @@ from tokenmill.encode.composition import ComposingEngine
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.chunks.locality import locality_objection
-from tokenmill.encode.engines.gate import Json, fastokens_objection, gigatoken_objection
+from tokenmill.encode.engines.gate import (
+    Json,
+    fastokens_objection,
+    gigatoken_objection,
+    is_sentencepiece,
+)
 from tokenmill.encode.engines.native.loading import load_native, native_objection
 from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
 from tokenmill.encode.exactness import (
@@ -42,6 +48,8 @@ MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.
 all between were measured, too. `bench/code_points.py` and `bench/exactness.py` measure others."""
 OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
 ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
+FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
+"""Llama 2: `docs/tokenizers.md` has the measurement, which `bench/kinds.py` repeats."""
 
 
 class _Splitting(msgspec.Struct):
@@ -58,6 +66,8 @@ class Candidates:
     objections: dict[str, str]
     installable: frozenset[str] = frozenset()
     """Those of the others that would be exact, but are missing or of another version."""
+    order: tuple[str, ...] = ENGINES
+    """All engines, those that are best for this tokenizer first."""
 
     @property
     def remarks(self) -> dict[str, str]:
@@ -66,7 +76,7 @@ class Candidates:
         Those that an install removes, if the engine would then be the first; all of them if only
         the reference is left.
         """
-        before = ENGINES[: ENGINES.index(self.names[0])]
+        before = self.order[: self.order.index(self.names[0])]
         told = self.installable if self.names[0] != REFERENCE else self.objections
         return {name: self.objections[name] for name in before if name in told}
 
@@ -80,15 +90,16 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
     installable: set[str] = set()
-    for name in ENGINES:
+    order = _order(tokenizer)
+    for name in order:
         if objection := _objection(name, file, tokenizer, control_tokens):
             objections[name] = objection
         elif name in OBJECTIONS and (missing := _missing(name)):
             objections[name] = missing
             installable.add(name)
-    names = tuple(name for name in ENGINES if name not in objections)
+    names = tuple(name for name in order if name not in objections)
     if wanted == "auto":
-        return Candidates(names, objections, frozenset(installable))
+        return Candidates(names, objections, frozenset(installable), order)
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
         raise UserError(
@@ -98,7 +109,13 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
         problem = "cannot be used" if wanted in installable else "is not exact for this tokenizer"
         hint = "auto picks an exact engine"
         raise UserError(f"{wanted} {problem}", why=objections[wanted], hint=hint)
-    return Candidates((wanted,), objections, frozenset(installable))
+    return Candidates((wanted,), objections, frozenset(installable), order)
+
+
+def _order(tokenizer: Json | None) -> tuple[str, ...]:
+    """The order of the table for a tokenizer.json, if it is one."""
+    falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
+    return FOR_SENTENCEPIECE if falls_back else ENGINES
 
 
 def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool) -> str:

@@ -37,6 +37,17 @@ JOINED_SPACES = frozenset({" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"})
 """Of normalizers: they make one space of several."""
 FIRST_SPACE, LAST_SPACE = r"\A ", r" \z"
 """Of normalizers that remove them. They follow one that joined spaces, so none is long."""
+NUMBERS = (r"\p{N}", DIGIT_GROUPS)
+"""Other cuts of numbers that splits are published with."""
+SCANNED_SPLITS = (LLAMA3_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT)
+"""Compiled scanners find the words of these, with any cut of numbers."""
+
+
+def with_numbers(split: str, number: str) -> str:
+    """A split that cuts numbers otherwise."""
+    return split.replace(r"|\p{N}{1,3}|", r"|\p{N}|").replace(r"|\p{N}|", f"|{number}|")
+
+
 KNOWN_PATTERNS = JOINED_SPACES.union(
     (FIRST_SPACE, LAST_SPACE),
     (LLAMA3_SPLIT, QWEN2_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, DIGIT_GROUPS),

@@ -14,11 +14,12 @@ from tokenmill.words import characters as c
 from tokenmill.words import scanners as s
 from tokenmill.words.byte_strings import UInt8Array
 from tokenmill.words.patterns import (
-    DIGIT_GROUPS,
     LLAMA3_SPLIT,
+    NUMBERS,
     O200K_SPLIT,
     QWEN3_5_SPLIT,
     TEKKEN_SPLIT,
+    with_numbers,
 )
 from tokenmill.words.splits import Json, Split, steps_of
 
@@ -50,9 +51,9 @@ _BY_PATTERN = {
     TEKKEN_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (1, 0)),
 }
 for _pattern, _regex in list(_BY_PATTERN.items()):  # numbers cut otherwise, as by `digits.py`
-    for _number, _max_digits in ((r"\p{N}", 1), (DIGIT_GROUPS, s.GROUPS_RIGHT)):
-        _made = _pattern.replace(r"|\p{N}{1,3}|", r"|\p{N}|").replace(r"|\p{N}|", f"|{_number}|")
-        _BY_PATTERN[_made] = _regex._replace(options=(_max_digits, *_regex.options[1:]))
+    for _number, _max_digits in zip(NUMBERS, (1, s.GROUPS_RIGHT), strict=True):
+        _options = (_max_digits, *_regex.options[1:])
+        _BY_PATTERN[with_numbers(_pattern, _number)] = _regex._replace(options=_options)
 
 
 class Scanner(NamedTuple):

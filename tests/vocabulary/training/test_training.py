@@ -87,7 +87,7 @@ def test_a_bpe_over_characters_spells_the_others_in_bytes(tmp_path: Path) -> Non
     assert [tokenizer.id_to_token(i) for i in ids][-4:] == ["▁", "<0xE4>", "<0xBA>", "<0xBA>"]
     assert tokenizer.decode(ids) == "free 人"
     assert tokenizer.id_to_token(ids[0]) == "<s>"
-    assert rank_engines(load_tokenizer_file(report.folder), False).names[0] == "gigatoken"
+    assert rank_engines(load_tokenizer_file(report.folder), False).names[0] == "native"
 
 
 def test_rare_characters_are_unknown_where_nothing_spells_them(tmp_path: Path) -> None:

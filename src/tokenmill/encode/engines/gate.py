@@ -7,9 +7,9 @@ engine. A list can only veto: calibration and audits follow.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
+from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.words.patterns import (
     DEEPSEEK3_SPLITS,
@@ -37,7 +37,7 @@ def fastokens_objection(tokenizer: Json) -> str:
     return (
         _common_objection(tokenizer)
         or _byte_level_objection(tokenizer, FASTOKENS_SPLITS)
-        or _normalizer_objection(tokenizer, _is_sentencepiece(tokenizer))
+        or _normalizer_objection(tokenizer, is_sentencepiece(tokenizer))
         or _spelling_objection(tokenizer)
     )
 
@@ -46,7 +46,7 @@ def gigatoken_objection(tokenizer: Json) -> str:
     """Why gigatoken may not have this tokenizer; "" where it may."""
     if objection := _common_objection(tokenizer):
         return objection
-    if _is_sentencepiece(tokenizer):
+    if is_sentencepiece(tokenizer):
         return _gigatoken_sentencepiece_objection(tokenizer)
     if tokenizer.get("normalizer"):
         return "a normalizer"
@@ -108,19 +108,9 @@ def _common_objection(tokenizer: Json) -> str:
             [token["content"] for token in added if token.get("normalized")],
         ),
         "bytes that are missing from the vocabulary": not model["vocab"].keys()
-        >= _needed_bytes(_is_sentencepiece(tokenizer)),
+        >= needed_bytes(is_sentencepiece(tokenizer)),
     }
     return next((name for name, found in checks.items() if found), "")
-
-
-def loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
-    """The ids that the reference gives added tokens: it numbers new ones itself, from the size of
-    the vocabulary on, also where that has gaps and therefore larger ids.
-    """
-    contents = [token["content"] for token in added]
-    new = dict.fromkeys(content for content in contents if content not in vocab)
-    ids = vocab | dict(zip(new, itertools.count(len(vocab)), strict=False))
-    return [ids[content] for content in contents]
 
 
 def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
@@ -136,7 +126,7 @@ def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
     return False
 
 
-def _needed_bytes(sentencepiece: bool) -> set[str]:
+def needed_bytes(sentencepiece: bool) -> set[str]:
     """The spelling of every byte; byte-level vocabularies may lack what UTF-8 never holds."""
     if sentencepiece:
         return {f"<0x{byte:02X}>" for byte in range(256)}
@@ -144,7 +134,7 @@ def _needed_bytes(sentencepiece: bool) -> set[str]:
 
 
 def _byte_level_objection(tokenizer: Json, known_splits: set[tuple[str, ...]]) -> str:
-    if _is_sentencepiece(tokenizer):
+    if is_sentencepiece(tokenizer):
         return "" if tokenizer.get("pre_tokenizer") is None else "a pre-tokenizer"
     members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
     kinds = [member["type"] for member in members]
@@ -177,11 +167,12 @@ def _normalizer_objection(tokenizer: Json, sentencepiece: bool) -> str:
 def _spelling_objection(tokenizer: Json) -> str:
     """Where a character is no token, fastokens takes the whole token, merges or none."""
     vocab = tokenizer["model"]["vocab"]
-    spelled = not _is_sentencepiece(tokenizer) or vocab.keys() >= set("".join(vocab))
+    spelled = not is_sentencepiece(tokenizer) or vocab.keys() >= set("".join(vocab))
     return "" if spelled else "a token with a character that is no token"
 
 
-def _is_sentencepiece(tokenizer: Json) -> bool:
+def is_sentencepiece(tokenizer: Json) -> bool:
+    """Whether a model spells characters that it does not know in bytes."""
     return bool(tokenizer["model"].get("byte_fallback"))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tokenmill.boundaries import batch_of
-from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.gate import split_patterns
 from tokenmill.records import TokenBatch
 
@@ -43,22 +43,39 @@ def gigatoken_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
     return re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNICODE_17) + "]")
 
 
+class Routes(Protocol):
+    """Finds what an engine is known to get wrong."""
+
+    def search(self, text: str, /) -> object:
+        """Whether a text holds it."""
+
+
 class RoutedEngine:
     """An engine with its reference behind it; the reference is loaded when it is first needed."""
 
     def __init__(
-        self, engine: Engine, routes: re.Pattern[str], load_reference: Callable[[], Reference]
+        self,
+        engine: Engine,
+        routes: Routes,
+        load_reference: Callable[[], Engine],
+        *,
+        in_ascii: bool = False,
     ) -> None:
+        """`in_ascii`: whether routes may find something in a text of ASCII."""
         self.name = engine.name
         self.version = engine.version
         self._engine = engine
         self._routes = routes
         self._load_reference = load_reference
-        self._reference: Reference | None = None
+        self._reference: Engine | None = None
+        self._in_ascii = in_ascii
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         search = self._routes.search
-        routed = [i for i, text in enumerate(texts) if not text.isascii() and search(text)]
+        in_ascii = self._in_ascii
+        routed = [
+            i for i, text in enumerate(texts) if (in_ascii or not text.isascii()) and search(text)
+        ]
         if not routed:
             return self._engine.encode(texts)
         self._reference = self._reference or self._load_reference()

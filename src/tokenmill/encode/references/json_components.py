@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from tokenmill.encode.engines.gate import loaded_ids
+from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.tokenizer import TokenizerFile
 
 Json = dict[str, Any]

@@ -29,6 +29,10 @@ from tokenmill.records import Int32Array, Int64Array
 Json = dict[str, Any]
 
 
+MAX_SCANNED_SYMBOLS = 24
+"""In longer words the next merge is found in a heap, so that no word takes quadratic time."""
+
+
 class MergeTable(NamedTuple):
     """The merges of a model; a merge is known by its rank."""
 
@@ -140,6 +144,13 @@ def merge_words(
     num_ids, draws = 0, np.uint64(0)
     for i in range(len(offsets) - 1):
         length = offsets[i + 1] - offsets[i]
+        if length <= MAX_SCANNED_SYMBOLS and not dropout:
+            length = _merge_by_scanning(word, symbols, offsets[i], length, merges)
+            for place in range(length):
+                result[num_ids] = word.ids[place]
+                num_ids += 1
+            edges[i + 1] = num_ids
+            continue
         if length > 1:
             size = _begin(word, symbols[offsets[i] : offsets[i + 1]], merges)
             draws = _apply(word, length, size, merges, (dropout, key, draws))
@@ -152,6 +163,39 @@ def merge_words(
             place = word.following[place]
         edges[i + 1] = num_ids
     return result[:num_ids].copy(), edges
+
+
+@inlined
+def _merge_by_scanning(
+    word: _Word,
+    symbols: Int32Array,
+    first: int | np.int64,
+    length: int | np.int64,
+    merges: MergeTable,
+) -> int | np.int64:
+    """Merge a short word of `symbols` without a heap; the number of its ids, which come first."""
+    never = np.int64(1) << np.int64(62)
+    for i in range(length):
+        word.ids[i] = symbols[first + i]
+        if i:
+            rank = merges.table.values[slot_of(merges.table, word.ids[i - 1], word.ids[i])]
+            word.ranks[i - 1] = rank if rank >= 0 else never
+    while length > 1:
+        best, place = never, 0
+        for i in range(length - 1):
+            if word.ranks[i] < best:
+                best, place = word.ranks[i], i
+        if best == never:
+            break
+        word.ids[place] = merges.results[best]
+        length -= 1
+        for i in range(place + 1, length):
+            word.ids[i] = word.ids[i + 1]
+            word.ranks[i - 1] = word.ranks[i]
+        for i in range(max(place - 1, 0), min(place + 1, length - 1)):
+            rank = merges.table.values[slot_of(merges.table, word.ids[i], word.ids[i + 1])]
+            word.ranks[i] = rank if rank >= 0 else never
+    return length
 
 
 @inlined

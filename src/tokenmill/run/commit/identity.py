@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tokenmill.encode.engine_ranking import MEMO
+from tokenmill.encode.engine_ranking import MEMO, NATIVE
 from tokenmill.encode.kinds import KINDS
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
@@ -96,7 +96,7 @@ def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> fro
     names = {"tokenmill", "pyarrow", KINDS[kind].library}
     formats = {source.format for source in sources} - {AUTO}
     names.update(*(FORMATS[name].libraries for name in formats))
-    if engine == MEMO:
+    if engine in {NATIVE, MEMO}:
         names |= {"numba", "python"}  # its kernels, and the Unicode tables that it cuts texts by
     return frozenset(names | {engine} & {"fastokens", "gigatoken"})
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
-from tokenmill.encode.engines.gate import loaded_ids
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.model_alone import ModelAlone, Pair, merges_of

@@ -60,7 +60,7 @@ def locality_objection(tokenizer: Json, control_tokens: bool) -> str:
     metaspace = any(map(_is_metaspace, pre_tokenizers(tokenizer)))
     objections = [_normalizer_objection(step, metaspace) for step in normalizers(tokenizer)]
     objections.append(_pre_tokenizer_objection(tokenizer))
-    objections += map(_flags_objection, _matched(tokenizer, control_tokens))
+    objections += map(_flags_objection, matched_tokens(tokenizer, control_tokens))
     if not any(objections):  # else the normalizer may be one that does not load
         objections += map(_content_objection, matched_contents(tokenizer, control_tokens))
     return next(filter(None, objections), "")
@@ -96,7 +96,7 @@ def splitting_steps(tokenizer: Json) -> list[Json]:
 
 def matched_contents(tokenizer: Json, control_tokens: bool) -> list[str]:
     """What is looked for in texts: before the normalizer, or as the normalizer leaves it."""
-    found = _matched(tokenizer, control_tokens)
+    found = matched_tokens(tokenizer, control_tokens)
     normalizer = with_library(tokenizer, []).normalizer if found else None
     return [
         normalizer.normalize_str(token["content"])
@@ -142,7 +142,7 @@ def _steps(component: Json | None, name: str) -> list[Json]:
     return [step for member in component[name] for step in _steps(member, name)]
 
 
-def _matched(tokenizer: Json, control_tokens: bool) -> list[Json]:
+def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
     """The added tokens that are looked for in texts.
 
     Special ones that are text still hide others that begin inside them.

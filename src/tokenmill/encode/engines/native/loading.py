@@ -7,22 +7,21 @@ is loaded (`numba` alone takes 0.2 s).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
+from tokenmill.encode.engines.native.bpe_gate import bpe_objection, is_bert, is_byte_level
 from tokenmill.encode.engines.native.unigram_gate import unigram_objection
 from tokenmill.errors import EngineError
-
-if TYPE_CHECKING:
-    from tokenmill.encode.engines.native.engine import NativeEngine
 
 
 def native_objection(tokenizer: Json, control_tokens: bool) -> str:
     """Why native may not have this tokenizer; "" where it may."""
-    match tokenizer["model"].get("type"):
+    match tokenizer["model"].get("type", "BPE"):
+        case "BPE":
+            return bpe_objection(tokenizer, control_tokens)
         case "Unigram":
             return unigram_objection(tokenizer, control_tokens)
         case kind:
@@ -34,13 +33,15 @@ def load_native(
     control_tokens: bool,
     load_reference: Callable[[], Engine],
     cache_bytes: int,
-) -> NativeEngine:
+) -> Engine:
     """The engine of a tokenizer to which there is no objection."""
     from tokenmill.encode.engines.chunks.cuts import make_cuts
     from tokenmill.encode.engines.native.engine import NativeEngine
 
     tokenizer: Json = msgspec.json.decode(tokenizer_json)
-    match tokenizer["model"].get("type"):
+    match tokenizer["model"].get("type", "BPE"):
+        case "BPE":
+            return _load_bpe(tokenizer, control_tokens, load_reference, cache_bytes)
         case "Unigram":
             from tokenmill.encode.engines.native.unigram_loading import unigram_model
 
@@ -49,3 +50,15 @@ def load_native(
             raise EngineError(f"native cannot encode a model {kind}")
     cuts = make_cuts(tokenizer, control_tokens)
     return NativeEngine(model, cuts, load_reference, cache_bytes)
+
+
+def _load_bpe(
+    tokenizer: Json, control_tokens: bool, load_reference: Callable[[], Engine], cache_bytes: int
+) -> Engine:
+    if is_byte_level(tokenizer):
+        from tokenmill.encode.engines.native.byte_bpe import load_byte_bpe as load
+    elif is_bert(tokenizer):
+        from tokenmill.encode.engines.native.word_bpe import load_word_bpe as load
+    else:
+        from tokenmill.encode.engines.native.bpe import load_bpe as load
+    return load(tokenizer, control_tokens, load_reference, cache_bytes)

@@ -1,0 +1,18 @@
+"""The ids of added tokens."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
+    """The ids that the reference gives added tokens: it numbers new ones itself, from the size of
+    the vocabulary on, also where that has gaps and therefore larger ids.
+    """
+    contents = [token["content"] for token in added]
+    new = dict.fromkeys(content for content in contents if content not in vocab)
+    ids = vocab | dict(zip(new, itertools.count(len(vocab)), strict=False))
+    return [ids[content] for content in contents]

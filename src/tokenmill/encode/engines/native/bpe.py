@@ -1,0 +1,109 @@
+"""BPE over characters, as SentencePiece-style vocabularies have it (Llama 2, Mistral, Gemma).
+
+    text ─a space before it─▶ ─cuts─▶ chunks ─table─▶ ids
+                                      new chunks ─symbols─▶ words ─merges─▶ ids
+
+Texts that may hold an added token are the reference's: what follows one is treated as another text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engines.chunks.locality import Json, matched_tokens, normalizers
+from tokenmill.encode.engines.native.bpe_cuts import bpe_cuts
+from tokenmill.encode.engines.native.bpe_gate import MARK, MARK_SPACES, PREPEND, metaspaces_of
+from tokenmill.encode.engines.native.bpe_symbols import Alphabet, alphabet_of, symbols_of
+from tokenmill.encode.engines.native.engine import NativeEngine
+from tokenmill.encode.engines.routing import RoutedEngine
+from tokenmill.encode.model_alone import merges_of
+from tokenmill.encode.subword.merges import MergeTable, merge_table, merge_words
+from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.words.byte_strings import UInt8Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+_FEW = 16
+_NO_DROPOUT = np.uint64(0)
+
+
+def load_bpe(
+    tokenizer: Json, control_tokens: bool, load_reference: Callable[[], Engine], cache_bytes: int
+) -> Engine:
+    """The engine of a tokenizer to which there is no objection."""
+    model = tokenizer["model"]
+    metaspace = next(iter(metaspaces_of(tokenizer)), None)
+    marks_spaces = metaspace is not None or MARK_SPACES in normalizers(tokenizer)
+    splits = metaspace is not None and bool(metaspace.get("split", True))
+    alphabet, merges = alphabet_of(model, marks_spaces), merges_of(model)
+    cuts = bpe_cuts(merges, alphabet, marks_spaces, splits)
+    bpe = CharacterBpe(alphabet, merge_table(model["vocab"], merges), splits)
+    engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
+    prepends = PREPEND in normalizers(tokenizer)
+    if prepends or (metaspace and metaspace.get("prepend_scheme") != "never"):
+        engine = _PrefixedTexts(engine, always=prepends)
+    tokens = matched_tokens(tokenizer, control_tokens)
+    if not control_tokens:  # special ones are text, and only keep others from being found
+        tokens = [token for token in tokens if not token.get("special")]
+    if tokens:
+        contents = _Contents([token["content"] for token in tokens])
+        return RoutedEngine(engine, contents, load_reference, in_ascii=True)
+    return engine
+
+
+class CharacterBpe:
+    """Symbols and merges of chunks; it leaves nothing out."""
+
+    def __init__(self, alphabet: Alphabet, merges: MergeTable, splits: bool) -> None:
+        self._alphabet = alphabet
+        self._merges = merges
+        self._splits = splits
+
+    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
+        """The ids of every chunk."""
+        found = symbols_of(data, np.ascontiguousarray(places), self._alphabet, self._splits)
+        symbols, offsets, words_before = found
+        ids, edges = merge_words(symbols, offsets, self._merges, _NO_DROPOUT, _NO_DROPOUT)
+        tokens = TokenBatch(ids.astype(np.uint32), edges[words_before])
+        return tokens, np.zeros(len(places), np.bool_)
+
+
+class _PrefixedTexts:
+    """Puts a space before texts: all, or those that do not begin with a space or a ▁."""
+
+    def __init__(self, engine: Engine, always: bool) -> None:
+        self.name = engine.name
+        self.version = engine.version
+        self._engine = engine
+        self._begun = () if always else (" ", MARK)
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """The ids of every text, in order; empty ones have none."""
+        begun = self._begun
+        return self._engine.encode(
+            [f" {text}" if text and not text.startswith(begun) else text for text in texts]
+        )
+
+
+class _Contents:
+    """Added tokens in texts, before or after spaces become ▁."""
+
+    def __init__(self, contents: Sequence[str]) -> None:
+        spaced = [content for content in contents if " " in content or MARK in content]
+        self._strings = [content for content in contents if content not in spaced]
+        if len(self._strings) > _FEW:  # one pass is faster
+            spaced, self._strings = list(contents), []
+        patterns = (map(re.escape, re.split(f"[ {MARK}]", content)) for content in spaced)
+        self._pattern = re.compile("|".join(map(f"[ {MARK}]".join, patterns))) if spaced else None
+
+    def search(self, text: str, /) -> bool:
+        """Whether a text holds any of them."""
+        pattern = self._pattern
+        return any(string in text for string in self._strings) or bool(
+            pattern and pattern.search(text)
+        )

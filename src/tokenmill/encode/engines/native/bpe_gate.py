@@ -1,0 +1,149 @@
+"""Which BPE tokenizers the native engine may be given. No compiled code is imported here."""
+
+from __future__ import annotations
+
+from tokenmill.encode.engines.chunks.locality import (
+    Json,
+    locality_objection,
+    matched_tokens,
+    normalizers,
+    pre_tokenizers,
+)
+from tokenmill.encode.engines.gate import needed_bytes
+from tokenmill.words.patterns import NUMBERS, SCANNED_SPLITS, with_numbers
+
+MARK = "▁"
+PREPEND: Json = {"type": "Prepend", "prepend": MARK}
+MARK_SPACES: Json = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+SINGLE_DIGITS: Json = {"type": "Digits", "individual_digits": True}
+_SCANNED = {*SCANNED_SPLITS, *(with_numbers(s, n) for s in SCANNED_SPLITS for n in NUMBERS)}
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def bpe_objection(tokenizer: Json, control_tokens: bool) -> str:
+    """Why native may not have this BPE tokenizer; "" where it may."""
+    model = tokenizer["model"]
+    if is_byte_level(tokenizer):
+        return (
+            _byte_steps_objection(tokenizer)
+            or _model_objection(model)
+            or _byte_model_objection(model)
+            or locality_objection(tokenizer, control_tokens)
+        )
+    if is_bert(tokenizer):
+        return (
+            _model_objection(model, suffix=True)
+            or _character_model_objection(model)
+            or locality_objection(tokenizer, control_tokens)
+        )
+    return (
+        _steps_objection(tokenizer)
+        or _model_objection(model)
+        or _character_model_objection(model)
+        or next(filter(None, map(_added_objection, matched_tokens(tokenizer, control_tokens))), "")
+    )
+
+
+def is_byte_level(tokenizer: Json) -> bool:
+    """Whether a model begins with the bytes of words, not with their characters."""
+    return any(step["type"] == "ByteLevel" for step in pre_tokenizers(tokenizer))
+
+
+def is_bert(tokenizer: Json) -> bool:
+    """Whether words are found as BERT does."""
+    before = [step["type"] for step in normalizers(tokenizer)]
+    found = [step["type"] for step in pre_tokenizers(tokenizer)]
+    return before in ([], ["BertNormalizer"]) and found == ["BertPreTokenizer"]
+
+
+def _model_objection(model: Json, *, suffix: bool = False) -> str:
+    checks = {
+        "a BPE without merges": "merges" not in model,
+        "dropout": bool(model.get("dropout")),
+        "a subword prefix": bool(model.get("continuing_subword_prefix")),
+        "a word suffix": bool(model.get("end_of_word_suffix"))
+        and (not suffix or bool(model.get("byte_fallback"))),
+        "whole words before merges": bool(model.get("ignore_merges")),
+    }
+    return next((name for name, found in checks.items() if found), "")
+
+
+def _character_model_objection(model: Json) -> str:
+    vocab, unknown = model["vocab"], model.get("unk_token")
+    falls_back = bool(model.get("byte_fallback"))
+    opaque = {*_BYTES, unknown} if unknown is not None else {*_BYTES}
+    merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    if unknown is not None and unknown not in vocab:
+        return "an unknown token that is no token"
+    if falls_back and not vocab.keys() >= set(_BYTES):
+        return "bytes that are missing from the vocabulary"
+    if not all(map(opaque.isdisjoint, merges)):
+        return "merges of bytes or of the unknown token"
+    return ""
+
+
+def _byte_model_objection(model: Json) -> str:
+    missing = not model["vocab"].keys() >= needed_bytes(sentencepiece=False)
+    return "bytes that are missing from the vocabulary" if missing else ""
+
+
+def _byte_steps_objection(tokenizer: Json) -> str:
+    """Why compiled code does not find the words; `words/scanning.py` finds them."""
+    if normalizers(tokenizer) not in ([], [{"type": "NFC"}]):
+        return "a normalizer"
+    *splits, byte_level = pre_tokenizers(tokenizer)
+    uses_regex = byte_level["type"] == "ByteLevel" and bool(byte_level.get("use_regex", True))
+    scanned = splits in ([], [SINGLE_DIGITS]) if uses_regex else _is_scanned(splits)
+    if byte_level["type"] != "ByteLevel" or not scanned:
+        return "a split that no compiled code finds"
+    return "a prefix space" if byte_level.get("add_prefix_space", True) else ""
+
+
+def _is_scanned(splits: list[Json]) -> bool:
+    covering = {("Isolated", False), ("Removed", True)}  # alike: the patterns match all characters
+    return (
+        len(splits) == 1
+        and splits[0]["type"] == "Split"
+        and (splits[0].get("behavior"), bool(splits[0].get("invert"))) in covering
+        and splits[0]["pattern"].get("Regex") in _SCANNED
+    )
+
+
+def _steps_objection(tokenizer: Json) -> str:
+    """Why the steps before the model are not known here."""
+    before, steps = normalizers(tokenizer), pre_tokenizers(tokenizer)
+    for step in before:
+        if step not in (PREPEND, MARK_SPACES):
+            return f"normalizer {step['type']}"
+    if before.count(PREPEND) > 1:
+        return "two prefixes"
+    marks_spaces = MARK_SPACES in before
+    if any(map(_splits_at_spaces, steps)) and marks_spaces:  # there are none
+        steps = [step for step in steps if not _splits_at_spaces(step)]
+    metaspaces = metaspaces_of(tokenizer)
+    if steps != metaspaces or len(steps) > 1:
+        return f"pre-tokenizer {' + '.join(step['type'] for step in steps)}"
+    if PREPEND in before and not (marks_spaces or metaspaces):
+        return "a prefix that is no space"
+    return ""
+
+
+def metaspaces_of(tokenizer: Json) -> list[Json]:
+    """The steps that make spaces into ▁."""
+    return [
+        step
+        for step in pre_tokenizers(tokenizer)
+        if step["type"] == "Metaspace"
+        and step.get("replacement") == MARK
+        and step.get("prepend_scheme") in {"always", "first", "never"}
+    ]
+
+
+def _splits_at_spaces(step: Json) -> bool:
+    """Whether a pre-tokenizer only splits beside spaces, as Gemma's."""
+    return step["type"] == "Split" and step["pattern"] == {"String": " "} and not step.get("invert")
+
+
+def _added_objection(token: Json) -> str:
+    blank = not token["content"].replace(MARK, " ").strip()
+    return "an added token of nothing but spaces" if blank else ""

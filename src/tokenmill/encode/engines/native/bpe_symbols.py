@@ -1,0 +1,133 @@
+"""Characters to the symbols that BPE begins with, in compiled code.
+
+A symbol is a token of one character, the token of one byte of a character that is no token, or the
+token for what is unknown. Words are what merges cannot leave: with Metaspace each begins with a ▁,
+else a chunk is one word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.encode.engines.native.bpe_gate import MARK
+from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.words.byte_strings import UInt8Array
+
+Json = dict[str, Any]
+
+NOTHING = -1
+_SPACE, _MARK = ord(" "), ord(MARK)
+
+
+class Alphabet(NamedTuple):
+    """The symbols of a vocabulary."""
+
+    symbols: Int32Array
+    """Shape (NUM_CODE_POINTS,): the token of a character, or -1."""
+    last: Int32Array
+    """The same of a word's last character, which may have a suffix in the vocabulary."""
+    of_bytes: Int32Array
+    """Shape (256,): the tokens of bytes, for characters that are no token; -1 without those."""
+    unknown: int
+    """The token of any other character, or -1 where it is dropped."""
+    fuses: bool
+    """Whether unknown characters beside each other are one token."""
+
+
+def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
+    """The symbols of a BPE model; `marks_spaces` says that a space becomes a ▁."""
+    vocab: Mapping[str, int] = model["vocab"]
+    symbols, last = _by_character(vocab, ""), _by_character(vocab, model.get("end_of_word_suffix"))
+    if marks_spaces:
+        symbols[_SPACE], last[_SPACE] = symbols[_MARK], last[_MARK]
+    of_bytes = np.full(len(BYTES), NOTHING, np.int32)
+    if model.get("byte_fallback"):
+        of_bytes[:] = [vocab[name] for name in BYTES]
+    unknown = vocab[model["unk_token"]] if model.get("unk_token") is not None else NOTHING
+    return Alphabet(symbols, last, of_bytes, unknown, bool(model.get("fuse_unk")))
+
+
+def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
+    """The tokens of characters with a suffix."""
+    symbols = np.full(NUM_CODE_POINTS, NOTHING, np.int32)
+    size = 1 + len(suffix or "")
+    found = [
+        (ord(token[0]), number)
+        for token, number in vocab.items()
+        if len(token) == size and token.endswith(suffix or "")
+    ]
+    symbols[[character for character, _ in found]] = [number for _, number in found]
+    return symbols
+
+
+@inlined
+def character_at(data: int, place: int) -> tuple[int, int]:
+    """A code point of valid UTF-8, and how many bytes it has."""
+    code, size = byte_at(data + place), 1
+    if code >= 0xF0:
+        code, size = code & 0x07, 4
+    elif code >= 0xE0:
+        code, size = code & 0x0F, 3
+    elif code >= 0xC0:
+        code, size = code & 0x1F, 2
+    for i in range(1, size):
+        code = code << 6 | byte_at(data + place + i) & 0x3F
+    return code, size
+
+
+@inlined
+def _end_word(offsets: Int64Array, num_words: int, count: int) -> int:
+    """End a word after `count` symbols, if it has any; how many words there are."""
+    if count > offsets[num_words]:
+        num_words += 1
+        offsets[num_words] = count
+    return num_words
+
+
+@compiled
+def symbols_of(
+    texts: UInt8Array, places: Int64Array, alphabet: Alphabet, splits: bool
+) -> tuple[Int32Array, Int64Array, Int64Array]:
+    """The symbols of chunks of text, `texts[start:stop]` each, in words.
+
+    splits: whether a word ends before every ▁ or space
+
+    Returns the symbols one after another, the offsets of words in them, shape (num_words + 1,), and
+    how many words there are before each chunk, shape (num_chunks + 1,). No word is empty.
+    """
+    room = (places[:, 1] - places[:, 0]).sum()
+    symbols, offsets = np.empty(room, np.int32), np.zeros(room + 1, np.int64)
+    words_before = np.zeros(len(places) + 1, np.int64)
+    falls_back = alphabet.of_bytes[0] >= 0
+    data = texts.ctypes.data
+    count = num_words = 0
+    for chunk in range(len(places)):
+        place, stop = places[chunk, 0], places[chunk, 1]
+        follows_unknown = False
+        while place < stop:
+            code, size = character_at(data, place)
+            is_last = place + size == stop
+            symbol = alphabet.last[code] if is_last else alphabet.symbols[code]
+            if splits and code in (_SPACE, _MARK):
+                num_words = _end_word(offsets, num_words, count)
+                follows_unknown = False
+            if symbol >= 0:
+                symbols[count] = symbol
+                count += 1
+            elif falls_back:
+                for i in range(size):
+                    symbols[count + i] = alphabet.of_bytes[byte_at(data + place + i)]
+                count += size
+            elif alphabet.unknown >= 0 and not (alphabet.fuses and follows_unknown):
+                symbols[count] = alphabet.unknown
+                count += 1
+            follows_unknown = symbol < 0
+            place += size
+        num_words = _end_word(offsets, num_words, count)
+        words_before[chunk + 1] = num_words
+    return symbols[:count].copy(), offsets[: num_words + 1].copy(), words_before
