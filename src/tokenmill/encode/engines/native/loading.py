@@ -7,6 +7,7 @@ is loaded (`numba` alone takes 0.2 s).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,11 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
 from tokenmill.encode.engines.native.bpe_gate import bpe_objection, is_bert, is_byte_level
 from tokenmill.encode.engines.native.unigram_gate import unigram_objection
+from tokenmill.encode.engines.native.wordpiece_gate import word_piece_objection
 from tokenmill.errors import EngineError
+
+if TYPE_CHECKING:
+    from tokenmill.encode.engines.native.engine import NativeModel
 
 
 def native_objection(tokenizer: Json, control_tokens: bool) -> str:
@@ -24,6 +29,8 @@ def native_objection(tokenizer: Json, control_tokens: bool) -> str:
             return bpe_objection(tokenizer, control_tokens)
         case "Unigram":
             return unigram_objection(tokenizer, control_tokens)
+        case "WordPiece":
+            return word_piece_objection(tokenizer, control_tokens)
         case kind:
             return f"model {kind}"
 
@@ -45,7 +52,11 @@ def load_native(
         case "Unigram":
             from tokenmill.encode.engines.native.unigram_loading import unigram_model
 
-            model = unigram_model(tokenizer_json, tokenizer)
+            model: NativeModel = unigram_model(tokenizer_json, tokenizer)
+        case "WordPiece":
+            from tokenmill.encode.engines.native.wordpiece import WordPiece
+
+            model = WordPiece(tokenizer)
         case kind:
             raise EngineError(f"native cannot encode a model {kind}")
     cuts = make_cuts(tokenizer, control_tokens)
