@@ -235,3 +235,21 @@ def test_an_engine_that_fails_to_load_is_an_engine_error(name: str) -> None:
 def test_a_fast_engine_cannot_be_loaded_for_a_sentencepiece_model() -> None:
     with pytest.raises(EngineError, match="cannot encode a sentencepiece tokenizer"):
         load_engine("fastokens", TokenizerFile("sentencepiece", b"\n"), False, 1 << 30)
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        {"type": "Precompiled", "precompiled_charsmap": ""},
+        {"type": "Precompiled"},
+        {"type": "Replace", "pattern": {"String": "a"}},
+        {},
+    ],
+)
+def test_a_damaged_tokenizer_is_left_to_the_reference_which_says_why(
+    normalizer: dict[str, object],
+) -> None:
+    damaged = as_file(byte_level_json(normalizer=normalizer))
+    assert rank_engines(damaged, False).names == ("reference",)
+    with pytest.raises(UserError, match="cannot load the tokenizer"):
+        load_engine("reference", damaged, False, 1 << 20)

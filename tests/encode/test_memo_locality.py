@@ -45,6 +45,7 @@ from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
 SPACES_MADE = "a normalizer that replaces spaces or makes some"
+NOTHING_REPLACED = "a normalizer that replaces nothing, which is at both ends of every text"
 SPACES_REPLACED = "a normalizer that replaces spaces"
 SPACE_IN_TOKEN = "an added token with a space"
 LOOKS_BESIDE = "an added token that looks at what stands beside it"
@@ -130,6 +131,7 @@ REFUSED = {
         "a pre-tokenizer that looks at its place",
     ),
     "spaces that are ▁ without Metaspace": (words(normalizer=replace(" ", "▁")), SPACES_REPLACED),
+    "nothing that is replaced": (words(normalizer=replace("", "x")), NOTHING_REPLACED),
     "spaces that vanish": (words(normalizer=replace(" ", "")), SPACES_REPLACED),
     "several spaces that vanish": (words(normalizer=replace_regex(" {2,}", "")), SPACES_REPLACED),
     "a word with a space": (words(normalizer=replace("New York", "NY")), SPACES_MADE),

@@ -231,6 +231,22 @@ def test_any_merges_give_the_ids_of_the_reference(data: st.DataObject) -> None:
     assert_equal(engine, reference, data.draw(st.lists(strings, min_size=20, max_size=40)))
 
 
+def test_a_dropped_space_makes_neighbours_of_the_characters_beside_it() -> None:
+    tokenizer = sentencepiece_json(
+        model={
+            "vocab": {"é": 0, "b": 1, "éb": 2},
+            "merges": [["é", "b"]],
+            "unk_token": None,
+            "byte_fallback": False,
+        },
+        normalizer=MARK_SPACES,
+        added_tokens=[],
+    )
+    engine, reference = native_and_reference(tokenizer)
+    assert documents(reference.encode(["é b"])) == [[2]]
+    assert_equal(engine, reference, ["é b"])
+
+
 def test_long_runs_take_no_quadratic_time() -> None:
     engine, reference = native_and_reference(KINDS["Llama 2"])
     assert_equal(engine, reference, ["a" * 20_000, " " * 20_000, "ab" * 20_000, "中" * 20_000])
@@ -242,6 +258,10 @@ def test_long_runs_take_no_quadratic_time() -> None:
         (steps(None, metaspace(), dropout=0.1), "dropout"),
         (steps(None, metaspace(), ignore_merges=True), "whole words before merges"),
         (steps(None, metaspace(), unk_token="?"), "an unknown token that is no token"),
+        (
+            sentencepiece_json(model={"vocab": {"a": 0, "b": 0}, "merges": []}),
+            "tokens that share an id",
+        ),
         (steps({"type": "NFKC"}, metaspace()), "normalizer NFKC"),
         (steps(None, split(r"\s+")), "pre-tokenizer Split"),
         (steps(PREPEND, None), "a prefix that is no space"),

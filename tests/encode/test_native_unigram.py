@@ -143,6 +143,12 @@ def test_sentences_in_many_scripts_are_not_left_out(name: str) -> None:
     compare_tokens("native", texts, native.encode(texts), reference.encode(texts))
 
 
+def test_a_mark_that_comes_before_the_one_in_the_last_character() -> None:
+    native, reference = engines_of("NFKC")
+    texts = ["\u00e9\u0327", "\u00c9\u0327", "\u1eaf\u0323", "\u01f4\u0316", "\u0958\u093c\u0301"]
+    compare_tokens("native", texts, native.encode(texts), reference.encode(texts))
+
+
 def test_a_table_of_ones_own_replaces_by_grapheme() -> None:
     table = custom_charsmap(("e\u0301", "E"), ("A", "b"), ("\r", "r"), ("x", "y y"), ("z", ""))
     tokenizer = unigram(normalizers(precompiled(table), JOINED), metaspace())

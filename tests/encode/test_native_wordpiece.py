@@ -17,7 +17,7 @@ from tokenmill.encode.engines.native.loading import native_objection
 from tokenmill.encode.kinds import load_reference
 
 PIECES = ["un", "##aff", "##able", "##a", "##b", "a", "ab", "##", "#", "A", "B", ",", "x", "##x"]
-TOKENS = ["[UNK]", *PIECES, "é", "##é", "中", "'", "##1", "12", "~", "the", "##e"]
+TOKENS = ["[UNK]", *PIECES, "é", "##é", "中", "'", "éa", "éb", "##1", "12", "~", "the", "##e"]
 ATOMS = [*map(chr, range(128)), *"éÉ中\u0301\u00a0ﬁß😀", "unaffable", "[UNK]", "x" * 9, "  "]
 
 
@@ -62,7 +62,7 @@ def test_every_pair_of_ascii_characters(normalizer: Json) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(ATOMS), max_size=12).map("".join), max_size=6))
-@pytest.mark.parametrize("prefix", ["##", "", "a"])
+@pytest.mark.parametrize("prefix", ["##", "", "a", "é"])
 def test_texts_of_any_characters(prefix: str, texts: list[str]) -> None:
     native, reference = with_prefix(prefix)
     for _ in range(2):
@@ -73,6 +73,17 @@ def test_words_of_the_most_characters_and_of_one_more() -> None:
     native, _ = engines(word_piece())
     x, rest = TOKENS.index("x"), TOKENS.index("##x")
     assert documents(native.encode(["x" * 8, "x" * 9])) == [[x, *[rest] * 7], [0]]
+
+
+def test_the_prefix_of_later_pieces_need_not_be_ascii() -> None:
+    native, reference = with_prefix("é")
+    assert documents(reference.encode(["aab"])) == [[TOKENS.index(t) for t in ("a", "éa", "éb")]]
+    assert documents(native.encode(["aab"])) == documents(reference.encode(["aab"]))
+
+
+def test_words_may_have_as_many_characters_as_a_file_can_say() -> None:
+    native, reference = engines(word_piece(max_input_chars_per_word=(1 << 64) - 1))
+    assert documents(native.encode(["x" * 9])) == documents(reference.encode(["x" * 9]))
 
 
 def test_what_is_not_known_is_refused() -> None:

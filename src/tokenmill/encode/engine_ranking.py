@@ -92,7 +92,7 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     installable: set[str] = set()
     order = _order(tokenizer)
     for name in order:
-        if objection := _objection(name, file, tokenizer, control_tokens):
+        if objection := _objection_if_readable(name, file, tokenizer, control_tokens):
             objections[name] = objection
         elif name in OBJECTIONS and (missing := _missing(name)):
             objections[name] = missing
@@ -116,6 +116,18 @@ def _order(tokenizer: Json | None) -> tuple[str, ...]:
     """The order of the table for a tokenizer.json, if it is one."""
     falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
     return FOR_SENTENCEPIECE if falls_back else ENGINES
+
+
+def _objection_if_readable(
+    name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool
+) -> str:
+    """As `_objection`; a damaged file is left to the reference, which tells what is wrong."""
+    try:
+        return _objection(name, file, tokenizer, control_tokens)
+    except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
+        raise
+    except BaseException as error:  # a Rust panic is no Exception
+        return f"a file that cannot be understood ({type(error).__name__}: {error})"
 
 
 def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool) -> str:

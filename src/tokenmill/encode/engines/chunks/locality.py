@@ -221,6 +221,8 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
 
 
 def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
+    if pattern.get("String") == "":
+        return "a normalizer that replaces nothing, which is at both ends of every text"
     becomes_space = content == " " or (content == "▁" and metaspace)
     if pattern.get("Regex") in JOINED_SPACES or pattern.get("String") == " ":
         return "" if becomes_space else "a normalizer that replaces spaces"

@@ -44,7 +44,8 @@ def bpe_cuts(
     falls_back, unknown = alphabet.of_bytes[0] != NOTHING, alphabet.unknown != NOTHING
     junctions = {(left[-1], right[0]) for left, right in merges}
     pairs = _either(token[:NUM_ASCII], falls_back, unknown)
-    solid = token | falls_back | (unknown & token[ord(" ")])
+    either = token | token[ord(" ")] if unknown else token & token[ord(" ")]
+    solid = either | falls_back
     alone = token | falls_back
     alone[:_FIRST_OF_THREE_BYTES] = False
     for left, right in junctions:

@@ -64,6 +64,7 @@ def _model_objection(model: Json, *, suffix: bool = False) -> str:
         "a word suffix": bool(model.get("end_of_word_suffix"))
         and (not suffix or bool(model.get("byte_fallback"))),
         "whole words before merges": bool(model.get("ignore_merges")),
+        "tokens that share an id": len({*model["vocab"].values()}) != len(model["vocab"]),
     }
     return next((name for name, found in checks.items() if found), "")
 

@@ -162,6 +162,9 @@ def _composition() -> Composition:
     orders = np.array([unicodedata.combining(character) for character in every], np.uint8)
     orders[classes == FIXED] = 0
     apart = _asked([{"type": "NFD"}], every)
+    for code, parts in enumerate(apart):
+        if len(parts) > 1:  # its last mark may change places with one that follows
+            orders[code] = unicodedata.combining(parts[-1])
     before = {parts[:-1] for parts in apart if len(parts) > 1}
     for made in _asked([{"type": "NFC"}], sorted(before)):
         kinds[[ord(character) for character in made]] |= COMPOSED

@@ -23,6 +23,8 @@ REMOVED, SPACE, ALONE, IN_WORD = range(4)
 """What becomes of a character: nothing; an end of a word; a word of its own; a part of one."""
 FIRST_PIECE, LATER_PIECE = range(2)
 """The roots of the trie: tokens, and tokens without the prefix that marks later pieces."""
+_MOST_CHARACTERS = 1 << 31
+"""No word has more; a file may say so, up to 2^64 - 1."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
@@ -44,7 +46,7 @@ class WordPiece:
         self._characters, self._kinds = _ask_library(tokenizer)
         self._trie = _trie_of(model["vocab"], model["continuing_subword_prefix"])
         self._unknown = int(model["vocab"][model["unk_token"]])
-        self._max_word = int(model["max_input_chars_per_word"])
+        self._max_word = min(model["max_input_chars_per_word"], _MOST_CHARACTERS)
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """The ids of every chunk, and which are not ASCII and so left out."""
@@ -88,8 +90,9 @@ def _trie_of(vocab: dict[str, int], prefix: str) -> _Trie:
     for text, token in vocab.items():
         if text and text.isascii():
             add(FIRST_PIECE, text, token)
-        if text.isascii() and text.startswith(prefix) and text != prefix:
-            add(LATER_PIECE, text[len(prefix) :], token)
+        later = text.removeprefix(prefix)
+        if later and later.isascii() and text.startswith(prefix):
+            add(LATER_PIECE, later, token)
     keys = np.fromiter(edges, np.uint64, len(edges))
     nodes = np.fromiter(edges.values(), np.uint64, len(edges))
     return _Trie(_table_of(keys, nodes), np.array(tokens, np.int64))
