@@ -18,6 +18,7 @@ from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.rank_merges import merges_of
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.errors import EngineError
 
 pytest.importorskip("tiktoken")
 pytest.importorskip("fastokens")
@@ -139,3 +140,12 @@ def test_the_split_of_a_trained_rank_file_is_kept() -> None:
     data = KINDS["tiktoken"].json_of(file, False)
     splits = json.loads(data or b"")["pre_tokenizer"]["pretokenizers"]
     assert splits[0]["pattern"] == {"Regex": encoding_of(file).json_split}
+
+
+def test_merges_that_would_fill_the_memory_are_not_written() -> None:
+    ranks = {b"a" * size: END + size for size in range(2, 700)}
+    file = rank_file(ranks, "gpt2")
+    assert rank_engines(file, False).names[0] == "fastokens"
+    assert ranks_to_json(file.data, encoding_of(file)) is None
+    with pytest.raises(EngineError, match="cannot encode a tiktoken tokenizer"):
+        load_engine("fastokens", file, False, 1 << 20)

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tokenmill.encode.encodings import byte_symbols, parse_ranks
 from tokenmill.encode.published_encodings import Encoding
@@ -14,6 +15,8 @@ from tokenmill.encode.rank_merges import merges_of
 Json = dict[str, Any]
 
 _BYTE_LEVEL: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+MAX_MERGE_BYTES = 1 << 26
+"""A token of n bytes may have n merges of n bytes each; those of published files have 2 to 6 MB."""
 _FREE = "\U0010ffff"
 """Begins the tokens of free ids: it spells no byte, so that no text has such a token."""
 
@@ -26,7 +29,8 @@ def outline_of_ranks(encoding: Encoding) -> Json | None:
 
 
 def ranks_to_json(data: bytes, encoding: Encoding, *, fill: bool = False) -> bytes | None:
-    """An equal tokenizer.json; None where the split has no equal in one.
+    """An equal tokenizer.json; None where the split has no equal in one, or merges would fill the
+    memory.
 
     Every way to split a token into two known ones becomes a merge; `ignore_merges` covers tokens
     that no merge reaches. `fill` gives tokens that no text has to ids that are free, if they are
@@ -41,7 +45,11 @@ def ranks_to_json(data: bytes, encoding: Encoding, *, fill: bool = False) -> byt
     vocab = {of_token[token]: rank for token, rank in ranks.items()}
     if fill:
         vocab = _filled(vocab)
-    lefts, rights = (column.tolist() for column in merges_of(tokens))
+    found = merges_of(tokens)
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    if lengths[found.lefts].sum() + lengths[found.rights].sum() > MAX_MERGE_BYTES:
+        return None
+    lefts, rights = (column.tolist() for column in found)
     merges = [(spelled[left], spelled[right]) for left, right in zip(lefts, rights, strict=True)]
     return msgspec.json.encode(_document(encoding, vocab, merges))
 

@@ -78,6 +78,8 @@ def _character_model_objection(model: Json) -> str:
         return "an unknown token that is no token"
     if falls_back and not vocab.keys() >= set(_BYTES):
         return "bytes that are missing from the vocabulary"
+    if falls_back and MARK not in vocab:
+        return "a ▁ that is spelled in bytes"
     if not all(map(opaque.isdisjoint, merges)):
         return "merges of bytes or of the unknown token"
     return ""
