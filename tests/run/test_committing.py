@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 
 import pytest
 from memory_store import MemoryStore
 
 from tokenmill.boundaries import batch_of
+from tokenmill.cloud.loop import request_loop, wait
+from tokenmill.encode.engine import Engine
 from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 from tokenmill.run.commit.receipts import finished_keys
@@ -24,6 +28,32 @@ class Lengths:
 
     def encode(self, texts: list[str]) -> TokenBatch:
         return batch_of([[len(text)] for text in texts])
+
+
+class SlowReference(Lengths):
+    """Each call takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.num_calls = 0
+
+    def encode(self, texts: list[str]) -> TokenBatch:
+        self.num_calls += 1
+        assert self.let_go.wait(60)
+        return super().encode(texts)
+
+
+class DeadStore(MemoryStore):
+    """A bucket that answers no request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
+        self.asked.set()
+        wait(request_loop().begin(asyncio.sleep(60)))
+        raise AssertionError("it was waited for to the end")
 
 
 def outcome(part: int, audit_id: int = 3) -> Outcome:
@@ -48,10 +78,12 @@ class SlowStore(MemoryStore):
 
 
 @contextmanager
-def threads_of(store: MemoryStore) -> Iterator[tuple[CommitterThreads, threading.Semaphore]]:
+def threads_of(
+    store: MemoryStore, reference: Engine | None = None
+) -> Iterator[tuple[CommitterThreads, threading.Semaphore]]:
     """Threads, and what is released with each result."""
     woken = threading.Semaphore(0)
-    threads = CommitterThreads(Committer(store, Lengths(), "engine"), woken.release)
+    threads = CommitterThreads(Committer(store, reference or Lengths(), "engine"), woken.release)
     try:
         yield threads, woken
     finally:
@@ -92,6 +124,31 @@ def test_the_end_waits_for_what_is_being_committed() -> None:
         threads.submit(outcome(0))
         threading.Timer(0.1, store.let_go.set).start()
     assert finished_keys(store) == {"00000000-000000"}
+
+
+def test_the_end_waits_for_no_store_that_does_not_answer() -> None:
+    store = DeadStore()
+    with threads_of(store) as (threads, woken):
+        threads.submit(outcome(0))
+        assert store.asked.wait(60)
+    assert woken.acquire(timeout=60)
+    with pytest.raises(CancelledError):
+        list(threads.done())
+
+
+def test_the_end_begins_no_further_audit() -> None:
+    store, reference = MemoryStore(), SlowReference()
+    with threads_of(store, reference) as (threads, _):
+        for part in range(3):
+            threads.submit(outcome(part))
+        end = threading.Thread(target=threads.close)
+        end.start()
+        while threads._closed_at is None:
+            pass
+        reference.let_go.set()
+        end.join()
+    assert reference.num_calls <= 1
+    assert len(finished_keys(store)) <= 1
 
 
 def test_there_is_room_until_too_many_results_wait() -> None:

@@ -61,6 +61,7 @@ async def _cancel_all() -> None:
 
 _loop: RequestLoop | None = None
 _lock = threading.Lock()
+_of_thread = threading.local()
 
 
 def request_loop() -> RequestLoop:
@@ -82,8 +83,20 @@ def request_loop() -> RequestLoop:
         return _loop
 
 
-def wait(future: Future[Result], check: Callable[[], None] = lambda: None) -> Result:
-    """The result of some work; `check`, which may raise, is called now and then until then."""
+def check_waits(check: Callable[[], None]) -> None:
+    """Have `check`, which may raise, called now and then while this thread waits for requests.
+
+    A signal ends only what the main thread waits for.
+    """
+    _of_thread.check = check
+
+
+def wait(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
+    """The result of some work; `check`, which may raise, is called now and then until then.
+
+    Without one, it is what `check_waits` was told.
+    """
+    check = check or getattr(_of_thread, "check", lambda: None)
     try:
         while True:
             try:

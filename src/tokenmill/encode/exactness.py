@@ -31,6 +31,8 @@ MAX_SHOWN_CHARACTERS = 80
 MAX_SAMPLE_DOCUMENTS = 200
 """Documents of the user's own that an engine is tried on, beside the fixed strings."""
 MAX_AUDIT_CHARACTERS = 100_000
+TEXTS_AT_ONCE = 100
+"""Texts of an audit that are encoded before there is a look whether the build ends."""
 SHORT_CHARACTERS = 8_192
 _WRONG = {
     "python": (
@@ -155,9 +157,21 @@ def excluded_error_rate(num_equal: int) -> float:
     return -math.expm1(math.log(0.05) / num_equal) if num_equal else 1.0
 
 
-def audit(name: str, texts: Sequence[str], ids: Sequence[Sequence[int]], reference: Engine) -> None:
-    """Raise an EngineError if the reference gives one of the texts other ids."""
-    compare_tokens(name, texts, batch_of(ids), reference.encode(texts))
+def audit(
+    name: str,
+    texts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    reference: Engine,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Raise an EngineError if the reference gives one of the texts other ids.
+
+    `check`, which may raise, is called now and then.
+    """
+    for start in range(0, max(len(texts), len(ids)), TEXTS_AT_ONCE):
+        check()
+        chosen = slice(start, start + TEXTS_AT_ONCE)
+        compare_tokens(name, texts[chosen], batch_of(ids[chosen]), reference.encode(texts[chosen]))
 
 
 def compare_tokens(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from tokenmill.cloud.loop import check_waits
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import audit
 from tokenmill.run.commit.receipts import write_receipt
@@ -23,6 +24,8 @@ NUM_THREADS = 8
 """Receipts that are stored at once: what several threads flush at once, a disk writes at once."""
 MOST_WAITING = 64
 """Results that may wait for them; while there are more, no unit is started."""
+END_SECONDS = 1.0
+"""How long the end of a build waits for the requests of receipts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class Committer:
         self._store, self._reference, self._name = store, reference, name
         self._audits = threading.Lock()
 
-    def commit(self, outcome: Outcome) -> Committed:
-        """Let a result count.
+    def commit(self, outcome: Outcome, check: Callable[[], None] = lambda: None) -> Committed:
+        """Let a result count; `check`, which may raise, is called before and during the audit.
 
         Raises:
             EngineError: the reference disagrees on a document.
@@ -53,7 +56,8 @@ class Committer:
         if outcome.audit_texts:
             with self._audits:  # a reference is for one thread at a time
                 begun = time.perf_counter()
-                audit(self._name, outcome.audit_texts, outcome.audit_ids, self._reference)
+                texts, ids = outcome.audit_texts, outcome.audit_ids
+                audit(self._name, texts, ids, self._reference, check)
                 seconds = time.perf_counter() - begun
         return Committed(outcome, write_receipt(self._store, outcome.receipt), seconds)
 
@@ -63,7 +67,10 @@ class CommitterThreads:
 
     def __init__(self, committer: Committer, wake: Callable[[], None]) -> None:
         self._committer, self._wake = committer, wake
-        self._threads = ThreadPoolExecutor(NUM_THREADS, "commit")
+        self._threads = ThreadPoolExecutor(
+            NUM_THREADS, "commit", initializer=check_waits, initargs=(self._check_request,)
+        )
+        self._closed_at: float | None = None
         self._done: SimpleQueue[Future[Committed]] = SimpleQueue()
         self._num_waiting = 0
 
@@ -75,7 +82,8 @@ class CommitterThreads:
     def submit(self, outcome: Outcome) -> None:
         """Have a result committed."""
         self._num_waiting += 1
-        self._threads.submit(self._committer.commit, outcome).add_done_callback(self._tell)
+        future = self._threads.submit(self._committer.commit, outcome, self._check)
+        future.add_done_callback(self._tell)
 
     def done(self) -> Iterator[Committed]:
         """Results that count by now, each once; raises as `Committer.commit` does."""
@@ -88,8 +96,20 @@ class CommitterThreads:
             yield found.result()
 
     def close(self) -> None:
-        """Wait for what is being committed; what has not begun is left to a resume."""
+        """Wait a little for what is being committed; the rest is left to a resume.
+
+        A signal must end the build soon: audits end, and requests that a store does not answer.
+        """
+        self._closed_at = time.monotonic()
         self._threads.shutdown(cancel_futures=True)
+
+    def _check(self) -> None:
+        if self._closed_at is not None:
+            raise CancelledError("the build ends")
+
+    def _check_request(self) -> None:
+        if self._closed_at is not None and time.monotonic() > self._closed_at + END_SECONDS:
+            self._check()
 
     def _tell(self, future: Future[Committed]) -> None:
         self._done.put(future)
