@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -216,6 +217,15 @@ def test_no_more_batches_are_made_ahead_than_asked_for(
         until(lambda: len(steps) >= 3 + taken)  # noqa: B023
         time.sleep(0.05)
         assert steps == list(range(3 + taken))
+    del iterator
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_a_batch_that_was_taken_is_kept_by_nobody_else(prefetch: int, anew: Open) -> None:
+    iterator = iter(Loader(*anew(), prefetch))
+    for _ in range(3):
+        kept = weakref.ref(next(iterator)["input_ids"])
+        assert kept() is None
     del iterator
 
 

@@ -96,7 +96,8 @@ def wait(future: Future[Result], check: Callable[[], None] | None = None) -> Res
 
     Without one, it is what `check_waits` was told.
     """
-    check = check or getattr(_of_thread, "check", lambda: None)
+    look: Callable[[], None] = getattr(_of_thread, "check", lambda: None)
+    look = check or look
     try:
         while True:
             try:
@@ -104,7 +105,7 @@ def wait(future: Future[Result], check: Callable[[], None] | None = None) -> Res
             except TimeoutError:
                 if future.done():
                     raise
-                check()
+                look()
     except BaseException:
         future.cancel()
         raise

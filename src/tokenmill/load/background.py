@@ -28,7 +28,7 @@ FORK_SECONDS = 10.0
 """How long a fork waits for the batches that threads are making."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Made:
     """What became of a step: a batch, an error, or neither after the last step."""
 
@@ -39,6 +39,16 @@ class Made:
     """Of the schedule after the step."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Of fill-in-the-middle in this batch."""
+
+    def hand_over(self) -> Batch:
+        """The batch, which nobody but the caller keeps then.
+
+        To free one lets the thread run, which has the lock of Python while it makes another: who
+        asks for a batch must not wait for that.
+        """
+        batch, self.batch = self.batch, None
+        assert batch is not None
+        return batch
 
 
 class _Line:
@@ -116,7 +126,7 @@ def prefetched(batches: Batches, count: int, finish: Callable[[Batch], Batch]) -
             if made.batch is None:
                 return
             batches.give_out(made.standing, made.outcomes)
-            yield made.batch
+            yield made.hand_over()
     finally:
         if maker is not None:
             maker.end()
@@ -129,8 +139,9 @@ def _make(twin: Batches, finish: Callable[[Batch], Batch], line: _Line) -> None:
         while line.orders.get() and not line.is_closed:
             with line.making:
                 made = _made(twin, finish)
+            is_end = made.batch is None
             line.made.put(made)
-            if made.batch is None:
+            if is_end:
                 return
     finally:
         _lines.discard(line)
