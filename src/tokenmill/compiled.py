@@ -57,6 +57,15 @@ def _byte_at(_: Any, address: Any) -> Any:
 
 
 @intrinsic
+def _int32_at(_: Any, address: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(pointer), ir.IntType(64))
+
+    return types.int64(address), generate
+
+
+@intrinsic
 def _eight_bytes_at(_: Any, address: Any) -> Any:
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -104,6 +113,9 @@ def _trailing_zeros(_: Any, bits: Any) -> Any:
 
 byte_at = cast("Callable[[int], int]", _byte_at)
 """For compiled functions: the byte at an address."""
+
+int32_at = cast("Callable[[int], int]", _int32_at)
+"""For compiled functions: the signed number of four bytes at an address, which is aligned."""
 
 eight_bytes_at = cast("Callable[[int], np.uint64]", _eight_bytes_at)
 """For compiled functions: the eight bytes from an address on, aligned or not."""

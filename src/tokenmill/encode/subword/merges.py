@@ -22,7 +22,7 @@ import numpy as np
 
 from tokenmill.compiled import compiled, inlined
 from tokenmill.encode.subword.draws import draw, threshold
-from tokenmill.encode.subword.pair_table import PairTable, pair_table, slot_of
+from tokenmill.encode.subword.pair_table import PairTable, pair_table, slot_of, value_at
 from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
 from tokenmill.records import Int32Array, Int64Array
 
@@ -126,141 +126,148 @@ class _Word(NamedTuple):
     """Entries that were drawn to be left out of the current step."""
 
 
-@compiled
 def merge_words(
     symbols: Int32Array, offsets: Int64Array, merges: MergeTable, dropout: np.uint64, key: np.uint64
 ) -> tuple[Int32Array, Int64Array]:
     """The ids of every word, one after another, and their offsets, shape (num_words + 1,)."""
-    longest = 0
-    for i in range(len(offsets) - 1):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    links = np.empty((3, longest), np.int64)
+    longest = int(np.diff(offsets).max(initial=0))
     room = 3 * longest  # a merge makes at most two new pairs
-    entries = np.empty((2, room), np.int64)
-    ids = np.empty(longest, np.int32)
-    word = _Word(ids, links[0], links[1], links[2], entries[0], entries[1])
-    result = np.empty(len(symbols), np.int32)
-    edges = np.zeros(len(offsets), np.int64)
+    links = (np.empty(longest, np.int64) for _ in range(3))
+    entries = (np.empty(room, np.int64) for _ in range(2))
+    word = _Word(np.empty(longest, np.int32), *links, *entries)
+    result, edges = np.empty(len(symbols), np.int32), np.zeros(len(offsets), np.int64)
+    _merge(symbols, offsets, merges, (dropout, key), word, result, edges)
+    return result[: edges[-1]], edges
+
+
+@compiled
+def _merge(
+    symbols: Int32Array,
+    offsets: Int64Array,
+    merges: MergeTable,
+    chance: tuple[np.uint64, np.uint64],
+    word: _Word,
+    result: Int32Array,
+    edges: Int64Array,
+) -> None:
+    """Write the ids of every word and where they end."""
+    dropout, key = chance
+    ids, ranks, results = word.ids, word.ranks, merges.results
+    keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
+    mask = len(merges.table.keys) - 1
     num_ids, draws = 0, np.uint64(0)
     for i in range(len(offsets) - 1):
-        length = offsets[i + 1] - offsets[i]
+        first, length = offsets[i], offsets[i + 1] - offsets[i]
         if length <= MAX_SCANNED_SYMBOLS and not dropout:
-            length = _merge_by_scanning(word, symbols, offsets[i], length, merges)
             for place in range(length):
-                result[num_ids] = word.ids[place]
-                num_ids += 1
-            edges[i + 1] = num_ids
-            continue
-        if length > 1:
-            size = _begin(word, symbols[offsets[i] : offsets[i + 1]], merges)
-            draws = _apply(word, length, size, merges, (dropout, key, draws))
+                result[num_ids + place] = symbols[first + place]
+            num_ids += _merge_by_scanning(
+                result, num_ids, length, ranks, results, keys, values, mask
+            )
         else:
-            word.ids[0], word.following[0] = symbols[offsets[i]], 1
-        place = 0
-        while place < length:
-            result[num_ids] = word.ids[place]
-            num_ids += 1
-            place = word.following[place]
+            chances = (dropout, key, draws)
+            draws = _merge_by_heap(word, symbols, first, length, merges, chances)
+            place = 0
+            while place < length:
+                result[num_ids] = ids[place]
+                num_ids += 1
+                place = word.following[place]
         edges[i + 1] = num_ids
-    return result[:num_ids].copy(), edges
 
 
 @inlined
 def _merge_by_scanning(
-    word: _Word,
-    symbols: Int32Array,
-    first: int | np.int64,
-    length: int | np.int64,
-    merges: MergeTable,
-) -> int | np.int64:
-    """Merge a short word of `symbols` without a heap; the number of its ids, which come first."""
+    ids: Int32Array,
+    first: int,
+    length: int,
+    ranks: Int64Array,
+    results: Int32Array,
+    keys: int,
+    values: int,
+    mask: int,
+) -> int:
+    """Merge a short word in its place, from `first` on, without a heap; the number of its ids.
+
+    `keys`, `values` and `mask` are those of `value_at`.
+    """
     never = np.int64(1) << np.int64(62)
-    for i in range(length):
-        word.ids[i] = symbols[first + i]
-        if i:
-            rank = merges.table.values[slot_of(merges.table, word.ids[i - 1], word.ids[i])]
-            word.ranks[i - 1] = rank if rank >= 0 else never
-    while length > 1:
-        best, place = never, 0
-        for i in range(length - 1):
-            if word.ranks[i] < best:
-                best, place = word.ranks[i], i
+    low, high = first, first + length - 1  # places whose ranks are to be found
+    last = high
+    while last > first:
+        for i in range(low, high):
+            rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
+            ranks[i - first] = rank if rank >= 0 else never
+        best, place = never, first
+        for i in range(first, last):
+            if ranks[i - first] < best:
+                best, place = ranks[i - first], i
         if best == never:
             break
-        word.ids[place] = merges.results[best]
-        length -= 1
-        for i in range(place + 1, length):
-            word.ids[i] = word.ids[i + 1]
-            word.ranks[i - 1] = word.ranks[i]
-        for i in range(max(place - 1, 0), min(place + 1, length - 1)):
-            rank = merges.table.values[slot_of(merges.table, word.ids[i], word.ids[i + 1])]
-            word.ranks[i] = rank if rank >= 0 else never
-    return length
-
-
-@inlined
-def _begin(word: _Word, symbols: Int32Array, merges: MergeTable) -> int:
-    """Fill in a word of symbols; the size of its heap."""
-    size = 0
-    for i in range(len(symbols)):
-        word.ids[i] = symbols[i]
-        word.following[i] = i + 1
-        word.preceding[i] = i - 1
-    word.ranks[len(symbols) - 1] = -1
-    for i in range(len(symbols) - 1):
-        size = _consider(word, i, i + 1, size, merges)
-    return size
+        ids[place] = results[best]
+        for i in range(place + 1, last):
+            ids[i] = ids[i + 1]
+            ranks[i - 1 - first] = ranks[i - first]
+        last -= 1
+        low, high = max(place - 1, first), min(place + 1, last)
+    return last + 1 - first
 
 
 @compiled
-def _apply(
+def _merge_by_heap(  # noqa: C901
     word: _Word,
+    symbols: Int32Array,
+    first: int,
     length: int,
-    size: int,
     merges: MergeTable,
     chance: tuple[np.uint64, np.uint64, np.uint64],
 ) -> np.uint64:
-    """Apply merges until none is kept; how many numbers have been drawn by then."""
+    """Merge a word until no merge is kept; how many numbers have been drawn by then."""
     dropout, key, draws = chance
-    num_left_out = 0
+    ids, following, preceding, ranks, heap, left_out = word
+    keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
+    mask, results = len(merges.table.keys) - 1, merges.results
+    for i in range(length):
+        ids[i], following[i], preceding[i] = symbols[first + i], i + 1, i - 1
+    ranks[length - 1] = -1
+    size = num_left_out = 0
+    for i in range(length - 1):
+        rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
+        ranks[i] = rank
+        if rank >= 0:
+            size = _push(heap, size, rank << 32 | i)
     while size:
-        entry = word.heap[0]
-        size = _pop(word.heap, size)
+        entry = heap[0]
+        size = _pop(heap, size)
         place, rank = entry & 0xFFFFFFFF, entry >> 32
-        if word.ranks[place] != rank:
+        if ranks[place] != rank:
             continue  # one of the two has been merged with another
         if dropout:
             draws += np.uint64(1)
             if draw(key, draws) < dropout:
-                word.left_out[num_left_out] = entry
+                left_out[num_left_out] = entry
                 num_left_out += 1
                 continue
         for i in range(num_left_out):
-            size = _push(word.heap, size, word.left_out[i])
+            size = _push(heap, size, left_out[i])
         num_left_out = 0
-        right = word.following[place]
-        after, before = word.following[right], word.preceding[place]
-        word.ids[place] = merges.results[rank]
-        word.following[place] = after
-        word.ranks[right] = word.ranks[place] = -1
+        right = following[place]
+        after, before = following[right], preceding[place]
+        ids[place], following[place] = results[rank], after
+        ranks[right] = ranks[place] = -1
         if after < length:
-            word.preceding[after] = place
-            size = _consider(word, place, after, size, merges)
-        if before >= 0:
-            size = _consider(word, before, place, size, merges)
+            preceding[after] = place
+        for left in (place, before):
+            other = following[left] if left >= 0 else length
+            if other < length:
+                rank = value_at(keys, values, mask, np.int64(ids[left]), np.int64(ids[other]))
+                ranks[left] = rank
+                if rank >= 0:
+                    size = _push(heap, size, rank << 32 | left)
     return draws
 
 
-@inlined
-def _consider(word: _Word, left: int, right: int, size: int, merges: MergeTable) -> int:
-    """Note the merge of two neighbours, if there is one; the new size of the heap."""
-    rank = np.int64(merges.table.values[slot_of(merges.table, word.ids[left], word.ids[right])])
-    word.ranks[left] = rank
-    return _push(word.heap, size, (rank << 32) | left) if rank >= 0 else size
-
-
-@inlined
-def _push(heap: Int64Array, size: int, entry: int | np.int64) -> int:
+@compiled
+def _push(heap: Int64Array, size: int, entry: int) -> int:
     """Add an entry to a binary heap, the smallest first; the new size."""
     child = size
     while child:
@@ -273,7 +280,7 @@ def _push(heap: Int64Array, size: int, entry: int | np.int64) -> int:
     return size + 1
 
 
-@inlined
+@compiled
 def _pop(heap: Int64Array, size: int) -> int:
     """Remove the smallest entry; the new size."""
     size -= 1

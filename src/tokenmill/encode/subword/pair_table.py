@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, eight_bytes_at, inlined, int32_at
 from tokenmill.records import Int32Array, Int64Array
 
 NOTHING = -1
@@ -42,6 +42,22 @@ def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np
     while table.keys[slot] != key and table.keys[slot] != NOTHING:
         slot = (slot + np.int64(1)) & mask
     return slot
+
+
+@compiled
+def value_at(keys: int, values: int, mask: int, left: int | np.int64, right: int | np.int64) -> int:
+    """The value of a pair, or -1, in a table whose arrays are at two addresses.
+
+    mask: one less than the number of slots
+    """
+    key = left << 32 | right
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    slot = int(np.int64(mixed >> np.uint64(32))) & mask
+    kept = np.int64(eight_bytes_at(keys + 8 * slot))
+    while kept not in (key, NOTHING):
+        slot = (slot + 1) & mask
+        kept = np.int64(eight_bytes_at(keys + 8 * slot))
+    return int32_at(values + 4 * slot)
 
 
 @compiled

@@ -319,7 +319,7 @@ def keep_ids(
     """
     data = texts.ctypes.data
     for question in range(len(asked)):
-        start, stop, at = asked[question]
+        start, stop, at = asked[question, 0], asked[question, 1], asked[question, 2]
         first, count = offsets[question], offsets[question + 1] - offsets[question]
         if at < 0:
             continue
@@ -371,7 +371,7 @@ def complete(
     """Write the ids of all chunks in order: known ones, and `ids` of those that were asked for."""
     taken = size = 0
     for chunk in range(len(pending)):
-        before, question = pending[chunk]
+        before, question = pending[chunk, 0], pending[chunk, 1]
         for i in range(taken, before):
             completed[size] = known_ids[i]
             size += 1

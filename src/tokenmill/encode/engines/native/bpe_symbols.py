@@ -65,7 +65,7 @@ def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
     return symbols
 
 
-@inlined
+@compiled
 def character_at(data: int, place: int) -> tuple[int, int]:
     """A code point of valid UTF-8, and how many bytes it has."""
     code, size = byte_at(data + place), 1
@@ -75,8 +75,10 @@ def character_at(data: int, place: int) -> tuple[int, int]:
         code, size = code & 0x0F, 3
     elif code >= 0xC0:
         code, size = code & 0x1F, 2
-    for i in range(1, size):
+    i = 1
+    while i < size:
         code = code << 6 | byte_at(data + place + i) & 0x3F
+        i += 1
     return code, size
 
 
@@ -89,7 +91,6 @@ def _end_word(offsets: Int64Array, num_words: int, count: int) -> int:
     return num_words
 
 
-@compiled
 def symbols_of(
     texts: UInt8Array, places: Int64Array, alphabet: Alphabet, splits: bool
 ) -> tuple[Int32Array, Int64Array, Int64Array]:
@@ -100,10 +101,26 @@ def symbols_of(
     Returns the symbols one after another, the offsets of words in them, shape (num_words + 1,), and
     how many words there are before each chunk, shape (num_chunks + 1,). No word is empty.
     """
-    room = (places[:, 1] - places[:, 0]).sum()
+    room = int((places[:, 1] - places[:, 0]).sum())
     symbols, offsets = np.empty(room, np.int32), np.zeros(room + 1, np.int64)
     words_before = np.zeros(len(places) + 1, np.int64)
-    falls_back = alphabet.of_bytes[0] >= 0
+    _write_symbols(texts, places, alphabet, splits, symbols, offsets, words_before)
+    offsets = offsets[: words_before[-1] + 1]
+    return symbols[: offsets[-1]], offsets, words_before
+
+
+@compiled
+def _write_symbols(
+    texts: UInt8Array,
+    places: Int64Array,
+    alphabet: Alphabet,
+    splits: bool,
+    symbols: Int32Array,
+    offsets: Int64Array,
+    words_before: Int64Array,
+) -> None:
+    characters, last, of_bytes, unknown, fuses = alphabet
+    falls_back = of_bytes[0] >= 0
     data = texts.ctypes.data
     count = num_words = 0
     for chunk in range(len(places)):
@@ -112,7 +129,7 @@ def symbols_of(
         while place < stop:
             code, size = character_at(data, place)
             is_last = place + size == stop
-            symbol = alphabet.last[code] if is_last else alphabet.symbols[code]
+            symbol = last[code] if is_last else characters[code]
             if splits and code in (_SPACE, _MARK):
                 num_words = _end_word(offsets, num_words, count)
                 follows_unknown = False
@@ -121,13 +138,12 @@ def symbols_of(
                 count += 1
             elif falls_back:
                 for i in range(size):
-                    symbols[count + i] = alphabet.of_bytes[byte_at(data + place + i)]
+                    symbols[count + i] = of_bytes[byte_at(data + place + i)]
                 count += size
-            elif alphabet.unknown >= 0 and not (alphabet.fuses and follows_unknown):
-                symbols[count] = alphabet.unknown
+            elif unknown >= 0 and not (fuses and follows_unknown):
+                symbols[count] = unknown
                 count += 1
             follows_unknown = symbol < 0
             place += size
         num_words = _end_word(offsets, num_words, count)
         words_before[chunk + 1] = num_words
-    return symbols[:count].copy(), offsets[: num_words + 1].copy(), words_before

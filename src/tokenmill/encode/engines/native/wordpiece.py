@@ -118,11 +118,11 @@ def _table_of(keys: UInt64Array, nodes: UInt64Array) -> UInt64Array:
 @compiled
 def _match(
     word: UInt8Array,
-    size: int,
+    size: int | np.int64,
     model: tuple[UInt64Array, Int64Array, int, int],
     ids: UInt32Array,
-    count: int,
-) -> int:
+    count: int | np.int64,
+) -> int | np.int64:
     """Write the longest pieces of a word, or that it is unknown; returns the number of ids."""
     edges, tokens, unknown, max_word = model
     mask = len(edges) - 1
@@ -162,7 +162,7 @@ def _encode(
 ) -> None:
     characters, kinds, word = words
     data = texts.ctypes.data
-    count = 0
+    count: int | np.int64 = 0
     for chunk in range(len(places)):
         start, stop = places[chunk, 0], places[chunk, 1]
         size = 0
@@ -177,10 +177,10 @@ def _encode(
                 word[size] = characters[byte]
                 size += 1
             elif kind != REMOVED:
-                count = _match(word, size, model, ids, count)
+                count = _match(word, np.int64(size), model, ids, np.int64(count))
                 size = 0
                 if kind == ALONE:
                     word[0] = characters[byte]
-                    count = _match(word, 1, model, ids, count)
-        count = _match(word, size, model, ids, count)
+                    count = _match(word, np.int64(1), model, ids, np.int64(count))
+        count = _match(word, np.int64(size), model, ids, np.int64(count))
         offsets[chunk + 1] = count
