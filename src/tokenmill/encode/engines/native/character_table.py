@@ -76,7 +76,7 @@ def compiled_normalizer(tokenizer: Json) -> Normalizer:
     steps = read_pipeline(tokenizer)
     if isinstance(steps, str):
         raise EngineError("native cannot normalize", why=steps)
-    return Normalizer(_character_table(steps), read_charsmap(b""), steps.rules)
+    return Normalizer(_character_table(steps), steps.rules)
 
 
 def _character_table(steps: Pipeline) -> CharacterTable:

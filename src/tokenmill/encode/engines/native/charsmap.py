@@ -1,4 +1,4 @@
-"""SentencePiece's table of characters as arrays: what is replaced, and by what.
+"""SentencePiece's table of characters: which are replaced.
 
 The table begins with the size of a double-array trie in bytes (uint32, little-endian); its units
 (uint32) follow, then texts that each end in a zero byte. A unit holds the byte that leads to it and
@@ -13,23 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.records import UInt32Array
-from tokenmill.words.byte_strings import UInt8Array
 
-LABEL, HAS_LEAF, FAR, VALUE = 0x800000FF, 0x100, 0x200, 0x7FFFFFFF
+LABEL, FAR = 0x800000FF, 0x200
 """Parts of a unit."""
 
 
 class Charsmap(NamedTuple):
-    """A table as compiled code sees it."""
+    """The keys of a table."""
 
     units: UInt32Array
-    texts: UInt8Array
-    """The last byte is zero."""
-
-    @property
-    def longest_text(self) -> int:
-        """Bytes of the longest text."""
-        return int(np.diff(np.flatnonzero(self.texts == 0), prepend=-1).max()) - 1
 
     def begins_key(self, characters: list[str]) -> list[bool]:
         """Whether keys begin with each of some characters."""
@@ -58,8 +50,7 @@ def read_charsmap(table: bytes) -> Charsmap:
         ValueError: it is damaged.
     """
     if not table:
-        return Charsmap(np.zeros(0, np.uint32), np.zeros(1, np.uint8))
+        return Charsmap(np.zeros(0, np.uint32))
     if len(table) < 8 or not 4 <= (size := struct.unpack_from("<I", table)[0]) <= len(table) - 4:
         raise ValueError("a table of characters that is cut off")
-    units = np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32)
-    return Charsmap(units, np.frombuffer(table[4 + size :] + b"\0", np.uint8))
+    return Charsmap(np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32))

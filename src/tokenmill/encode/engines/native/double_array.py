@@ -46,7 +46,7 @@ def _built(  # noqa: C901
     data: UInt8Array, offsets: Int64Array, ids: Int32Array
 ) -> Int32Array:
     """Place one node's children after another; ranges of sorted keys share their first bytes."""
-    nodes = _free(1 << 12)
+    nodes = _free(np.int64(1 << 12))
     taken = np.zeros(len(nodes), np.bool_)
     nodes[0, 0] = 255
     waiting = np.empty((len(ids) + 1, 4), np.int64)
@@ -76,7 +76,7 @@ def _built(  # noqa: C901
         while not fits:
             slot += 1
             if slot + 512 > len(nodes):
-                larger = _free(2 * len(nodes))
+                larger = _free(np.int64(2 * len(nodes)))
                 larger_taken = np.zeros(len(larger), np.bool_)
                 for i in range(len(nodes)):
                     larger[i, 0], larger[i, 1] = nodes[i, 0], nodes[i, 1]
@@ -102,7 +102,7 @@ def _built(  # noqa: C901
 
 
 @compiled
-def _free(size: int) -> Int32Array:
+def _free(size: int | np.int64) -> Int32Array:
     """Nodes whose label is 255, which never occurs in UTF-8."""
     nodes = np.empty((size, 2), np.int32)
     for i in range(size):

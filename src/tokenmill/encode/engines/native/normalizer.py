@@ -14,15 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import byte_at, compiled, inlined
-from tokenmill.encode.engines.native.charsmap import FAR, HAS_LEAF, LABEL, VALUE, Charsmap
 from tokenmill.encode.engines.native.pipeline import (
-    DUMMY_PREFIX,
     JOIN_SPACES,
     PREFIX,
-    SENTENCEPIECE,
     STRIP_END,
 )
-from tokenmill.records import Int32Array, Int64Array, UInt32Array
+from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
@@ -68,16 +65,15 @@ class Normalized(NamedTuple):
 class Normalizer:
     """Normalizes texts in compiled code."""
 
-    def __init__(self, table: CharacterTable, charsmap: Charsmap, rules: int) -> None:
+    def __init__(self, table: CharacterTable, rules: int) -> None:
         longest = int(np.diff(table.offsets).max())
-        self._room = 3 * max(longest, charsmap.longest_text, 4) + 8
+        self._room = 3 * max(longest, 4) + 8
         self._table = table
-        self._charsmap = charsmap
         self._rules = rules
 
     def normalize(self, data: UInt8Array, places: Int64Array) -> Normalized:
         """Normalize `data[start:stop]`, valid UTF-8, for each row of `places`."""
-        found = _normalized(data, places, *self._table, *self._charsmap, self._rules, self._room)
+        found = _normalized(data, places, *self._table, self._rules, self._room)
         return Normalized(*found)
 
 
@@ -128,8 +124,6 @@ def _normalized(  # noqa: C901
     offsets: Int32Array,
     images: UInt8Array,
     orders: UInt8Array,
-    units: UInt32Array,
-    texts: UInt8Array,
     rules: int,
     room: int,
 ) -> tuple[UInt8Array, Int64Array, BoolArray]:
@@ -143,24 +137,17 @@ def _normalized(  # noqa: C901
     for text in range(len(places)):
         first, place, stop = size, places[text, 0], places[text, 1]
         kept, order, before = size, 0, 0
-        after_space = rules & SENTENCEPIECE != 0 and rules & JOIN_SPACES != 0
-        is_bare = rules & (PREFIX | DUMMY_PREFIX) != 0
+        after_space, is_bare = False, rules & PREFIX != 0
         while place < stop:
             if size + room > len(made):
-                made = _grown(made, size)
+                made = _grown(made, np.int64(size))
             row, length = _row(address + place), _width(byte_at(address + place))
-            if row == 0x0D and not rules & SENTENCEPIECE and _ends_line(data, place + 1, stop):
+            if row == 0x0D and _ends_line(data, place + 1, stop):
                 row, length = LINE_END, 2
             source, count, kind = address + place, length, kinds[row]
             if kind & CHANGED:
                 source, count = images.ctypes.data + offsets[row], offsets[row + 1] - offsets[row]
-            if kind & KEY and rules & SENTENCEPIECE:
-                found, key = _longest_key(data, place, stop, units, len(texts))
-                if key:
-                    source, count, length = texts.ctypes.data + found, 0, key
-                    while byte_at(source + count):
-                        count += 1
-            elif kind & KEY and place + length < stop:
+            if kind & KEY and place + length < stop:
                 following = address + place + length
                 short = length + _width(byte_at(following)) < SHORT_GRAPHEME
                 left_out[text] |= short and kinds[_row(following)] & JOINS != 0
@@ -171,9 +158,8 @@ def _normalized(  # noqa: C901
                 break
             order, before = orders[row], kind
             place += length
-            if is_bare and (count or rules & DUMMY_PREFIX):
-                begins = byte_at(source) == SPACE or (count >= 3 and _is_mark(source))
-                if rules & DUMMY_PREFIX or not begins:
+            if is_bare and count:
+                if byte_at(source) != SPACE and not (count >= 3 and _is_mark(source)):
                     made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
                     size += 3
                 is_bare = False
@@ -190,10 +176,6 @@ def _normalized(  # noqa: C901
                 kept = size
         if rules & STRIP_END:
             size = kept
-            while rules & SENTENCEPIECE and size >= first + 3:
-                if not _is_mark(made.ctypes.data + size - 3):
-                    break
-                size -= 3
         if left_out[text]:
             size = first
         edges[text + 1] = size
@@ -201,29 +183,7 @@ def _normalized(  # noqa: C901
 
 
 @compiled
-def _longest_key(
-    data: UInt8Array, place: int, stop: int, units: UInt32Array, num_texts: int
-) -> tuple[int, int]:
-    """Where the text of the longest key at a place begins, and the key's bytes; 0 for none."""
-    found, length, start = 0, 0, place
-    node = np.int64(0)
-    while place < stop:
-        unit, label = np.int64(units[node]), np.int64(data[place])
-        node ^= unit >> 10 << ((unit & FAR) >> 6) ^ label
-        if node >= len(units) or np.int64(units[node]) & LABEL != label:
-            break
-        place += 1
-        unit = np.int64(units[node])
-        leaf = node ^ unit >> 10 << ((unit & FAR) >> 6)
-        if unit & HAS_LEAF and leaf < len(units):
-            value = np.int64(units[leaf]) & VALUE
-            if value < num_texts:
-                found, length = int(value), place - start
-    return found, length
-
-
-@compiled
-def _grown(made: UInt8Array, size: int) -> UInt8Array:
+def _grown(made: UInt8Array, size: int | np.int64) -> UInt8Array:
     larger = np.empty(2 * len(made), np.uint8)
     for i in range(size):
         larger[i] = made[i]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
 from tokenmill.words.patterns import LAST_SPACE
 
-JOIN_SPACES, STRIP_END, PREFIX, SENTENCEPIECE, DUMMY_PREFIX = (1 << bit for bit in range(5))
+JOIN_SPACES, STRIP_END, PREFIX = (1 << bit for bit in range(3))
 """Rules: one space of several; no white space at the end; ▁ before a text that does not begin with
-one; replace the longest key as SentencePiece does (it strips ▁ as well); ▁ before any text."""
+one."""
 COMPOSING = frozenset({"NFC", "NFKC"})
 
 

@@ -1,7 +1,7 @@
 """Unigram: of all segmentations of a piece the one with the highest score.
 
-Scores of tokens are added up from the left, in the type of the library that is followed, and the
-first of equal candidates wins; so sums are rounded as there, and ties end alike.
+Scores of tokens are added up from the left, and the first of equal candidates wins, as in the
+`tokenizers` library; so sums are rounded as there, and ties end alike. Each ▁ begins a piece.
 
 Source: `EncodeOptimized` of SentencePiece's unigram_model.cc, as `tokenizers` has it, too.
 """
@@ -24,7 +24,7 @@ from tokenmill.encode.engines.native.normalizer import (
 from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
 from tokenmill.words.byte_strings import UInt8Array
 
-FloatArray = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float64]
 
 UNKNOWN_PENALTY = 10.0
 """How much worse an unknown character is than the worst token."""
@@ -46,16 +46,14 @@ class Vocabulary(NamedTuple):
 class UnigramModel:
     """Normalizer, pre-tokenizer and model of a tokenizer, compiled."""
 
-    def __init__(self, normalizer: Normalizer, vocabulary: Vocabulary, splits: bool) -> None:
-        """`splits`: each ▁ begins a piece, as with Metaspace, and sums begin with each."""
+    def __init__(self, normalizer: Normalizer, vocabulary: Vocabulary) -> None:
         self._normalizer = normalizer
         self._vocabulary = vocabulary
-        self._splits = splits
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """The ids of every chunk, and which are left out."""
         text, offsets, left_out = self._normalizer.normalize(data, places)
-        ids, edges = _segmented(text, offsets, *self._vocabulary, self._splits)
+        ids, edges = _segmented(text, offsets, *self._vocabulary)
         return TokenBatch(ids, edges), left_out
 
 
@@ -67,23 +65,22 @@ def _segmented(
     scores: FloatArray,
     unknown: int,
     byte_ids: Int32Array,
-    splits: bool,
 ) -> tuple[UInt32Array, Int64Array]:
     """The ids of normalized texts."""
     longest = 0
     for chunk in range(len(offsets) - 1):
         longest = max(longest, offsets[chunk + 1] - offsets[chunk])
-    totals = np.empty(longest + 2, scores.dtype)
+    totals = np.empty(longest + 1)
     links = np.empty((longest + 1, 2), np.int32)
     ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
     num_ids = 0
     for chunk in range(len(offsets) - 1):
         first, last = offsets[chunk], offsets[chunk]
         while first < offsets[chunk + 1]:
-            last = _end_of_piece(text, last + 1, offsets[chunk + 1], splits)
+            last = _end_of_piece(text, last + 1, offsets[chunk + 1])
             _find_best(text, first, last - first, nodes, scores, unknown, totals, links)
             num_ids = _write(
-                text, first, last - first, nodes, unknown, byte_ids, links, splits, ids, num_ids
+                text, first, last - first, nodes, unknown, byte_ids, links, ids, num_ids
             )
             first = last
         edges[chunk + 1] = num_ids
@@ -94,10 +91,8 @@ def _segmented(
 
 
 @inlined
-def _end_of_piece(text: UInt8Array, place: int, stop: int, splits: bool) -> int:
+def _end_of_piece(text: UInt8Array, place: int, stop: int) -> int:
     """Where the next ▁ begins, or the text ends."""
-    if not splits:
-        return stop
     while place < stop and not (
         text[place] == MARK_1 and text[place + 1] == MARK_2 and text[place + 2] == MARK_3
     ):
@@ -126,7 +121,7 @@ def _find_best(
     while place < size:
         byte = text[first + place]
         width = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
-        till_here, is_token = np.float64(totals[place]), False
+        till_here, is_token = totals[place], False
         base, stop = np.int64(nodes[0, 0]) >> 8, place
         while stop < size:
             label = np.int64(text[first + stop])
@@ -138,15 +133,15 @@ def _find_best(
             stop += 1
             token = nodes[node, 1]
             if token >= 0:
-                candidate = np.float64(scores[token]) + till_here
+                candidate = scores[token] + till_here
                 is_token |= stop == place + width
                 if links[stop, 0] < 0 or candidate > totals[stop]:
                     totals[stop], links[stop, 0], links[stop, 1] = candidate, place, token
         if not is_token:
             stop = place + width
-            totals[-1] = np.float64(scores[-1]) + till_here  # is rounded to the type of a sum
-            if links[stop, 0] < 0 or totals[-1] > totals[stop]:
-                totals[stop], links[stop, 0], links[stop, 1] = totals[-1], place, unknown
+            candidate = scores[-1] + till_here
+            if links[stop, 0] < 0 or candidate > totals[stop]:
+                totals[stop], links[stop, 0], links[stop, 1] = candidate, place, unknown
         place += width
 
 
@@ -159,13 +154,12 @@ def _write(  # noqa: C901
     unknown: int,
     byte_ids: Int32Array,
     links: Int32Array,
-    splits: bool,
     ids: UInt32Array,
     num_ids: int,
 ) -> int:
     """Write the ids of the best segmentation; the new number of ids.
 
-    Neighbours that are unknown become one string. Where pieces are split, it may be a token itself.
+    Neighbours that are unknown become one string, which may be a token itself.
     """
     low, unknown_stop = num_ids, 0
     while stop or unknown_stop:  # from the end
@@ -179,7 +173,7 @@ def _write(  # noqa: C901
                     node = np.int64(nodes[node, 0]) >> 8 ^ label
                     if nodes[node, 0] & 0xFF != label:
                         node = np.int64(-1)
-            token = nodes[node, 1] if node >= 0 and splits else np.int32(-1)
+            token = nodes[node, 1] if node >= 0 else np.int32(-1)
             if token < 0 and known:
                 for place in range(first + unknown_stop - 1, first + stop - 1, -1):
                     ids[num_ids] = byte_ids[text[place]]

@@ -37,7 +37,7 @@ def unigram_model(tokenizer_json: bytes, tokenizer: Json) -> UnigramModel:
     vocabulary = Vocabulary(
         double_array(ids), np.append(scores, scores.min() - UNKNOWN_PENALTY), model.unk_id, byte_ids
     )
-    return UnigramModel(compiled_normalizer(tokenizer), vocabulary, splits=True)
+    return UnigramModel(compiled_normalizer(tokenizer), vocabulary)
 
 
 def read_score(number: bytes) -> float:
