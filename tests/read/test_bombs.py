@@ -37,7 +37,7 @@ import fastokens, pyarrow.parquet, tokenizers
 import tokenmill.run.build
 from tokenmill.cli import main
 
-allow(528 << 20)  # each thread reserves some of the address space
+allow(592 << 20)  # each thread reserves some of the address space
 sys.exit(main(sys.argv[1:]))
 """
 READ = """
