@@ -282,7 +282,7 @@ def test_a_wordpiece_is_bert_s(tmp_path: Path) -> None:
     assert tokenizer.encode("All Human", "beings").tokens.count("[SEP]") == 2
     assert tokenizer.decode(tokenizer.encode("all human beings").ids) == "all human beings"
     assert [entry.vocabulary for entry in report.training.sizes] == [150, 120]
-    assert rank_engines(load_tokenizer_file(report.folder), False).names[0] == "memo"
+    assert rank_engines(load_tokenizer_file(report.folder), False).names[0] == "native"
 
 
 def test_a_wordlevel_knows_the_most_frequent_words(tmp_path: Path) -> None:
