@@ -15,11 +15,12 @@ Only components are admitted for which this follows from what they do; the refer
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import msgspec
 
-from tokenmill.encode.engines.chunks.charsmap import has_keys
+from tokenmill.encode.engines.chunks.charsmap import read_charsmap
 from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
 
 Json = dict[str, Any]
@@ -213,7 +214,8 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
     if kind == "Replace":
         return _replace_objection(step["pattern"], step["content"], metaspace)
     if kind == "Precompiled":
-        changed = any(has_keys(step["precompiled_charsmap"], start) for start in " " + JOINING)
+        table = read_charsmap(base64.b64decode(step["precompiled_charsmap"]))
+        changed = any(table.begins_key([*" ", *JOINING]))
         return "a normalizer with a table that holds spaces" if changed else ""
     strips_ends_of_lines = kind == "Strip" and not step.get("strip_left", True)
     local = kind in _CHARACTER_WISE | _CANONICAL or strips_ends_of_lines

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.engines.chunks.charsmap import read_charsmap
 from tokenmill.encode.engines.chunks.locality import (
     JOINING,
     Json,
     with_library,
 )
-from tokenmill.encode.engines.native.charsmap import read_charsmap
 from tokenmill.encode.engines.native.normalizer import (
     BEYOND,
     BLANK,
