@@ -107,20 +107,18 @@ def look_up(
     places: Int64Array,
     keys: UInt8Array,
     count: int,
-    max_bytes: int,
-) -> tuple[Int32Array, Int64Array, Int64Array]:
-    """Numbers of strings, and which of them are new, and which longer than `max_bytes`.
+) -> tuple[Int32Array, Int64Array]:
+    """Numbers of strings, and which of them are new.
 
     slots: shape (num_slots, 2), by hash; 0 where free, else an entry's number + 1 with half of the
     hash above it, and the first bytes with the length above them, of which 8 means 8 or more
     places: shape (num_entries + 1, 2); in column 0, where each entry begins in `keys`
 
-    A new string becomes entry `count` and so on; the i-th that is too long has the number -1 - i.
-    The caller has made room: a free slot for every string, and keys for all of the bytes.
+    A new string becomes entry `count` and so on. The caller has made room: a free slot for every
+    string, and keys for all of the bytes.
     """
-    numbers = np.empty(len(tags), np.int32)
-    new, long = np.empty(len(tags), np.int64), np.empty(len(tags) + 1, np.int64)
-    num_new = num_long = 0
+    numbers, new = np.empty(len(tags), np.int32), np.empty(len(tags), np.int64)
+    num_new = 0
     mask = len(slots) - 1
     address, length = data.ctypes.data, len(data)
     kept = keys.ctypes.data
@@ -129,14 +127,9 @@ def look_up(
         fetched = np.uint64(0)  # read all at once, slots reach the cache in the time of one
         for string in range(first, last):
             fetched ^= slots[np.int64(tags[string]) & mask, 0]
-        long[num_long] = np.int64(fetched)  # overwritten, but not left out by the compiler
+        new[num_new] = np.int64(fetched)  # overwritten, but not left out by the compiler
         for string in range(first, last):
             start, size = edges[string], edges[string + 1] - edges[string]
-            if size > max_bytes:
-                long[num_long] = string
-                num_long += 1
-                numbers[string] = -num_long
-                continue
             tag = tags[string]
             short = _low_bytes(address, start, length, min(size, 7))
             short |= np.uint64(min(size, 8)) << np.uint64(56)
@@ -164,7 +157,7 @@ def look_up(
                 new[num_new] = string
                 num_new += 1
             numbers[string] = number
-    return numbers, new[:num_new].copy(), long[:num_long].copy()
+    return numbers, new[:num_new].copy()
 
 
 def with_room(slots: UInt64Array, size: int) -> UInt64Array:

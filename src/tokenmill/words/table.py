@@ -23,7 +23,6 @@ from tokenmill.words.counts import WordCounts
 WORDS_A_STEP = 1 << 14
 """Words that are looked up at once: what is written about them stays in the processor's cache, and
 room is made for no more new words than these."""
-ANY_LENGTH = 1 << 62
 
 
 class WordTable:
@@ -89,7 +88,7 @@ class WordTable:
 
     def _numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
         self._make_room(len(edges) - 1, int(edges[-1] - edges[0]))
-        numbers, new, _ = look_up(
+        numbers, new = look_up(
             data,
             edges,
             tags_of(data, edges, self._basis),
@@ -97,7 +96,6 @@ class WordTable:
             self._places,
             self._keys,
             self._count,
-            ANY_LENGTH,
         )
         self._count += len(new)
         return numbers
