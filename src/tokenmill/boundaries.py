@@ -29,6 +29,14 @@ def batch_of(documents: Sequence[npt.ArrayLike]) -> TokenBatch:
     return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
 
 
+def with_documents(tokens: TokenBatch, places: Sequence[int], others: TokenBatch) -> TokenBatch:
+    """A batch with the documents at some places replaced by others, of which there are as many."""
+    pieces = np.split(tokens.ids, tokens.offsets[1:-1])
+    for place, ids in zip(places, np.split(others.ids, others.offsets[1:-1]), strict=True):
+        pieces[place] = ids
+    return batch_of(pieces)
+
+
 def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
     """Batches one after another, as one."""
     if len(parts) == 1:

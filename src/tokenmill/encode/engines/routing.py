@@ -12,9 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
-from tokenmill.boundaries import batch_of
+from tokenmill.boundaries import with_documents
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.gate import split_patterns
 from tokenmill.records import TokenBatch
@@ -82,7 +80,4 @@ class RoutedEngine:
         skipped = set(routed)
         exact = self._reference.encode([texts[i] for i in routed])
         plain = self._engine.encode(["" if i in skipped else t for i, t in enumerate(texts)])
-        pieces = np.split(plain.ids, plain.offsets[1:-1])
-        for place, i in enumerate(routed):
-            pieces[i] = exact.ids[exact.offsets[place] : exact.offsets[place + 1]]
-        return batch_of(pieces)
+        return with_documents(plain, routed, exact)

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import batch_of
+from tokenmill.boundaries import with_documents
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.engine import ChunkEngine
@@ -66,12 +66,5 @@ class _Chunks:
         if not left_out.any():
             return tokens
         self._reference = self._reference or ReferenceChunks(self._load_reference())
-        pieces = np.split(tokens.ids, tokens.offsets[1:-1])
         exact = self._reference.encode_chunks(data, places[left_out])
-        for place, piece in zip(
-            np.flatnonzero(left_out).tolist(),
-            np.split(exact.ids, exact.offsets[1:-1]),
-            strict=True,
-        ):
-            pieces[place] = piece
-        return batch_of(pieces)
+        return with_documents(tokens, np.flatnonzero(left_out).tolist(), exact)
