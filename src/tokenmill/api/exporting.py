@@ -11,7 +11,7 @@ from msgspec import UNSET
 from tokenmill.errors import OutputConflictError
 from tokenmill.export.finished import export_at
 from tokenmill.export.rows import ExportReport, export
-from tokenmill.export.writers import load_torch
+from tokenmill.export.writers import require_torch
 from tokenmill.records import Advance
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe
@@ -30,7 +30,7 @@ def check_export(recipe: Recipe) -> None:
     if recipe.export is UNSET:
         return
     if recipe.export.options.format == "pt":
-        load_torch()
+        require_torch()
     out = Path(recipe.export.out)
     if not _by_subset(recipe) and (out.exists() or out.is_symlink()):
         export_at(out)

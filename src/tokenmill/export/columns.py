@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from tokenmill.errors import UserError
-from tokenmill.load.rows.assembly import IGNORE_INDEX
+from tokenmill.load.rows.assembly import IGNORE_INDEX, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions
@@ -55,15 +56,37 @@ def check_dtype(dataset: Dataset, options: ExportOptions) -> None:
         )
 
 
-def columns_of(rows: Rows, dtypes: dict[str, str]) -> Columns:
-    """Arrays of shape (num_rows, row_length) in these dtypes."""
-    made: dict[str, npt.NDArray[Any]] = {
-        "input_ids": rows.ids,
-        "labels": np.where(rows.has_label, rows.labels.astype(np.int32), IGNORE_INDEX),
-        "position_ids": rows.segmentation.positions,
-        "attention_mask": rows.real,
-    }
-    return {name: made[name].astype(dtype, copy=False) for name, dtype in dtypes.items()}
+def empty_columns(dtypes: dict[str, str], num_rows: int, row_length: int) -> Columns:
+    """Room for rows: arrays of shape (num_rows, row_length), to be filled again and again."""
+    shape = (num_rows, row_length)
+    return {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
+
+
+def columns_of(rows: Rows, room: Columns) -> Columns:
+    """The columns of rows in the first rows of `room`, shape (len(rows.ids), row_length)."""
+    columns = {name: values[: len(rows.ids)] for name, values in room.items()}
+    for name, values in columns.items():
+        _FILL[name](rows, values)
+    return columns
+
+
+def _fill_labels(rows: Rows, labels: npt.NDArray[Any]) -> None:
+    np.copyto(labels, rows.labels, casting="unsafe")  # a uint32 id is below 2^31
+    np.copyto(labels, IGNORE_INDEX, where=(rows.flags & TARGET) == 0)
+
+
+def _fill_positions(rows: Rows, positions: npt.NDArray[Any]) -> None:
+    segmentation = rows.segmentation
+    segmentation.count_positions(positions, np.zeros(len(segmentation), np.int64))
+
+
+_FILL: dict[str, Callable[[Rows, npt.NDArray[Any]], None]] = {
+    "input_ids": lambda rows, ids: np.copyto(ids, rows.ids, casting="unsafe"),
+    "labels": _fill_labels,
+    "position_ids": _fill_positions,
+    "attention_mask": lambda rows, mask: np.copyto(mask, rows.real, casting="unsafe"),
+}
+"""How each column follows from rows."""
 
 
 def token_bytes(dtypes: dict[str, str]) -> int:

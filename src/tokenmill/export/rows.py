@@ -4,7 +4,7 @@ Rows are in the order of the loader's permutation, epoch 0. They are assembled w
 reading the shards from front to back, and distributed to one partition for each output file; then
 every output file is made from its partition. Shards and partitions are read and written from
 front to back but for the rows inside one partition, which come from the page cache. Memory holds
-some rows, two output files where the format is `pt`, and some tens of bytes a sequence.
+some rows and some tens of bytes a sequence.
 
 An export that was stopped continues: rows of finished files are not assembled again.
 """
@@ -23,11 +23,17 @@ import numpy as np
 import xxhash
 from msgspec import UNSET
 
-from tokenmill.export.columns import check_dtype, columns_of, dtypes_of, token_bytes
+from tokenmill.export.columns import (
+    check_dtype,
+    columns_of,
+    dtypes_of,
+    empty_columns,
+    token_bytes,
+)
 from tokenmill.export.finished import found_export
 from tokenmill.export.partitions import RowPartitions
 from tokenmill.export.unfinished import Begun, Unfinished, remove_leftover, unfinished
-from tokenmill.export.writers import WRITERS, describe_for_datasets, load_torch
+from tokenmill.export.writers import WRITERS, describe_for_datasets, require_torch
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.paths import local_path
@@ -115,7 +121,7 @@ def export(
     reader = RowReader(dataset, plan, options.labels)
     check_dtype(dataset, options)
     if options.format == "pt":
-        load_torch()
+        require_torch()
     wanted = _describe(reader, options)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
@@ -225,9 +231,10 @@ def _write(
     def write_file(number: int) -> None:
         stem = series.stem(number)
         writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
+        room = empty_columns(dtypes, series.rows_at_once, series.row_length)
         try:
             for rows in partitions.take(number, series.rows_at_once):
-                writer.append(columns_of(rows, dtypes))
+                writer.append(columns_of(rows, room))
                 written(len(rows.ids))
             work.finish(stem, [_flushed(path) for path in writer.finish()])
         except BaseException:

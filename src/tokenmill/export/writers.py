@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tokenmill.arrow_arrays import number_array
-from tokenmill.errors import StorageError, UserError
+from tokenmill.errors import UserError
 from tokenmill.export.columns import Columns
+from tokenmill.export.torch_file import TorchFile
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
 
@@ -61,45 +62,37 @@ class NpyWriter(Writer):
         return self._paths
 
 
-def load_torch() -> ModuleType:
-    """PyTorch.
+def require_torch() -> None:
+    """Refuse `.pt` files where nothing could read them; writing them does without PyTorch.
 
     Raises:
-        UserError: it is not installed.
+        UserError: PyTorch is not installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise UserError(
-            ".pt files need PyTorch", why=str(error), hint="pip install 'tokenmill[torch]'"
-        ) from error
-    return torch
+    if find_spec("torch") is None:
+        why = "No module named 'torch'"
+        raise UserError(".pt files need PyTorch", why=why, hint="pip install 'tokenmill[torch]'")
 
 
 class TorchWriter(Writer):
     """A dictionary of tensors, to be opened with `torch.load(path, weights_only=True)`."""
 
     def __init__(self, stem: Path, num_rows: int) -> None:
-        self._torch = load_torch()
-        self._path, self._num_rows, self._done = stem.with_name(f"{stem.name}.pt"), num_rows, 0
-        self._columns: Columns = {}
+        self._path, self._num_rows = stem.with_name(f"{stem.name}.pt"), num_rows
+        self._file: TorchFile | None = None
 
     def append(self, columns: Columns) -> None:
-        count = 0
-        for name, values in columns.items():
-            count, row_length = values.shape
-            if name not in self._columns:
-                self._columns[name] = np.empty((self._num_rows, row_length), values.dtype)
-            self._columns[name][self._done : self._done + count] = values
-        self._done += count
+        if self._file is None:
+            self._file = TorchFile(self._path, self._num_rows, columns)
+        self._file.append(columns)
 
     def finish(self) -> list[Path]:
-        tensors = {name: self._torch.from_numpy(each) for name, each in self._columns.items()}
-        try:
-            self._torch.save(tensors, self._path)
-        except RuntimeError as error:  # what torch makes of a failed write
-            raise StorageError("cannot write", where=str(self._path), why=str(error)) from error
+        assert self._file is not None  # an output file has a row
+        self._file.finish()
         return [self._path]
+
+    def discard(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 class ParquetWriter(Writer):
