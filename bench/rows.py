@@ -4,6 +4,9 @@ The usual way is the one of many training scripts: extend a list with every docu
 into rows, `torch.save`. It is given the same documents in memory and writes input_ids and labels.
 It packs by concatenating, so its plan is the cheapest there is. All contenders end with a sync.
 
+An export of one row tells the start (Python, libraries, the order of rows) from what grows with
+the data: the line below each table has the bandwidth of `cp` that is reached without it.
+
     tokenmill build corpus/*.jsonl.zst --tokenizer gpt2.json --out CORPUS
     tokenmill pack CORPUS --sequence-length 4096
     python bench/rows.py --dataset CORPUS --plan best-fit-4096 --work WORK
@@ -97,6 +100,7 @@ def main() -> None:
         contenders = {
             "cp": synced(["cp", "-r", f"{model}/.", str(out)]),
             "tokenmill export": synced(export),
+            "export of one row": synced([*export, "--max-sequences", "1"]),
         }
         if each == "pt":
             own = [sys.executable, __file__, "--dataset", str(options.dataset)]
@@ -104,6 +108,8 @@ def main() -> None:
             contenders["extend, slice, save"] = synced(own)
         runs = measure.interleave(contenders, options.rounds)
         copied = [run.seconds for run in runs["cp"]]
+        started = statistics.median(run.seconds for run in runs.pop("export of one row"))
+        alone = [max(run.seconds - started, 1e-3) for run in runs["tokenmill export"]]
         rows = [
             [
                 name,
@@ -116,7 +122,9 @@ def main() -> None:
         ]
         print(f"\n## {each}: {num_bytes / 1e6:.0f} MB\n")
         header = ["contender", "seconds", "CPU s", "peak GB", "bandwidth of cp"]
-        print(measure.table(header, rows), flush=True)
+        print(measure.table(header, rows))
+        without = f"{measure.ratio(copied, alone):.2f} of the bandwidth of cp without it"
+        print(f"\nThe start takes {started:.2f} s; {without}.", flush=True)
         shutil.rmtree(model)
     shutil.rmtree(out, ignore_errors=True)
 
