@@ -5,8 +5,10 @@ same name. Only ratios taken within one run belong here (ours / bound, peer / ou
 machines say nothing about each other. The name says what is better: what ends in "speed-up" should
 rise, any other should fall.
 
-    python bench/history.py                                    # the last lines of each name
-    python bench/history.py add "slope C jsonl / fastokens" 1.62 --note "865 MB, 2 cores"
+    python bench/history.py                                    # the last line of each name
+    python bench/history.py add "start of 1 MB / its engine" 2.1 --note "GPT-2, 2 quiet cores"
+
+Both exit with 1 where a ratio is worse by more than 10 %.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HISTORY = Path(__file__).with_name("history.csv")
+WORSE = "WORSE"
 LAST = 5
 """How many earlier lines a new one is compared with."""
 TOLERANCE = 1.10
@@ -38,8 +41,6 @@ class Line:
 
 
 def lines() -> list[Line]:
-    if not HISTORY.exists():
-        return []
     with HISTORY.open(newline="") as file:
         return [
             Line(row["date"], row["name"], float(row["ratio"]), row["note"])
@@ -51,12 +52,8 @@ def add(name: str, ratio: float, note: str) -> str:
     """Append a line; returns how it compares with the last ones, in words."""
     earlier = [line.ratio for line in lines() if line.name == name][-LAST:]
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    is_new = not HISTORY.exists()
     with HISTORY.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if is_new:
-            writer.writerow(("date", "name", "ratio", "note"))
-        writer.writerow((today, name, f"{ratio:.3g}", note))
+        csv.writer(file, lineterminator="\n").writerow((today, name, f"{ratio:.3g}", note))
     return compared(name, ratio, earlier)
 
 
@@ -65,8 +62,22 @@ def compared(name: str, ratio: float, earlier: list[float]) -> str:
         return f"{name}: {ratio:.3g}, the first line"
     usual = statistics.median(earlier)
     worse = usual / ratio if name.endswith("speed-up") else ratio / usual
-    verdict = "WORSE" if worse > TOLERANCE else "better" if worse < 1 / TOLERANCE else "as before"
+    verdict = "as before"
+    if worse > TOLERANCE:
+        verdict = f"{WORSE} by {worse - 1:.0%}"
+    elif worse < 1 / TOLERANCE:
+        verdict = f"better by {1 / worse - 1:.0%}"
     return f"{name}: {ratio:.3g}, {verdict} (median of the last {len(earlier)}: {usual:.3g})"
+
+
+def last_lines() -> list[str]:
+    """The last line of each name, compared with those before it, in words."""
+    verdicts = []
+    for name in dict.fromkeys(line.name for line in lines()):
+        *earlier, last = [line for line in lines() if line.name == name]
+        ratios = [line.ratio for line in earlier][-LAST:]
+        verdicts.append(f"{last.date}  {compared(name, last.ratio, ratios)}")
+    return verdicts
 
 
 def main() -> None:
@@ -78,13 +89,11 @@ def main() -> None:
     adding.add_argument("--note", default="", help="corpus and machine, in a few words")
     options = parser.parse_args()
     if options.command == "add":
-        verdict = add(options.name, options.ratio, options.note)
-        print(verdict)
-        sys.exit(" WORSE " in verdict)
-    for name in dict.fromkeys(line.name for line in lines()):
-        *earlier, last = [line for line in lines() if line.name == name]
-        ratios = [line.ratio for line in earlier][-LAST:]
-        print(f"{last.date}  {compared(name, last.ratio, ratios)}")
+        verdicts = [add(options.name, options.ratio, options.note)]
+    else:
+        verdicts = last_lines()
+    print("\n".join(verdicts) or "no lines yet")
+    sys.exit(any(f", {WORSE} by " in verdict for verdict in verdicts))
 
 
 if __name__ == "__main__":

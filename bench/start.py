@@ -2,6 +2,7 @@
 
 Start: commands that do hardly any work, from an empty interpreter to a build of 1 MB, interleaved.
 CPU of the main process and of its workers apart; for builds also the stages in their `run.json`.
+Last, a build of 1 MB against a program that loads fastokens and encodes the same, nothing else.
 A first round that is not counted leaves compiled modules in WORK, as an installed package has them,
 also where PYTHONDONTWRITEBYTECODE is set.
 
@@ -12,6 +13,7 @@ by the text between them, is seconds a GB, free of the start. The corpus should 
     python bench/start.py --tokenizer tokenizer.json --work WORK corpus/part-0.jsonl
     python bench/start.py --slope --tokenizer tokenizer.json --work WORK LARGE/jsonl/*
     python bench/start.py --slope ... --history "C jsonl" LARGE/jsonl/*    # appends to history.csv
+    python bench/start.py ... --history "GPT-2" corpus/part-0.jsonl        # the start's ratios
 """
 
 from __future__ import annotations
@@ -36,6 +38,12 @@ from bound import bound, texts
 from build import Build, Builder, add_options, builder
 
 BATCHES_MB = (0.25, 1.0, 8.0)
+ENGINE_ALONE = """
+import json, sys
+from fastokens import Tokenizer
+engine = Tokenizer.from_json_str(open(sys.argv[1], encoding="utf-8").read())
+engine.encode_batch_flat([json.loads(line)["text"] for line in open(sys.argv[2], "rb")])
+"""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -94,6 +102,7 @@ def measure_start(options: argparse.Namespace, tokenmill: Builder) -> None:
     megabyte = first_bytes(first, 1_000_000, options.work / "megabyte.jsonl")
     build = [*tokenmill.command, "build", "--tokenizer", str(options.tokenizer)]
     build += [*tokenmill.arguments, "--out", str(out)]
+    alone = [sys.executable, "-c", ENGINE_ALONE, str(options.tokenizer)]
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "import tokenmill": [sys.executable, "-c", "import tokenmill"],
@@ -102,6 +111,7 @@ def measure_start(options: argparse.Namespace, tokenmill: Builder) -> None:
         "build of one document": [*build, str(document)],
         "build of 1 MB": [*build, str(megabyte)],
         "build of 1 MB, 1 worker": [*build, "--workers", "1", str(megabyte)],
+        "the engine alone, 1 MB": [*alone, str(megabyte)],
     }
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str((options.work / "pycache").resolve())}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -115,11 +125,26 @@ def measure_start(options: argparse.Namespace, tokenmill: Builder) -> None:
     rows = [_start_row(name, group) for name, group in runs.items()]
     header = ["command", "seconds", "CPU s", "of workers", "stages of the build"]
     print(measure.table(header, rows))
+    ours, engine = runs["build of 1 MB"], runs["the engine alone, 1 MB"]
+    wall, cpu = (_median(ours, figure) / _median(engine, figure) for figure in (_wall, _used))
+    print(f"\nstart of 1 MB / engine alone: {wall:.2f} (CPU {cpu:.2f})")
+    if options.history:
+        cores = f"{options.workers} cores"
+        for name, value in (("start of 1 MB", wall), ("start of 1 MB, CPU", cpu)):
+            print(history.add(f"{name} / engine alone, {options.history}", value, cores))
+
+
+def _median(runs: Sequence[Any], figure: Callable[[Any], float]) -> float:
+    return statistics.median(map(figure, runs))
+
+
+def _used(run: Started) -> float:
+    return run.own_cpu + run.children_cpu
 
 
 def _start_row(name: str, runs: Sequence[Started]) -> list[str]:
     def median(figure: Callable[[Started], float]) -> str:
-        return f"{statistics.median(map(figure, runs)):.2f}"
+        return f"{_median(runs, figure):.2f}"
 
     stages = {
         stage: statistics.median(run.books.get(stage, 0.0) for run in runs)
@@ -128,7 +153,7 @@ def _start_row(name: str, runs: Sequence[Started]) -> list[str]:
     return [
         name,
         median(lambda run: run.seconds),
-        median(lambda run: run.own_cpu + run.children_cpu),
+        median(_used),
         median(lambda run: run.children_cpu),
         ", ".join(f"{stage} {spent:.2f}" for stage, spent in stages.items()),
     ]
@@ -154,7 +179,7 @@ class Slope:
 
 
 def _wall(run: Any) -> float:
-    return float(run.seconds if isinstance(run, Build) else run["seconds"])
+    return float(run.seconds if isinstance(run, Build | Started) else run["seconds"])
 
 
 def _cpu(run: Any) -> float:
@@ -207,13 +232,13 @@ def _print_slope(
     for size, slope in slopes.items():
         row = [f"{options.engine} alone, {size:g} MB" if size else "tokenmill build"]
         for part in sizes:
-            row += [f"{statistics.median(map(f, runs[part, size])):.2f}" for f in (_wall, _cpu)]
+            row += [f"{_median(runs[part, size], f):.2f}" for f in (_wall, _cpu)]
         rows.append([*row, f"{slope.wall:.2f}", f"{slope.cpu:.2f}"])
     print(measure.table(header, rows))
     ours, engines = slopes[0.0], [slopes[size] for size in options.batch_mb]
     wall, cpu = ours.wall / min(s.wall for s in engines), ours.cpu / min(s.cpu for s in engines)
-    at_once = statistics.median(map(_wall, runs["all", 0.0])) / min(
-        statistics.median(map(_wall, runs["all", size])) for size in options.batch_mb
+    at_once = _median(runs["all", 0.0], _wall) / min(
+        _median(runs["all", size], _wall) for size in options.batch_mb
     )
     chosen = runs["all", 0.0][0].engine
     if chosen != options.engine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import tomllib
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json
 from trained_kit import trained
 
+from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -43,7 +43,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     """What is said to be installed."""
-    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(engine_ranking, "installed_version", versions.__getitem__)
 
 
 def test_the_table_ranks_what_is_exact_for_a_tokenizer(installed: set[str]) -> None:

@@ -57,3 +57,11 @@ print("pandas" in sys.modules)
     arguments = [sys.executable, "-c", script, source, tokenizer_path, tmp_path / "out"]
     told = subprocess.run(arguments, check=True, capture_output=True)
     assert told.stdout.split() == [b"False"]
+
+
+def test_neither_a_build_nor_its_workers_import_what_takes_long_and_is_not_used() -> None:
+    code = (
+        "import sys, tokenmill.run.local.worker, tokenmill.run.build;"
+        "print(sorted({'asyncio', 'email', 'importlib.metadata', 'zipfile'} & {*sys.modules}))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

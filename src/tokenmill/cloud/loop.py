@@ -6,7 +6,6 @@ the interpreter ends takes the process down with it.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
@@ -28,6 +27,8 @@ class RequestLoop:
     """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
+        import asyncio  # takes 40 ms, and `wait` does without
+
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cloud", daemon=True)
@@ -36,6 +37,8 @@ class RequestLoop:
 
     def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Start some work; a future that is cancelled cancels it."""
+        import asyncio
+
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _end(self) -> None:
@@ -51,6 +54,8 @@ class RequestLoop:
 
 
 async def _cancel_all() -> None:
+    import asyncio
+
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -13,7 +13,6 @@ choice, and then the next in the table is taken (`first_exact`).
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from tokenmill.encode.exactness import (
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
+from tokenmill.installed import installed_version
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
@@ -147,7 +147,7 @@ def _missing(name: str) -> str:
     """Why a fast engine cannot be used as it is installed; "" if it can."""
     if importlib.util.find_spec(name) is None:
         return "it is not installed: pip install 'tokenmill[fast]'"
-    version = importlib.metadata.version(name)
+    version = installed_version(name)
     oldest, newest = MEASURED_VERSIONS[name]
     if _release(oldest) <= _release(version) <= _release(newest):
         return ""

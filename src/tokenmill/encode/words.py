@@ -10,7 +10,6 @@ leaves, spaces included: GPT-2's split makes "a b" into "a" and " b".
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -27,6 +26,7 @@ from tokenmill.encode.engines.chunks.locality import (
 )
 from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.errors import EngineError, UserError
+from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array, tags_of
 from tokenmill.words.scanning import Scanner, composed_already, scanner_of
@@ -88,7 +88,7 @@ class ScannerSplitter:
     name = SCANNER
 
     def __init__(self, scanner: Scanner, library: LibrarySplitter) -> None:
-        self.version = importlib.metadata.version("tokenmill")
+        self.version = installed_version("tokenmill")
         self._scanner = scanner
         self._library = library
 
@@ -137,7 +137,7 @@ class LibrarySplitter:
     name = LIBRARY
 
     def __init__(self, split: Split) -> None:
-        self.version = importlib.metadata.version("tokenizers")
+        self.version = installed_version("tokenizers")
         tokenizer = _as_tokenizer(split)
         try:
             self._steps = with_library(tokenizer, pre_tokenizers(tokenizer))

@@ -4,11 +4,11 @@ admits it agrees with the reference on every Unicode code point (`bench/code_poi
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 
 import numpy as np
 
+from tokenmill.installed import installed_version
 from tokenmill.records import TokenBatch
 
 
@@ -20,7 +20,7 @@ class FastokensEngine:
     def __init__(self, tokenizer_json: bytes, control_tokens: bool) -> None:
         from fastokens._native import Tokenizer
 
-        self.version = importlib.metadata.version("fastokens")
+        self.version = installed_version("fastokens")
         self._tokenizer = Tokenizer.from_json_str(tokenizer_json.decode())
         self._tokenizer.no_truncation()
         self._split_special_tokens = not control_tokens

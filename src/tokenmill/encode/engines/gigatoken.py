@@ -7,13 +7,13 @@ with a code point on which they differ are the reference's (see `routing.py`).
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import psutil
 
+from tokenmill.installed import installed_version
 from tokenmill.records import TokenBatch
 
 CHECK_CHARACTERS = 64 << 20
@@ -25,7 +25,7 @@ class GigatokenEngine:
     name = "gigatoken"
 
     def __init__(self, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int) -> None:
-        self.version = importlib.metadata.version("gigatoken")
+        self.version = installed_version("gigatoken")
         self._json = tokenizer_json if control_tokens else without_special_tokens(tokenizer_json)
         self._cache_bytes = cache_bytes
         self._process = psutil.Process()

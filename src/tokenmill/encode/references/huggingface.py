@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_tokenizer_json, load_failures
 from tokenmill.errors import UserError
+from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 CALL_CHARACTERS = 1 << 20
@@ -46,7 +46,7 @@ class HuggingFaceReference(Reference):
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         import tokenizers
 
-        self.version = importlib.metadata.version("tokenizers")
+        self.version = installed_version("tokenizers")
         with load_failures(file.origin):
             tokenizer = tokenizers.Tokenizer.from_str(file.data.decode())
         tokenizer.no_truncation()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tokenmill.encode.references.python_object import (
     class_name,
 )
 from tokenmill.errors import UserError
+from tokenmill.installed import installed_version
 from tokenmill.user_code import NAMED, cannot_get, imported, pickled, unpickled
 
 NOUN = "tokenizer"
@@ -81,8 +81,8 @@ def pickled_source(tokenizer: Any) -> str:
 def library_version(tokenizer: Any) -> str:
     """The version of the distribution that a tokenizer's class is of, or ""."""
     try:
-        return importlib.metadata.version(type(tokenizer).__module__.partition(".")[0])
-    except importlib.metadata.PackageNotFoundError:
+        return installed_version(type(tokenizer).__module__.partition(".")[0])
+    except ModuleNotFoundError:
         return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
+from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
@@ -47,7 +47,7 @@ class SentencePieceReference(Reference):
                 "SentencePiece never reads control tokens from text",
                 hint="leave --special-tokens at its default, text",
             )
-        self.version = importlib.metadata.version("sentencepiece")
+        self.version = installed_version("sentencepiece")
         self._processor = processor
         size = processor.GetPieceSize()
         self.largest_id = size - 1

@@ -6,7 +6,6 @@ against the bytes of every text.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
+from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 _VARIED = "".join(map(chr, range(128))) + " é 漢字 😀\u2028"
@@ -44,7 +44,7 @@ class TiktokenReference(Reference):
         except ImportError as error:
             hint = "pip install 'tokenmill[tiktoken]'"
             raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
-        self.version = importlib.metadata.version("tiktoken")
+        self.version = installed_version("tiktoken")
         known = encoding_of(file)
         ranks = parse_ranks(file.data, file.origin)
         taken = set(ranks.values())

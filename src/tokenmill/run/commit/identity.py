@@ -6,7 +6,6 @@ differs, its content decides. Of the libraries only those count that decide this
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from tokenmill.encode.engine_ranking import MEMO, NATIVE
 from tokenmill.encode.kinds import KINDS
+from tokenmill.installed import installed_version
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source
@@ -82,8 +82,8 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in (*names, "jinja2", "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found[name] = installed_version(name)
+        except ModuleNotFoundError:
             continue
     return found
 

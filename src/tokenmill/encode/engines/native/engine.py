@@ -10,7 +10,6 @@ a chunk. Those chunks are few, so exactness costs little.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.engine import ChunkEngine
 from tokenmill.encode.engines.memo import ReferenceChunks
+from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array
 
@@ -48,7 +48,7 @@ class NativeEngine(ChunkEngine):
         load_reference: Callable[[], Engine],
         cache_bytes: int,
     ) -> None:
-        version = importlib.metadata.version("tokenmill")
+        version = installed_version("tokenmill")
         super().__init__("native", version, cuts, _Chunks(model, load_reference), cache_bytes)
 
 
