@@ -12,6 +12,7 @@ by the text between them, is seconds a GB, free of the start. The corpus should 
 
     python bench/start.py --tokenizer tokenizer.json --work WORK corpus/part-0.jsonl
     python bench/start.py --slope --tokenizer tokenizer.json --work WORK LARGE/jsonl/*
+    python bench/start.py --slope ... LARGE --formats jsonl parquet zst gz    # LARGE: of corpus.py
     python bench/start.py --slope ... --history "C jsonl" LARGE/jsonl/*    # appends to history.csv
     python bench/start.py ... --history "GPT-2" corpus/part-0.jsonl        # the start's ratios
 """
@@ -35,8 +36,9 @@ from typing import Any
 import history
 import measure
 from bound import bound, texts
-from build import Build, Builder, add_options, builder
+from build import Build, Builder, add_options, builder, files_of
 
+VERSIONS = ("tokenmill", "fastokens", "gigatoken", "pyarrow", "backports.zstd", "isal")
 BATCHES_MB = (0.25, 1.0, 8.0)
 ENGINE_ALONE = """
 import json, sys
@@ -187,72 +189,88 @@ def _cpu(run: Any) -> float:
 
 
 def measure_slope(options: argparse.Namespace, tokenmill: Builder) -> None:
-    inputs = sorted(options.inputs)
-    parts = {"few": inputs[: max(len(inputs) // 4, 1)], "all": inputs}
-    measure.warm(inputs)
-    contenders: dict[tuple[str, float], Callable[[], Any]] = {}
-    for part, paths in parts.items():
-        contenders[part, 0.0] = functools.partial(tokenmill.build, paths)
-        for batch_mb in options.batch_mb:
-            contenders[part, batch_mb] = functools.partial(
+    inputs = {"build": sorted(options.inputs)}
+    if options.formats:
+        inputs = {name: files_of(options.inputs[0] / name) for name in options.formats}
+    engines = {f"engine {size:g} MB": size for size in options.batch_mb}
+    contenders: dict[str, Callable[[], Any]] = {}
+    for part in ("few", "all"):
+        chosen = {
+            name: paths[: max(len(paths) // 4, 1)] if part == "few" else paths
+            for name, paths in inputs.items()
+        }
+        for name, paths in chosen.items():
+            measure.warm(paths)
+            contenders[f"{part}, {name}"] = functools.partial(tokenmill.build, paths)
+        documents = next(iter(chosen.values()))
+        for name, size in engines.items():
+            contenders[f"{part}, {name}"] = functools.partial(
                 bound,
-                paths,
+                documents,
                 options.tokenizer,
                 options.engine,
                 "processes",
-                batch_mb,
+                size,
                 options.workers,
             )
-    names = {
-        f"{part}, {f'engine {size:g} MB' if size else 'build'}": (part, size)
-        for part, size in contenders
-    }
-    found = measure.interleave(
-        {name: contenders[key] for name, key in names.items()}, options.rounds
-    )
-    runs = {names[name]: group for name, group in found.items()}
-    sizes = {part: runs[part, options.batch_mb[0]][0]["bytes"] / 1e9 for part in parts}
-    between = sizes["all"] - sizes["few"]
-    slopes = {
-        size: Slope.between(runs["few", size], runs["all", size], between)
-        for size in (0.0, *options.batch_mb)
-    }
-    _print_slope(options, runs, sizes, slopes)
+    runs = measure.interleave(contenders, options.rounds)
+    _print_slope(options, runs, list(inputs), list(engines))
 
 
 def _print_slope(
     options: argparse.Namespace,
-    runs: dict[tuple[str, float], list[Any]],
-    sizes: dict[str, float],
-    slopes: dict[float, Slope],
+    runs: dict[str, list[Any]],
+    builds: Sequence[str],
+    engines: Sequence[str],
 ) -> None:
-    few, all_ = sizes["few"], sizes["all"]
+    few, all_ = (runs[f"{part}, {engines[0]}"][0]["bytes"] / 1e9 for part in ("few", "all"))
     header = ["", f"{few:.3f} GB: s", "CPU s", f"{all_:.3f} GB: s", "CPU s", "s/GB", "CPU s/GB"]
-    rows = []
-    for size, slope in slopes.items():
-        row = [f"{options.engine} alone, {size:g} MB" if size else "tokenmill build"]
-        for part in sizes:
-            row += [f"{_median(runs[part, size], f):.2f}" for f in (_wall, _cpu)]
-        rows.append([*row, f"{slope.wall:.2f}", f"{slope.cpu:.2f}"])
+    rows, slopes = [], {}
+    for name in (*builds, *engines):
+        groups = [runs[f"{part}, {name}"] for part in ("few", "all")]
+        slopes[name] = slope = Slope.between(*groups, all_ - few)
+        medians = [_median(group, f) for group in groups for f in (_wall, _cpu)]
+        figures = [*medians, slope.wall, slope.cpu]
+        rows.append([name, *(f"{figure:.2f}" for figure in figures)])
     print(measure.table(header, rows))
-    ours, engines = slopes[0.0], [slopes[size] for size in options.batch_mb]
-    wall, cpu = ours.wall / min(s.wall for s in engines), ours.cpu / min(s.cpu for s in engines)
-    at_once = _median(runs["all", 0.0], _wall) / min(
-        _median(runs["all", size], _wall) for size in options.batch_mb
+    for name in builds:
+        _print_ratios(options, runs, name, engines, slopes, all_)
+
+
+def _print_ratios(
+    options: argparse.Namespace,
+    runs: dict[str, list[Any]],
+    name: str,
+    engines: Sequence[str],
+    slopes: dict[str, Slope],
+    gigabytes: float,
+) -> None:
+    """One build against the engine alone at its best batch size."""
+    wall = slopes[name].wall / min(slopes[engine].wall for engine in engines)
+    cpu = slopes[name].cpu / min(slopes[engine].cpu for engine in engines)
+    at_once = _median(runs[f"all, {name}"], _wall) / min(
+        _median(runs[f"all, {engine}"], _wall) for engine in engines
     )
-    chosen = runs["all", 0.0][0].engine
+    chosen = runs[f"all, {name}"][0].engine
     if chosen != options.engine:
         print(f"\nThe build chose {chosen}: give --engine {chosen}, or read no ratio from this.")
-    print(f"\nslope / engine alone: {wall:.2f} (CPU {cpu:.2f}); start included: {at_once:.2f}")
+    print(f"\n{name}: slope / engine alone {wall:.2f} (CPU {cpu:.2f}); with start {at_once:.2f}")
     if options.history:
-        cores = f"{all_ * 1e3:.0f} MB, {options.workers} cores"
-        for name, value in (("slope", wall), ("slope, CPU", cpu), ("whole", at_once)):
-            print(history.add(f"{name} / engine alone, {options.history}", value, cores))
+        cores = f"{gigabytes * 1e3:.0f} MB, {options.workers} cores"
+        corpus = f"{options.history} {name}" if options.formats else options.history
+        for figure, value in (("slope", wall), ("slope, CPU", cpu), ("whole", at_once)):
+            print(history.add(f"{figure} / engine alone, {corpus}", value, cores))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("inputs", nargs="+", type=Path, help=".jsonl, .jsonl.zst, .gz, .parquet")
+    parser.add_argument(
+        "--formats",
+        nargs="+",
+        choices=("jsonl", "parquet", "zst", "gz"),
+        help="with --slope: those below the one folder that corpus.py made, side by side",
+    )
     parser.add_argument("--slope", action="store_true", help="seconds a GB instead of the start")
     parser.add_argument("--engine", default="fastokens", help="that the build chooses")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
@@ -261,7 +279,7 @@ def main() -> None:
     add_options(parser)
     options = parser.parse_args()
     tokenmill = builder(options)
-    print({**measure.machine(), **measure.versions(["tokenmill", "fastokens", "gigatoken"])})
+    print({**measure.machine(), **measure.versions(VERSIONS)})
     (measure_slope if options.slope else measure_start)(options, tokenmill)
 
 
