@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,21 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 pytest_plugins = ["cloud_kit.s3_fixtures", "slurm_fixtures"]
 """Not in files of their own folders, also called conftest.py: tests import from this one."""
+
+# Hundreds of tests start processes; without stored bytecode each would compile tokenmill again, and
+# pytest would rewrite every assertion in each run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and tests, which live to the end, out of every later garbage collection.
+
+    It also lets forks share their memory, which a collection in a child would write to.
+    """
+    gc.collect()
+    gc.freeze()
+
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
