@@ -70,11 +70,28 @@ def byte_level_tokenizers(draw: st.DrawFn) -> Json:
     return byte_level_json(model=model, added_tokens=added, normalizer=normalizer)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.one_of(sentencepiece_tokenizers(), byte_level_tokenizers()), TEXTS, st.booleans())
+ANY_TOKENIZER = st.one_of(sentencepiece_tokenizers(), byte_level_tokenizers())
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_TOKENIZER, TEXTS, st.booleans())
 def test_what_the_gate_admits_is_exact(
     tokenizer: Json, texts: list[str], control_tokens: bool
 ) -> None:
+    check_engines(tokenizer, texts, control_tokens)
+
+
+@pytest.mark.soak
+@settings(max_examples=3000, deadline=None)
+@given(ANY_TOKENIZER, TEXTS, st.booleans())
+def test_what_the_gate_admits_of_many_tokenizers_is_exact(
+    tokenizer: Json, texts: list[str], control_tokens: bool
+) -> None:
+    check_engines(tokenizer, texts, control_tokens)
+
+
+def check_engines(tokenizer: Json, texts: list[str], control_tokens: bool) -> None:
+    """Every engine that may encode for a tokenizer gives the ids of the reference."""
     pytest.importorskip("fastokens")
     pytest.importorskip("gigatoken")
     file = as_file(tokenizer)

@@ -232,12 +232,24 @@ def recounted(case: Case, sequences: Rows, kept: dict[int, list[int]]) -> Totals
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(cases())
 @example(Case([], [], None, PackOptions(sequence_length=8)))
 @example(Case([5, 3], [], [0, 1], PackOptions(sequence_length=8, packing="balanced")))
 @example(Case([9] * 3, [0, 1, 2], [1, 0, 1], PackOptions(sequence_length=8, long_documents="drop")))
 def test_every_token_is_in_a_sequence_or_in_the_books(case: Case) -> None:
+    check_the_books(case)
+
+
+@pytest.mark.soak
+@settings(max_examples=10_000, deadline=None)
+@given(cases())
+def test_every_token_of_many_windows_is_in_a_sequence_or_in_the_books(case: Case) -> None:
+    check_the_books(case)
+
+
+def check_the_books(case: Case) -> None:
+    """Each token is where the options want it, and each that is left out is counted."""
     options, lengths = case.options, case.lengths
     packed = pack_window(case.window(), options)
     sequences = shown(packed.sequences)

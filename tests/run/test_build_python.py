@@ -181,7 +181,7 @@ def test_slow_tokenizers_of_transformers_encode_as_they_say(
     assert documents(tmp_path / "object") == [tokenizer.encode(text) for text in texts]
     tokenmill.verify(tmp_path / "object", tokenizer=tokenizer, against_sources=True)
     tokenizer.save_pretrained(tmp_path / "folder")
-    tokenmill.build(corpus[:1], tmp_path / "folder", tmp_path / "by-folder", workers=2)
+    tokenmill.build(corpus[:1], tmp_path / "folder", tmp_path / "by-folder", workers=1)
     assert contents(tmp_path / "by-folder") == contents(tmp_path / "object")
 
 
