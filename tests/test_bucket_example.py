@@ -11,29 +11,28 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.store.copying.copy import copy_dataset
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ROWS, STEPS, STOP = 4, 5, 3
-ALONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-"""What the launcher tells a single rank, which can do without its start."""
 
 pytest.importorskip("torch", reason="the examples need torch")
 
 
 def test_training_goes_on_with_another_number_of_ranks(
-    tmp_path: Path, s3_port: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [sys.executable, str(EXAMPLES / "corpus.py"), str(tmp_path)]
     folder = Path(subprocess.check_output(made, text=True).strip())
-    location = f"s3://{BUCKET}/example"
-    for name, value in s3_environment(s3_port).items():
-        monkeypatch.setenv(name, value)
-    copy_dataset(folder, location)
-    first = trained(location, tmp_path, ranks=2, stop=STOP)
-    rest = trained(location, tmp_path, ranks=1, stop=STEPS)
-    alone = trained(location, tmp_path / "alone", ranks=1, stop=STEPS)
+    location = f"s3://{BUCKET}/corpus"
+    with moto() as port:
+        for name, value in s3_environment(port).items():
+            monkeypatch.setenv(name, value)
+        copy_dataset(folder, location)
+        first = trained(location, tmp_path, ranks=2, stop=STOP)
+        rest = trained(location, tmp_path, ranks=1, stop=STEPS)
+        alone = trained(location, tmp_path / "alone", ranks=1, stop=STEPS)
     batches = tokenmill.open(folder).batches(global_batch_size=ROWS, epochs=None, labels="next")
     digests = {step + 1: batches.digest(step)[:16] for step in range(STEPS)}
     assert {step: digest for step, (digest, _) in (first | rest).items()} == digests
@@ -47,13 +46,11 @@ def trained(location: str, folder: Path, ranks: int, stop: int) -> dict[int, tup
     arguments = ["--dataset", location, "--cache", str(folder / "cache"), "--out", str(folder)]
     sizes = ["--global-batch-size", str(ROWS), "--steps", str(STEPS), "--interrupt-at", str(stop)]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    if ranks == 1:
-        launcher = []
     finished = subprocess.run(
         [sys.executable, *launcher, str(EXAMPLES / "train_from_bucket.py"), *arguments, *sizes],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(ALONE if ranks == 1 else {})},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert finished.returncode == 0, finished.stderr
     found = re.findall(r"^step (\d+) batch (\w+) loss (\S+)$", finished.stdout, re.MULTILINE)

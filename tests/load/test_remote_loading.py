@@ -16,7 +16,7 @@ from resume_kit import COLUMNS, Open, all_bytes, global_batches, resumed
 
 import tokenmill
 from cloud_kit.chaos import Chaos, chaos
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill import Dataset
 from tokenmill.cloud.client import open_client
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")
-def proxy(s3_port: int) -> Iterator[Chaos]:
+def proxy() -> Iterator[Chaos]:
     """A proxy in front of an S3 server, calm unless a test says otherwise."""
-    with chaos(s3_port) as faults, pytest.MonkeyPatch.context() as patch:
+    with moto() as port, chaos(port) as faults, pytest.MonkeyPatch.context() as patch:
         for name, value in s3_environment(faults.port).items():
             patch.setenv(name, value)
         yield faults
@@ -155,8 +155,7 @@ def test_workers_of_a_data_loader_give_the_same_batches(
     dataset = tokenmill.open(bucket, cache=tmp_path / "cache", cache_bytes=limit)
     loader = dataset.loader("a", **options)
     loader.batches.batch(0)  # the process that forks has read before
-    workers = 1 if method == "spawn" else 2  # each that is spawned imports torch
-    found = loader.dataloader(workers, multiprocessing_context=method)
+    found = loader.dataloader(2, multiprocessing_context=method)
     assert all_bytes(found) == all_bytes(local.loader("a", **options))
 
 

@@ -11,7 +11,7 @@ import pytest
 from corpora import write_corpus
 
 import tokenmill
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.read import units
@@ -20,9 +20,10 @@ from tokenmill.store.manifest import read_manifest
 
 
 @pytest.fixture(scope="module")
-def server(s3_port: int) -> dict[str, str]:
+def server() -> Iterator[dict[str, str]]:
     """The environment in which clients find an S3 server."""
-    return s3_environment(s3_port)
+    with moto() as port:
+        yield s3_environment(port)
 
 
 @pytest.fixture(scope="module")

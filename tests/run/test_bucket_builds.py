@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from corpora import built, command, contents, wait_for, write_corpus
 
 from cloud_kit.chaos import STORM, Chaos, chaos
-from cloud_kit.s3 import BUCKET, ENVIRONMENT, s3_environment
+from cloud_kit.s3 import BUCKET, ENVIRONMENT, moto, s3_environment
 from tokenmill.cloud.client import Client, open_client
 
 PREFIXES = count()
@@ -31,12 +32,18 @@ def clean(corpus: Path, tokenizer_path: Path, tmp_path_factory: pytest.TempPathF
     return built(corpus, tokenizer_path, tmp_path_factory.mktemp("clean") / "out")
 
 
+@pytest.fixture(scope="module")
+def moto_port() -> Iterator[int]:
+    with moto() as port:
+        yield port
+
+
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, s3_port: int) -> Client:
+def bucket(monkeypatch: pytest.MonkeyPatch, moto_port: int) -> Client:
     """A fresh prefix of a bucket; this process speaks to the server itself."""
-    for name, value in s3_environment(s3_port).items():
+    for name, value in s3_environment(moto_port).items():
         monkeypatch.setenv(name, value)
-    return open_client(f"s3://{BUCKET}/build-{next(PREFIXES)}")
+    return open_client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
 
 
 class Builds:
@@ -92,20 +99,20 @@ def receipts(bucket: Client) -> int:
 
 
 def test_a_bucket_gets_the_bytes_that_a_folder_gets(
-    builds: Builds, bucket: Client, clean: Path, s3_port: int
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
 ) -> None:
-    code, output = builds.run(s3_port)
+    code, output = builds.run(moto_port)
     assert code == 0, output
     assert dataset_in(bucket) == contents(clean)
-    code, output = builds.run(s3_port)
+    code, output = builds.run(moto_port)
     assert code == 0, output
     assert dataset_in(bucket) == contents(clean)
 
 
 def test_three_agents_in_a_storm_of_which_one_is_killed_change_no_byte(
-    builds: Builds, bucket: Client, clean: Path, s3_port: int
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
 ) -> None:
-    with chaos(s3_port, Chaos(**STORM)) as storm:
+    with chaos(moto_port, Chaos(**STORM)) as storm:
         agents = builds.agents(storm.port, 3)
         wait_for(lambda: receipts(bucket) >= 2, seconds=120)
         agents[1].kill()
@@ -119,9 +126,9 @@ def test_three_agents_in_a_storm_of_which_one_is_killed_change_no_byte(
 
 
 def test_keys_that_listings_show_late_change_no_byte(
-    builds: Builds, bucket: Client, clean: Path, s3_port: int
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
 ) -> None:
-    with chaos(s3_port, Chaos(hide_seconds=3)) as late:
+    with chaos(moto_port, Chaos(hide_seconds=3)) as late:
         agents = builds.agents(late.port, 2)
         assert ended(agents) == [0, 0]
         code, output = builds.run(late.port)
@@ -132,9 +139,9 @@ def test_keys_that_listings_show_late_change_no_byte(
 
 
 def test_a_store_that_ignores_conditions_is_refused_before_work(
-    builds: Builds, bucket: Client, s3_port: int
+    builds: Builds, bucket: Client, moto_port: int
 ) -> None:
-    with chaos(s3_port, Chaos(strip_conditions=True)) as liar:
+    with chaos(moto_port, Chaos(strip_conditions=True)) as liar:
         code, output = builds.run(liar.port)
     assert code == 6
     assert "this object store is not safe for builds" in output
@@ -142,19 +149,19 @@ def test_a_store_that_ignores_conditions_is_refused_before_work(
 
 
 def test_overwrite_is_refused_and_delete_is_the_way(
-    builds: Builds, bucket: Client, clean: Path, s3_port: int
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
 ) -> None:
     bucket.put("manifest.json", (clean / "manifest.json").read_bytes())
-    code, output = builds.run(s3_port, "--overwrite")
+    code, output = builds.run(moto_port, "--overwrite")
     assert code == 2
     assert "choose another prefix, or remove what is there with tokenmill delete" in output
     assert [found.key for found in bucket.list()] == ["manifest.json"]
 
 
 def test_credentials_that_expire_end_with_code_6_and_the_build_resumes(
-    builds: Builds, bucket: Client, clean: Path, s3_port: int
+    builds: Builds, bucket: Client, clean: Path, moto_port: int
 ) -> None:
-    with chaos(s3_port) as gate:
+    with chaos(moto_port) as gate:
         process = builds.start(gate.port)
         wait_for(lambda: receipts(bucket) >= 2, seconds=120)
         gate.refuse = (400, "ExpiredToken")
@@ -176,12 +183,12 @@ def test_kills_at_seeded_moments_change_no_byte(
     corpus: Path,
     tokenizer_path: Path,
     clean: Path,
-    s3_port: int,
+    moto_port: int,
     bucket: Client,
 ) -> None:
     trials = int(os.environ.get("TOKENMILL_KILLS", "200"))
     moments, kills = random.Random(5), 0
-    with chaos(s3_port, Chaos(**faults)) as proxy:
+    with chaos(moto_port, Chaos(**faults)) as proxy:
         while kills < trials:
             place = open_client(f"s3://{BUCKET}/killed-{next(PREFIXES)}")
             builds, done = Builds(corpus, tokenizer_path, place), False

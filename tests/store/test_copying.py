@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from corpora import write_corpus
 
 import tokenmill
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.store.copying import ends
@@ -45,9 +45,10 @@ copy_dataset(sys.argv[1], sys.argv[2], files_at_once=2)
 
 
 @pytest.fixture(scope="module")
-def server(s3_port: int) -> dict[str, str]:
+def server() -> Iterator[dict[str, str]]:
     """The environment in which clients find an S3 server."""
-    return s3_environment(s3_port)
+    with moto() as port:
+        yield s3_environment(port)
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
 from tokenmill.cloud.client import Client, open_client
 from tokenmill.errors import OutputConflictError, UserError
@@ -20,11 +21,17 @@ DATASET = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
 PREFIXES = count()
 
 
+@pytest.fixture(scope="module")
+def moto_port() -> Iterator[int]:
+    with moto() as port:
+        yield port
+
+
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, s3_port: int) -> Client:
-    for name, value in s3_environment(s3_port).items():
+def bucket(monkeypatch: pytest.MonkeyPatch, moto_port: int) -> Client:
+    for name, value in s3_environment(moto_port).items():
         monkeypatch.setenv(name, value)
-    return open_client(f"s3://{BUCKET}/deletion-{next(PREFIXES)}")
+    return open_client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from store_races import assert_each_is_won_once, race, race_of_processes
 
 from cloud_kit.chaos import STORM, Chaos, chaos
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cloud import client
 from tokenmill.errors import StorageError, UserError
 from tokenmill.store.objects import bucket
@@ -28,6 +28,12 @@ OpenStore = Callable[[int], BucketStore]
 SIXTEEN = [f"racer-{number}" for number in range(16)]
 NAMES = [f"work/claims/{number:05d}.0" for number in range(300)]
 PREFIXES = count()
+
+
+@pytest.fixture(scope="module")
+def moto_port() -> Iterator[int]:
+    with moto() as port:
+        yield port
 
 
 @pytest.fixture
@@ -56,17 +62,17 @@ def names_of(store: BucketStore, folder: str) -> list[str]:
 
 class TestObjects:
     def test_the_first_to_create_wins_and_the_second_learns_it(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        store = s3_store(s3_port)
+        store = s3_store(moto_port)
         assert store.create("work/job.json", b"first") == b"first"
         assert store.create("work/job.json", b"second") == b"first"
         assert store.read("work/job.json") == b"first"
 
     def test_hints_are_replaced_and_objects_removed(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        store = s3_store(s3_port)
+        store = s3_store(moto_port)
         store.replace("work/agents/0.json", b"1")
         store.replace("work/agents/0.json", b"22")
         assert store.read("work/agents/0.json") == b"22"
@@ -75,9 +81,9 @@ class TestObjects:
         assert store.read("work/agents/0.json") is None
 
     def test_entries_are_the_objects_directly_in_a_folder(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        store = s3_store(s3_port)
+        store = s3_store(moto_port)
         store.add_files({})
         for name in ("work/claims/a.0", "work/claims/b.0", "work/claims/deeper/c.0", "work/job"):
             store.create(name, name.encode())
@@ -87,8 +93,8 @@ class TestObjects:
         ]
         assert list(store.entries("work/receipts")) == []
 
-    def test_all_are_read_at_once(self, s3_store: OpenStore, s3_port: int) -> None:
-        store = s3_store(s3_port)
+    def test_all_are_read_at_once(self, s3_store: OpenStore, moto_port: int) -> None:
+        store = s3_store(moto_port)
         names = [f"work/receipts/{number}.json" for number in range(100)]
         for name in names[::2]:
             store.create(name, name.encode())
@@ -98,12 +104,12 @@ class TestObjects:
     def test_files_become_objects_small_and_large(
         self,
         s3_store: OpenStore,
-        s3_port: int,
+        moto_port: int,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(bucket, "SMALL_BYTES", 1_000)
-        store = s3_store(s3_port)
+        store = s3_store(moto_port)
         tokens = finished(tmp_path, "0.bin", b"tokens" * 1_000)
         index = finished(tmp_path, "0.idx", b"index")
         files = {"tokens/0.bin": tokens, "tokens/0.idx": index}
@@ -115,12 +121,12 @@ class TestObjects:
     def test_other_bytes_under_a_name_are_refused_before_large_ones_are_sent(
         self,
         s3_store: OpenStore,
-        s3_port: int,
+        moto_port: int,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(bucket, "SMALL_BYTES", 1_000)
-        store = s3_store(s3_port)
+        store = s3_store(moto_port)
         store.create("tokens/0.xxh3", b"digests of another run")
         files = {
             "tokens/0.bin": finished(tmp_path, "0.bin", b"tokens" * 1_000),
@@ -143,16 +149,16 @@ class TestObjects:
 
 
 class TestRaces:
-    def test_16_threads_win_each_name_once(self, s3_store: OpenStore, s3_port: int) -> None:
-        store = s3_store(s3_port)
+    def test_16_threads_win_each_name_once(self, s3_store: OpenStore, moto_port: int) -> None:
+        store = s3_store(moto_port)
         wins = race(lambda: store, SIXTEEN, NAMES[:40])
         assert_each_is_won_once(wins, NAMES[:40])
         assert names_of(store, "work/claims") == NAMES[:40]
 
     def test_16_threads_win_each_name_once_in_a_storm(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(**STORM)) as storm:
+        with chaos(moto_port, Chaos(**STORM)) as storm:
             store = s3_store(storm.port)
             wins = race(lambda: store, SIXTEEN, NAMES[:20])
         assert_each_is_won_once(wins, NAMES[:20])
@@ -161,13 +167,13 @@ class TestRaces:
     def test_large_files_and_listings_pass_through_a_storm(
         self,
         s3_store: OpenStore,
-        s3_port: int,
+        moto_port: int,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(client, "PART_BYTES", 5 << 20)
         large = finished(tmp_path, "0.bin", random.Random(1).randbytes(16 << 20))
-        with chaos(s3_port, Chaos(**STORM, seed=4)) as storm:
+        with chaos(moto_port, Chaos(**STORM, seed=4)) as storm:
             store = s3_store(storm.port)
             for number in range(5):
                 store.add_files({f"tokens/{number}.bin": large})
@@ -177,18 +183,18 @@ class TestRaces:
             assert store.read("tokens/0.bin") == large.read_bytes()
 
     def test_a_conflict_although_nothing_is_there_is_tried_again(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(conflict=0.5, seed=2)) as conflicts:
+        with chaos(moto_port, Chaos(conflict=0.5, seed=2)) as conflicts:
             store = s3_store(conflicts.port)
             for name in NAMES[:20]:
                 assert store.create(name, b"mine") == b"mine"
         assert conflicts.counted["conflict"] >= 5
 
     def test_who_loses_every_answer_still_learns_that_it_won(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(late=0.5, seed=3)) as losses:
+        with chaos(moto_port, Chaos(late=0.5, seed=3)) as losses:
             store = s3_store(losses.port)
             for name in NAMES[:5]:
                 assert store.create(name, b"mine") == b"mine"
@@ -198,27 +204,27 @@ class TestRaces:
     @pytest.mark.soak
     @pytest.mark.parametrize("faults", [{}, STORM], ids=["calm", "storm"])
     def test_16_threads_of_4_processes_win_each_of_300_names_once(
-        self, s3_store: OpenStore, s3_port: int, faults: dict[str, float]
+        self, s3_store: OpenStore, moto_port: int, faults: dict[str, float]
     ) -> None:
-        with chaos(s3_port, Chaos(**faults)) as proxy:
+        with chaos(moto_port, Chaos(**faults)) as proxy:
             store = s3_store(proxy.port)
             race_of_processes(store.location, num_processes=4, num_threads=4, num_names=300)
 
 
 class TestProbe:
     def test_an_honest_store_takes_several_agents_for_four_requests(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port) as proxy:
+        with chaos(moto_port) as proxy:
             store = s3_store(proxy.port)
             assert probe(store) == Abilities(several_agents=True)
             assert proxy.num_requests == 4
             assert names_of(store, "work") == []
 
     def test_a_store_that_ignores_conditions_is_refused(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(strip_conditions=True)) as liar:
+        with chaos(moto_port, Chaos(strip_conditions=True)) as liar:
             store = s3_store(liar.port)
             with pytest.raises(StorageError) as raised:
                 probe(store)
@@ -232,17 +238,17 @@ class TestProbe:
             "Storage, Azure, R2 or MinIO, or build into a folder and copy it with `tokenmill cp`"
         )
 
-    def test_faults_are_not_taken_for_lies(self, s3_store: OpenStore, s3_port: int) -> None:
-        with chaos(s3_port, Chaos(**STORM)) as storm:
+    def test_faults_are_not_taken_for_lies(self, s3_store: OpenStore, moto_port: int) -> None:
+        with chaos(moto_port, Chaos(**STORM)) as storm:
             for _ in range(10):
                 assert probe(s3_store(storm.port)) == Abilities(several_agents=True)
 
 
 class TestSurroundings:
     def test_credentials_that_expired_end_with_code_6_and_show_no_secret(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(refuse=(400, "ExpiredToken"))) as gate:
+        with chaos(moto_port, Chaos(refuse=(400, "ExpiredToken"))) as gate:
             store = s3_store(gate.port)
             with pytest.raises(StorageError) as raised:
                 store.create("work/job.json", b"first")
@@ -252,9 +258,9 @@ class TestSurroundings:
         assert "secret" not in str(raised.value)
 
     def test_listings_may_lag_and_names_are_read_all_the_same(
-        self, s3_store: OpenStore, s3_port: int
+        self, s3_store: OpenStore, moto_port: int
     ) -> None:
-        with chaos(s3_port, Chaos(hide_seconds=60)) as late:
+        with chaos(moto_port, Chaos(hide_seconds=60)) as late:
             store = s3_store(late.port)
             store.create("work/receipts/0.json", b"receipt")
             assert list(store.entries("work/receipts")) == []
@@ -265,12 +271,12 @@ class TestSurroundings:
             assert names_of(store, "work/receipts") == ["work/receipts/0.json"]
 
     def test_an_upload_that_is_killed_leaves_no_object(
-        self, s3_store: OpenStore, s3_port: int, tmp_path: Path
+        self, s3_store: OpenStore, moto_port: int, tmp_path: Path
     ) -> None:
         large = finished(tmp_path, "0.bin", b"")
         with open(large, "r+b") as file:
             file.truncate(300 << 20)
-        with chaos(s3_port, Chaos(slow_ms=100)) as proxy:
+        with chaos(moto_port, Chaos(slow_ms=100)) as proxy:
             store = s3_store(proxy.port)
             code = (
                 "import sys; from pathlib import Path\n"
@@ -284,7 +290,7 @@ class TestSurroundings:
                 upload.kill()
             assert store.size("tokens/0.bin") is None
             assert names_of(store, "tokens") == []
-        assert unfinished_uploads(s3_port) == 1
+        assert unfinished_uploads(moto_port) == 1
 
 
 def unfinished_uploads(port: int) -> int:

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from cloud_kit.chaos import Chaos, chaos
-from cloud_kit.s3 import BUCKET, s3_environment
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cloud import stores
 from tokenmill.cloud.client import open_client
 from tokenmill.errors import StorageError, VerificationError
@@ -26,8 +26,8 @@ BLOCKS = [CONTENT[at : at + BLOCK_BYTES] for at in range(0, len(CONTENT), BLOCK_
 
 
 @pytest.fixture(scope="module")
-def proxy(s3_port: int) -> Iterator[Chaos]:
-    with chaos(s3_port) as faults:
+def proxy() -> Iterator[Chaos]:
+    with moto() as port, chaos(port) as faults:
         yield faults
 
 
