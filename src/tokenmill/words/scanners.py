@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenmill.compiled import byte_at, compiled
+from tokenmill.compiled import byte_at, compiled, inner
 from tokenmill.records import Int64Array
 from tokenmill.words.byte_strings import UInt8Array
 
@@ -47,14 +47,14 @@ LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
 # The functions below are given addresses: of the first byte of data, and of a table of kinds.
 
 
-@compiled
+@inner
 def size_at(data: int, place: int) -> int:
     """Bytes of the character that begins at a place."""
     first = byte_at(data + place)
     return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 
-@compiled
+@inner
 def kind_at(data: int, place: int, kinds: int) -> int:
     """Kind of the character that begins at a place."""
     code = byte_at(data + place)
@@ -70,7 +70,7 @@ def kind_at(data: int, place: int, kinds: int) -> int:
     return byte_at(kinds + code)
 
 
-@compiled
+@inner
 def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
     """Where a run of one kind ends that may begin at a place."""
     while place < stop and kind_at(data, place, kinds) == kind:
@@ -78,7 +78,7 @@ def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
     return place
 
 
-@compiled
+@inner
 def _contraction_end(data: int, place: int, stop: int, fold: int) -> int:
     r"""Where 's, 't, 're, 've, 'm, 'll or 'd ends; the place itself if none begins there.
 
@@ -100,7 +100,7 @@ def _contraction_end(data: int, place: int, stop: int, fold: int) -> int:
     return end
 
 
-@compiled
+@inner
 def _spaces_end(data: int, place: int, stop: int, kinds: int) -> int:
     r"""Where `\s*[\r\n]+|\s+(?!\S)|\s+` ends.
 
@@ -123,7 +123,7 @@ def _spaces_end(data: int, place: int, stop: int, kinds: int) -> int:
     return end
 
 
-@compiled
+@inner
 def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int:
     r"""Where ` ?[^\s\p{L}\p{N}]+[\r\n/]*` ends, or else white space.
 
@@ -142,7 +142,7 @@ def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int
     return end
 
 
-@compiled
+@inner
 def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
     r"""Where `\p{N}{1,max_digits}` ends, or with GROUPS_RIGHT a group of three from the right.
 
@@ -167,7 +167,7 @@ def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_di
     return place
 
 
-@compiled
+@inner
 def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
     r"""Where 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ ends."""
     end = _contraction_end(data, place, stop, 0)
@@ -188,7 +188,7 @@ def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
     return end
 
 
-@compiled
+@inner
 def _cl100k_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
     r"""Where (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits} ends, or
     else what is neither letter nor digit.
@@ -208,7 +208,7 @@ def _cl100k_end(data: int, place: int, start: int, stop: int, kinds: int, max_di
     return end
 
 
-@compiled
+@inner
 def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
     r"""Where [^\r\n\p{L}\p{N}]?U*L+ or else [^\r\n\p{L}\p{N}]?U+L* ends; at once if neither begins.
 
@@ -240,7 +240,7 @@ def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
     return end
 
 
-@compiled
+@inner
 def _o200k_end(
     data: int,
     place: int,

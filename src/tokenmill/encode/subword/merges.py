@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.encode.subword.draws import draw, threshold
 from tokenmill.encode.subword.pair_table import PairTable, pair_table, slot_of, value_at
 from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
@@ -266,7 +266,7 @@ def _merge_by_heap(  # noqa: C901
     return draws
 
 
-@compiled
+@inner
 def _push(heap: Int64Array, size: int, entry: int) -> int:
     """Add an entry to a binary heap, the smallest first; the new size."""
     child = size
@@ -280,7 +280,7 @@ def _push(heap: Int64Array, size: int, entry: int) -> int:
     return size + 1
 
 
-@compiled
+@inner
 def _pop(heap: Int64Array, size: int) -> int:
     """Remove the smallest entry; the new size."""
     size -= 1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, eight_bytes_at, inlined, int32_at
+from tokenmill.compiled import compiled, eight_bytes_at, inlined, inner, int32_at
 from tokenmill.records import Int32Array, Int64Array
 
 NOTHING = -1
@@ -44,7 +44,7 @@ def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np
     return slot
 
 
-@compiled
+@inner
 def value_at(keys: int, values: int, mask: int, left: int | np.int64, right: int | np.int64) -> int:
     """The value of a pair, or -1, in a table whose arrays are at two addresses.
 

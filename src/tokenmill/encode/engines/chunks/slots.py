@@ -27,6 +27,7 @@ from tokenmill.compiled import (
     compiled,
     eight_bytes_at,
     folded_product,
+    inner,
     prefetch,
     trailing_zeros,
 )
@@ -60,7 +61,7 @@ _SIZE_SHIFT, _COUNT_SHIFT = np.uint64(32), np.uint64(40)
 _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 
-@compiled
+@inner
 def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
     """Whether there is a cut between the last byte and this one, of any characters."""
     byte, last = byte_at(data + place), byte_at(data + place - 1)
@@ -80,7 +81,7 @@ def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
     return byte_at(solid + ((first & 0x0F) << 12 | (before & 0x3F) << 6 | last & 0x3F))
 
 
-@compiled
+@inner
 def find_edges(
     data: int, place: int, stop: int, edges: Int64Array, pairs: int, solid: int, alone: int
 ) -> int:
@@ -116,7 +117,7 @@ def find_edges(
     return count
 
 
-@compiled
+@inner
 def hash_chunks(
     data: int,
     count: int,
@@ -154,7 +155,7 @@ def hash_chunks(
         prefetch(slots + 32 * (int(tag) & mask))
 
 
-@compiled
+@inner
 def _same_rest(chunk: int, size: int, kept: int) -> bool:
     """Whether the bytes of a chunk after its first 16 are those at an address."""
     for place in range(MAX_SLOT_BYTES, size, 8):
@@ -166,7 +167,7 @@ def _same_rest(chunk: int, size: int, kept: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def look_up(
     data: int,
     count: int,
@@ -205,7 +206,7 @@ def look_up(
     return num_new
 
 
-@compiled
+@inner
 def write_ids(
     num_chunks: int,
     edges: Int64Array,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.compiled import byte_at, compiled, inlined, inner
 from tokenmill.encode.engines.native.bpe_gate import MARK
 from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
 from tokenmill.records import Int32Array, Int64Array
@@ -65,7 +65,7 @@ def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
     return symbols
 
 
-@compiled
+@inner
 def character_at(data: int, place: int) -> tuple[int, int]:
     """A code point of valid UTF-8, and how many bytes it has."""
     code, size = byte_at(data + place), 1

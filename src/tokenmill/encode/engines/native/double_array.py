@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.errors import EngineError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
@@ -101,7 +101,7 @@ def _built(  # noqa: C901
     return nodes
 
 
-@compiled
+@inner
 def _free(size: int | np.int64) -> Int32Array:
     """Nodes whose label is 255, which never occurs in UTF-8."""
     nodes = np.empty((size, 2), np.int32)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.compiled import byte_at, compiled, inlined, inner
 from tokenmill.encode.engines.native.pipeline import (
     JOIN_SPACES,
     PREFIX,
@@ -182,7 +182,7 @@ def _normalized(  # noqa: C901
     return made[:size], edges, left_out
 
 
-@compiled
+@inner
 def _grown(made: UInt8Array, size: int | np.int64) -> UInt8Array:
     larger = np.empty(2 * len(made), np.uint8)
     for i in range(size):
