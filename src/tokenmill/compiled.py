@@ -20,6 +20,8 @@ from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_njit: Any = numba.njit
+"""Its type stubs lack some of its options."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -41,13 +43,13 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     They compile in half the time: nothing converts Python's objects, and the file on disk of their
     caller holds them, too. The processor sees no difference, as LLVM inlines what is small.
     """
-    made = numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    made = _njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return cast("Callable[P, R]", made)
 
 
 def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     # Nobody calls these functions from C, so the code for that is not compiled.
-    compiler = partial(numba.njit, nogil=True, inline=inline, no_cfunc_wrapper=True)
+    compiler = partial(_njit, nogil=True, inline=inline, no_cfunc_wrapper=True)
     try:
         made = compiler(cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written

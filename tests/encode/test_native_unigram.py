@@ -36,6 +36,7 @@ from tokenmill.encode.engines.native.loading import load_native, native_objectio
 from tokenmill.encode.engines.native.unigram_loading import read_score
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
+from tokenmill.errors import EngineError
 
 JOINED = replace_regex(" {2,}", " ")
 ONE_SPACE_AT_THE_END = replace_regex(r" \z", "")
@@ -228,3 +229,8 @@ def test_a_double_array_holds_what_it_is_given_and_nothing_else(words: dict[str,
     assert {key: found(key) for key in asked} == {
         key: {word.encode(): i for word, i in words.items()}.get(key, -1) for key in asked
     }
+
+
+def test_a_double_array_takes_no_more_memory_than_it_may() -> None:
+    with pytest.raises(EngineError, match="the vocabulary is too large for native"):
+        double_array({b"a" * 1_000: 0, b"b": 1}, max_nodes=1 << 10)

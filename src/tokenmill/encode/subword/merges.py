@@ -212,7 +212,7 @@ def _merge_by_scanning(
     return last + 1 - first
 
 
-@compiled
+@inner
 def _merge_by_heap(  # noqa: C901
     word: _Word,
     symbols: Int32Array,
@@ -229,7 +229,8 @@ def _merge_by_heap(  # noqa: C901
     for i in range(length):
         ids[i], following[i], preceding[i] = symbols[first + i], i + 1, i - 1
     ranks[length - 1] = -1
-    size = num_left_out = 0
+    num_left_out = 0
+    size: int | np.int64 = np.int64(0)  # of one type with what follows: a literal has its own
     for i in range(length - 1):
         rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
         ranks[i] = rank
@@ -267,7 +268,7 @@ def _merge_by_heap(  # noqa: C901
 
 
 @inner
-def _push(heap: Int64Array, size: int, entry: int) -> int:
+def _push(heap: Int64Array, size: int | np.int64, entry: int) -> int | np.int64:
     """Add an entry to a binary heap, the smallest first; the new size."""
     child = size
     while child:
@@ -281,7 +282,7 @@ def _push(heap: Int64Array, size: int, entry: int) -> int:
 
 
 @inner
-def _pop(heap: Int64Array, size: int) -> int:
+def _pop(heap: Int64Array, size: int | np.int64) -> int | np.int64:
     """Remove the smallest entry; the new size."""
     size -= 1
     entry = heap[size]

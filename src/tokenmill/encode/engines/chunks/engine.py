@@ -58,7 +58,8 @@ class ChunkEngine:
         num_ids = 0
         while found is None or found.state[DOCUMENT] < len(offsets) - 1:
             found = self._table.find(data, offsets, found)
-            places = found.asked[:, :2]
+            # One row is contiguous and more are not: kernels would be compiled for both.
+            places = np.ascontiguousarray(found.asked[:, :2])
             asked = self._encoder.encode_chunks(data, places) if len(places) else _NOTHING
             ids, stops = self._table.finish(data, found, asked)
             parts.append(ids)

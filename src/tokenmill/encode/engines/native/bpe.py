@@ -66,7 +66,7 @@ class CharacterBpe:
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """The ids of every chunk."""
-        found = symbols_of(data, np.ascontiguousarray(places), self._alphabet, self._splits)
+        found = symbols_of(data, places, self._alphabet, self._splits)
         symbols, offsets, words_before = found
         ids, edges = merge_words(symbols, offsets, self._merges, _NO_DROPOUT, _NO_DROPOUT)
         tokens = TokenBatch(ids.astype(np.uint32), edges[words_before])

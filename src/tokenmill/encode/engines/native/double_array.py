@@ -12,49 +12,69 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inner
+from tokenmill.compiled import compiled
 from tokenmill.errors import EngineError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
 
+BoolArray = npt.NDArray[np.bool_]
+
 NO_TOKEN = -1
-_MAX_BASE = 1 << 22
+MAX_NODES = 1 << 22
 """Bases and labels share 31 bits."""
+_BLOCK = 256
+"""A node's children by all bytes are in one block of so many slots."""
+_FREE = 255
+"""The label of free slots: it never occurs in UTF-8."""
 
 
-def double_array(ids: Mapping[bytes, int]) -> Int32Array:
+def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32Array:
     """A trie of byte strings that are valid UTF-8; shape (num_slots, 2), node 0 is the root.
 
     Column 0 is `base << 8 | label`; column 1 the id of the token that ends here, or -1.
 
     Raises:
-        EngineError: there are too many tokens.
+        EngineError: it needs more than `max_nodes` slots.
     """
     keys = sorted(key for key in ids if key)
     data = np.frombuffer(b"".join(keys), np.uint8)
     offsets = offsets_from_lengths([len(key) for key in keys])
-    nodes = _built(data, offsets, np.array([ids[key] for key in keys], np.int32))
-    if len(nodes) > _MAX_BASE:
+    numbers = np.array([ids[key] for key in keys], np.int32)
+    nodes = np.full((max_nodes, 2), -1, np.int32)
+    nodes[0, 0] = _FREE
+    waiting = np.zeros((len(keys) + 1, 4), np.int64)
+    waiting[0, 2] = len(keys)
+    scratch = (np.zeros(max_nodes, np.bool_), waiting, np.zeros((_BLOCK + 1, 2), np.int64))
+    size = _place(data, offsets, numbers, nodes, *scratch) if keys else _BLOCK
+    if size > max_nodes:
         raise EngineError("the vocabulary is too large for native")
-    return nodes
+    return nodes[:size].copy()
 
 
 @compiled
-def _built(  # noqa: C901
-    data: UInt8Array, offsets: Int64Array, ids: Int32Array
-) -> Int32Array:
-    """Place one node's children after another; ranges of sorted keys share their first bytes."""
-    nodes = _free(np.int64(1 << 12))
-    taken = np.zeros(len(nodes), np.bool_)
-    nodes[0, 0] = 255
-    waiting = np.empty((len(ids) + 1, 4), np.int64)
-    labels, firsts = np.empty(256, np.int64), np.empty(257, np.int64)
-    num_waiting, single, several = 0, 256, 256
-    if len(ids):
-        num_waiting = 1
-        waiting[0, 0], waiting[0, 1], waiting[0, 2], waiting[0, 3] = 0, 0, len(ids), 0
+def _place(  # noqa: C901
+    data: UInt8Array,
+    offsets: Int64Array,
+    ids: Int32Array,
+    nodes: Int32Array,
+    taken: BoolArray,
+    waiting: Int64Array,
+    children: Int64Array,
+) -> int:
+    """Place one node's children after another; ranges of sorted keys share their first bytes.
+
+    nodes: shape (max_slots, 2), all free but the root
+    taken: shape (max_slots,), which bases belong to a node
+    waiting: shape (num_keys + 1, 4), begins with the root: a node whose children have no place yet,
+    the first of its keys, the one after its last, and its depth
+    children: shape (257, 2), room for labels, and for the first key of each
+
+    Returns how many slots are in use, or more than there are.
+    """
+    num_waiting, single, several, size = 1, _BLOCK, _BLOCK, _BLOCK
     while num_waiting:
         num_waiting -= 1
         node, first = waiting[num_waiting, 0], waiting[num_waiting, 1]
@@ -62,49 +82,38 @@ def _built(  # noqa: C901
         if offsets[first + 1] - offsets[first] == depth:
             nodes[node, 1] = ids[first]
             first += 1
-        count = 0
+        count, before = 0, np.int64(-1)
         for key in range(first, last):
             label = np.int64(data[offsets[key] + depth])
-            if not count or label != labels[count - 1]:
-                labels[count], firsts[count] = label, key
+            if label != before:
+                children[count, 0], children[count, 1] = label, key
                 count += 1
+                before = label
         if not count:
             continue
-        firsts[count] = last
-        slot = (single if count == 1 else several) - 1
+        children[count, 1] = last
+        slot, lowest = (single if count == 1 else several) - 1, children[0, 0]
         fits = False
         while not fits:
             slot += 1
-            if slot + 512 > len(nodes):
-                larger = _free(np.int64(2 * len(nodes)))
-                larger_taken = np.zeros(len(larger), np.bool_)
-                for i in range(len(nodes)):
-                    larger[i, 0], larger[i, 1] = nodes[i, 0], nodes[i, 1]
-                    larger_taken[i] = taken[i]
-                nodes, taken = larger, larger_taken
-            fits = nodes[slot, 0] == -1 and not taken[slot ^ labels[0]]
+            if slot + _BLOCK > len(nodes):
+                return len(nodes) + 1
+            fits = nodes[slot, 0] == -1 and not taken[slot ^ lowest]
             for i in range(1, count):
-                fits = fits and nodes[slot ^ labels[0] ^ labels[i], 0] == -1
-        base = slot ^ labels[0]
+                fits &= nodes[slot ^ lowest ^ children[i, 0], 0] == -1
+        base = slot ^ lowest
         taken[base] = True
         nodes[node, 0] = base << 8 | nodes[node, 0] & 0xFF
         for i in range(count):
-            child = base ^ labels[i]
-            nodes[child, 0] = labels[i]
-            waiting[num_waiting, 0], waiting[num_waiting, 1] = child, firsts[i]
-            waiting[num_waiting, 2], waiting[num_waiting, 3] = firsts[i + 1], depth + 1
+            child = base ^ children[i, 0]
+            nodes[child, 0] = children[i, 0]
+            waiting[num_waiting, 0], waiting[num_waiting, 1] = child, children[i, 1]
+            waiting[num_waiting, 2], waiting[num_waiting, 3] = children[i + 1, 1], depth + 1
             num_waiting += 1
+        if slot >= size:
+            size = (slot | (_BLOCK - 1)) + 1
         if count == 1:
             single = slot  # gaps before it are too few to look for
         else:
-            several = slot & ~255
-    return nodes
-
-
-@inner
-def _free(size: int | np.int64) -> Int32Array:
-    """Nodes whose label is 255, which never occurs in UTF-8."""
-    nodes = np.empty((size, 2), np.int32)
-    for i in range(size):
-        nodes[i, 0] = nodes[i, 1] = -1
-    return nodes
+            several = slot & ~(_BLOCK - 1)
+    return size

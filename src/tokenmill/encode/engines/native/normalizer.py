@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import byte_at, compiled, inlined, inner
+from tokenmill.compiled import byte_at, compiled, inlined
 from tokenmill.encode.engines.native.pipeline import (
     JOIN_SPACES,
     PREFIX,
     STRIP_END,
 )
 from tokenmill.records import Int32Array, Int64Array
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.words.byte_strings import UInt8Array, grown
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -73,8 +73,18 @@ class Normalizer:
 
     def normalize(self, data: UInt8Array, places: Int64Array) -> Normalized:
         """Normalize `data[start:stop]`, valid UTF-8, for each row of `places`."""
-        found = _normalized(data, places, *self._table, self._rules, self._room)
-        return Normalized(*found)
+        num_bytes = int((places[:, 1] - places[:, 0]).sum())
+        made = np.empty(2 * num_bytes + self._room * (1 + len(places) // 64), np.uint8)
+        edges, left_out = np.zeros(len(places) + 1, np.int64), np.zeros(len(places), np.bool_)
+        rules = (self._rules, self._room)
+        done = 0
+        while True:
+            rest = (places[done:], self._table, rules, made, edges[done:], left_out[done:])
+            done += _normalize(data, *rest)
+            if done == len(places):
+                break
+            made = grown(made, len(made) + 1)
+        return Normalized(made[: edges[-1]], edges, left_out)
 
 
 @inlined
@@ -116,31 +126,45 @@ def _ends_line(data: UInt8Array, place: int, stop: int) -> bool:
     return place < stop and data[place] == 0x0A
 
 
+@inlined
+def _write_image(
+    made: UInt8Array, size: int, source: int, count: int, after_space: bool, joins: int
+) -> int:
+    """Write the bytes of an image, with ▁ for each space that is left; the new size."""
+    for i in range(count):
+        byte = byte_at(source + i)
+        if byte != SPACE:
+            made[size] = byte
+            size += 1
+        elif not (after_space and joins):
+            made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
+            size += 3
+        after_space = byte == SPACE
+    return size
+
+
 @compiled
-def _normalized(  # noqa: C901
+def _normalize(  # noqa: C901
     data: UInt8Array,
     places: Int64Array,
-    kinds: UInt8Array,
-    offsets: Int32Array,
-    images: UInt8Array,
-    orders: UInt8Array,
-    rules: int,
-    room: int,
-) -> tuple[UInt8Array, Int64Array, BoolArray]:
-    """`room` is more than one character can become, in bytes."""
-    total = 0
-    for text in range(len(places)):
-        total += places[text, 1] - places[text, 0]
-    made = np.empty(2 * total + room * (1 + len(places) // 64), np.uint8)
-    edges, left_out = np.zeros(len(places) + 1, np.int64), np.zeros(len(places), np.bool_)
-    address, size = data.ctypes.data, 0
-    for text in range(len(places)):
-        first, place, stop = size, places[text, 0], places[text, 1]
-        kept, order, before = size, 0, 0
+    table: CharacterTable,
+    options: tuple[int, int],
+    made: UInt8Array,
+    edges: Int64Array,
+    left_out: BoolArray,
+) -> int:
+    """Write normalized texts from `edges[0]` on; returns how many `made` has room for.
+
+    options: rules, and the room that one character can take, in bytes
+    """
+    (kinds, offsets, images, orders), (rules, room) = table, options
+    address, size = data.ctypes.data, edges[0]
+    for text in range(len(left_out)):
+        place, stop, kept, order, before = places[text, 0], places[text, 1], size, 0, 0
         after_space, is_bare = False, rules & PREFIX != 0
         while place < stop:
             if size + room > len(made):
-                made = _grown(made, np.int64(size))
+                return text
             row, length = _row(address + place), _width(byte_at(address + place))
             if row == 0x0D and _ends_line(data, place + 1, stop):
                 row, length = LINE_END, 2
@@ -155,6 +179,7 @@ def _normalized(  # noqa: C901
             composing = kind & COMPOSES and (order or before & COMPOSED)
             left_out[text] |= kind & LEFT_OUT or unordered or composing
             if left_out[text]:
+                kept = size = edges[text]
                 break
             order, before = orders[row], kind
             place += length
@@ -163,28 +188,11 @@ def _normalized(  # noqa: C901
                     made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
                     size += 3
                 is_bare = False
-            for i in range(count):
-                byte = byte_at(source + i)
-                if byte != SPACE:
-                    made[size] = byte
-                    size += 1
-                elif not (after_space and rules & JOIN_SPACES):
-                    made[size], made[size + 1], made[size + 2] = MARK_1, MARK_2, MARK_3
-                    size += 3
-                after_space = byte == SPACE
+            size = _write_image(made, size, source, count, after_space, rules & JOIN_SPACES)
+            after_space = byte_at(source + count - 1) == SPACE if count else after_space
             if count and not after_space and not kind & BLANK:
                 kept = size
         if rules & STRIP_END:
             size = kept
-        if left_out[text]:
-            size = first
         edges[text + 1] = size
-    return made[:size], edges, left_out
-
-
-@inner
-def _grown(made: UInt8Array, size: int | np.int64) -> UInt8Array:
-    larger = np.empty(2 * len(made), np.uint8)
-    for i in range(size):
-        larger[i] = made[i]
-    return larger
+    return len(left_out)

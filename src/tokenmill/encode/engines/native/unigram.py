@@ -53,38 +53,39 @@ class UnigramModel:
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """The ids of every chunk, and which are left out."""
         text, offsets, left_out = self._normalizer.normalize(data, places)
-        ids, edges = _segmented(text, offsets, *self._vocabulary)
-        return TokenBatch(ids, edges), left_out
+        ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
+        longest = int(np.diff(offsets).max(initial=0))
+        totals, links = np.empty(longest + 1), np.empty((longest + 1, 2), np.int32)
+        _segment(text, offsets, self._vocabulary, totals, links, ids, edges)
+        return TokenBatch(ids[: edges[-1]], edges), left_out
 
 
 @compiled
-def _segmented(
+def _segment(
     text: UInt8Array,
     offsets: Int64Array,
-    nodes: Int32Array,
-    scores: FloatArray,
-    unknown: int,
-    byte_ids: Int32Array,
-) -> tuple[UInt32Array, Int64Array]:
-    """The ids of normalized texts."""
-    longest = 0
-    for chunk in range(len(offsets) - 1):
-        longest = max(longest, offsets[chunk + 1] - offsets[chunk])
-    totals = np.empty(longest + 1)
-    links = np.empty((longest + 1, 2), np.int32)
-    ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
+    vocabulary: Vocabulary,
+    totals: FloatArray,
+    links: Int32Array,
+    ids: UInt32Array,
+    edges: Int64Array,
+) -> None:
+    """Write the ids of normalized texts, and where those of each end.
+
+    totals, links: room for one more place than the longest text has bytes (see `_find_best`)
+    """
+    nodes, scores, unknown, byte_ids = vocabulary
     num_ids = 0
-    for chunk in range(len(offsets) - 1):
-        first, last = offsets[chunk], offsets[chunk]
-        while first < offsets[chunk + 1]:
-            last = _end_of_piece(text, last + 1, offsets[chunk + 1])
+    for chunk in range(len(edges) - 1):
+        first, last, stop = offsets[chunk], offsets[chunk], offsets[chunk + 1]
+        while first < stop:
+            last = _end_of_piece(text, last + 1, stop)
             _find_best(text, first, last - first, nodes, scores, unknown, totals, links)
             num_ids = _write(
                 text, first, last - first, nodes, unknown, byte_ids, links, ids, num_ids
             )
             first = last
         edges[chunk + 1] = num_ids
-    return ids[:num_ids], edges
 
 
 # What follows is copied into the function above: passing arrays takes longer than a short piece.
