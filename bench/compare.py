@@ -37,8 +37,8 @@ from build import Build, Builder, add_options, builder, files_of
 
 PARTS = ("bound", "peers", "memory")
 ARRANGEMENTS = (("gigatoken", "processes", 8.0), ("fastokens", "processes", 8.0))
-BOUND_TARGETS = {"jsonl": 2.0, "parquet": 1.7, "zst": 2.5, "gz": 3.3}
-MEMORY_TARGET = 1.5e9
+BOUND_TARGETS = {"jsonl": 1.5, "parquet": 1.7, "zst": 1.6, "gz": 1.9}
+MEMORY_TARGET = 0.7e9
 HERE = Path(__file__).resolve().parent
 
 
@@ -77,8 +77,8 @@ GIGATOKEN = Peer(
     "gigatoken_files.py",
     "--out",
     takes_folder=False,
-    small_target=None,
-    large_target=1.5,
+    small_target=0.7,
+    large_target=2.0,
 )
 DATATROVE = Peer(
     "datatrove DocumentTokenizer",
