@@ -111,10 +111,10 @@ def main() -> None:
     run("verify", names[2], "--against-sources")
     run("inspect", names[2])
     run("pack", names[2], "--sequence-length", "2048", "--compare")
-    run("pack", names[2], "--sequence-length", "2048", "--packing", "optimal")
-    show_sequence(names[2], "optimal-2048")
+    run("pack", names[2], "--sequence-length", "2048")
+    show_sequence(names[2], "best-fit-2048")
     rows = os.path.relpath(OUT / "rows")
-    run("export", names[2], "--plan", "optimal-2048", "--out", rows, "--max-sequences", "100")
+    run("export", names[2], "--plan", "best-fit-2048", "--out", rows, "--max-sequences", "100")
     print(
         "\nThat was the whole way: every id was compared with Hugging Face tokenizers, and no"
         "\ndocument is cut that fits into a sequence."
