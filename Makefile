@@ -66,10 +66,15 @@ readers:  ## official readers of other projects, in an environment of their own,
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
 
+.PHONY: docs
+docs: $(SETUP)  ## the documentation site in site/, every link checked; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
 .PHONY: notebook
 notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
 	$(BIN)/python examples/run_notebook.py
 
 .PHONY: clean
 clean:  ## remove the environments and the output of demo and examples
-	rm -rf $(VENV) .venv-readers .venv-cluster .cluster dist demo/out examples/out
+	rm -rf $(VENV) .venv-readers .venv-cluster .cluster dist site demo/out examples/out

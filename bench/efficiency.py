@@ -1,6 +1,6 @@
 """What packing saves on Python's standard library: `tokenmill bench packing` on the demo's dataset.
 
-The tables of docs/efficiency.md are made with
+The tables of docs/explanation/efficiency.md are made with
 
     python bench/efficiency.py --packing all
     python bench/efficiency.py --packing all --sequence-length 8192

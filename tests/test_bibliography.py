@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "bibliography.md"
+PAGE = ROOT / "docs" / "explanation" / "bibliography.md"
 NUMBER = re.compile(r"(?:arXiv[ :]|arxiv\.org/(?:abs|html|pdf)/)(\d{4}\.\d{4,5})")
 FOLDERS = ("src", "docs", "examples", "bench", "demo")
 

@@ -1,4 +1,4 @@
-"""docs/coverage.md names, for each feature, a test that exists."""
+"""docs/contributing/coverage.md names, for each feature, a test that exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-COVERAGE = (TESTS.parent / "docs" / "coverage.md").read_text(encoding="utf-8")
+COVERAGE = (TESTS.parent / "docs" / "contributing" / "coverage.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?!feature|---)(.*) \| (.*) \| (.*) \|$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The table of faults in docs/guarantees.md has every row, and names tests that exist."""
+"""The table of faults in docs/explanation/guarantees.md has every row, and names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-GUARANTEES = (TESTS.parent / "docs" / "guarantees.md").read_text(encoding="utf-8")
+GUARANTEES = (TESTS.parent / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
 FAULTS = GUARANTEES.partition("## Fault by fault")[2].partition("\n## ")[0]
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \|.*\| (.*) \|$", re.MULTILINE)
 

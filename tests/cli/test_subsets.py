@@ -14,7 +14,7 @@ import tokenmill as library
 from tokenmill.errors import VerificationError
 from tokenmill.report.contents import SubsetCounts, count_subsets
 
-FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
+FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "format.md"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What docs/format.md says of exported rows, followed with NumPy alone."""
+"""What docs/reference/format.md says of exported rows, followed with NumPy alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corpora import write_corpus
 import tokenmill
 from tokenmill.load.rows.reader import Rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 

@@ -48,7 +48,7 @@ class ObjectName:
                 "a name holds a user or a password",
                 where=redacted(name),
                 why="names are stored in datasets and shown in messages",
-                hint="put credentials into the environment: see docs/object-stores.md",
+                hint="put credentials into the environment: see docs/guides/object-stores.md",
             )
         if scheme in WEB:
             if "?" in key or "#" in key:

@@ -49,7 +49,7 @@ all between were measured, too. `bench/code_points.py` and `bench/exactness.py` 
 OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
 ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
 FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
-"""Llama 2: `docs/tokenizers.md` has the measurement, which `bench/kinds.py` repeats."""
+"""Llama 2: `docs/reference/tokenizers.md` has the measurement, which `bench/kinds.py` repeats."""
 
 
 class _Splitting(msgspec.Struct):

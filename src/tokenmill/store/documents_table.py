@@ -259,7 +259,7 @@ def _range_lists(ranges: Sequence[CharSpans]) -> pa.Array:
 
 
 def _type_of(name: str) -> pa.DataType:
-    """The type of a column; see docs/format.md."""
+    """The type of a column; see docs/reference/format.md."""
     import pyarrow as pa
 
     if name in ("source", "subset"):

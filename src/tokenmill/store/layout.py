@@ -1,4 +1,4 @@
-"""Megatron's `.idx` layout, byte for byte (docs/format.md): the only place that packs it.
+"""Megatron's `.idx` layout, byte for byte (docs/reference/format.md): the only place that packs it.
 
     0   9 bytes   4D 4D 49 44 49 44 58 00 00 ("MMIDIDX", two zero bytes)
     9   u64       version, 1
