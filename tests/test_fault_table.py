@@ -1,4 +1,4 @@
-"""The table of faults in docs/explanation/guarantees.md has every row, and names tests that exist."""
+"""docs/contributing/faults.md has a row for every fault, and names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-GUARANTEES = (TESTS.parent / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
-FAULTS = GUARANTEES.partition("## Fault by fault")[2].partition("\n## ")[0]
+PAGE = (TESTS.parent / "docs" / "contributing" / "faults.md").read_text(encoding="utf-8")
+FAULTS = PAGE.partition("## Faults of processes")[2]
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \|.*\| (.*) \|$", re.MULTILINE)
 
 
