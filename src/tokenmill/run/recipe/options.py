@@ -113,7 +113,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to encode: engine, boundary tokens, special tokens."""
 
-    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, memo or reference")] = (
+    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, native, memo, reference")] = (
         "auto"
     )
     encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
