@@ -42,10 +42,12 @@ def open_dataset(options: argparse.Namespace) -> tokenmill.Dataset:
     return tokenmill.open(options.dataset or small_dataset(options.out))
 
 
-def make_model(dataset: tokenmill.Dataset) -> tuple[GPT, torch.optim.Optimizer]:
+def make_model(
+    dataset: tokenmill.Dataset, device: torch.device | str = "cpu"
+) -> tuple[GPT, torch.optim.Optimizer]:
     """The same model on every run, and its optimizer."""
     torch.manual_seed(0)
-    model = GPT(GPTConfig(vocab_size=dataset.manifest.tokenizer.largest_id + 1))
+    model = GPT(GPTConfig(vocab_size=dataset.manifest.tokenizer.largest_id + 1)).to(device)
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 

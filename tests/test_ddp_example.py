@@ -1,4 +1,4 @@
-"""Training from a bucket stops and goes on with another number of ranks, with the same batches."""
+"""Training on two ranks, from a bucket, resumes on one rank with the same batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def trained(location: str, folder: Path, ranks: int, stop: int) -> dict[int, tup
     sizes = ["--global-batch-size", str(ROWS), "--steps", str(STEPS), "--interrupt-at", str(stop)]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     finished = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLES / "train_from_bucket.py"), *arguments, *sizes],
+        [sys.executable, *launcher, str(EXAMPLES / "train_ddp.py"), *arguments, *sizes],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
