@@ -68,7 +68,7 @@ readers:  ## official readers of other projects, in an environment of their own,
 
 .PHONY: docs
 docs: $(SETUP)  ## the documentation site in site/, every link checked; needs no network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 .PHONY: notebook
