@@ -113,9 +113,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to encode: engine, boundary tokens, special tokens."""
 
-    engine: Annotated[str, Meta(description="auto, fastokens, gigatoken, native, memo, reference")] = (
-        "auto"
-    )
+    engine: Annotated[
+        str, Meta(description="auto, fastokens, gigatoken, native, memo, reference")
+    ] = "auto"
     encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
     pattern: Annotated[
         str | None,
