@@ -6,7 +6,8 @@ are those that are given, and one of each kind that is trained here, on the firs
 
     python bench/kinds.py --corpus corpus/*.jsonl.zst --tokenizers gpt2.json llama2.json --work WORK
 
-With `--docs docs/reference/tokenizers.md`, the table between the two marks on that page is written anew.
+With `--docs docs/reference/tokenizers.md`, the table between the two marks on that page is
+replaced.
 """
 
 from __future__ import annotations

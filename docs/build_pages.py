@@ -1,7 +1,7 @@
-"""Adds what the site takes from the rest of the repository: the command line's help, and files that pages link to.
+"""Adds pages that are not in docs/: the command line's help, and files that pages link to.
 
-A page links to `../../bench/RESULTS.md` as a reader of the repository expects. The site holds a copy of each such
-file below `repository/`, and the link is changed to lead there.
+A page links to `../../bench/RESULTS.md`, which works in the repository. The site holds a copy of
+each such file below `repository/`, and the link is changed to lead there.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 COMMAND_LINE = """\
 # Command line
 
-`tokenmill COMMAND --help` shows the options that most people need, and `--help-all` shows every option. This page
-holds the same text.
+`tokenmill COMMAND --help` shows the options that most people need, and `--help-all` shows every
+option. This page holds the same text.
 """
 
 
@@ -41,7 +41,7 @@ def on_files(files: Files, *, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str:
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Lead links that leave docs/ to the copies of their targets."""
 
     def changed(found: re.Match[str]) -> str:

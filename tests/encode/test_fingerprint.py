@@ -182,7 +182,7 @@ def test_scores_survive_a_library_that_reads_their_last_digit_otherwise() -> Non
 
 
 def test_scores_that_no_float32_tells_apart_have_one_fingerprint_and_may_give_other_ids() -> None:
-    """The one exception from the rule at the top, which docs/explanation/tokenizer-identity.md names."""
+    """The exception that docs/explanation/tokenizer-identity.md names."""
     pieces = [["<unk>", 0.0], ["a", -1.0], ["b", -1.0], ["ab", -2.0]]
     exact = byte_level_json() | {"pre_tokenizer": None, "model": MODELS["Unigram"]}
     exact["model"] = MODELS["Unigram"] | {"vocab": pieces}
