@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpora import tokenmill
+from corpora import tokenmill, tokenmill_here
 
 from conftest import write_jsonl
 from tokenmill.cli import COMMANDS, main
@@ -134,8 +134,8 @@ def test_the_summary_of_a_build_that_encoded_nothing_names_no_bottleneck(
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "good"}\n{"text": 1}\n')
     arguments = ("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
-    assert tokenmill(*arguments).returncode == 3
-    shown = tokenmill(*arguments, "--max-bad", "60%").stdout
+    assert tokenmill_here(*arguments).returncode == 3
+    shown = tokenmill_here(*arguments, "--max-bad", "60%").stdout
     assert "   documents  1 of 2 records\n" in shown
     assert "    start-up  " in shown
     assert "bottleneck" not in shown
@@ -163,9 +163,9 @@ def test_a_recipe_file_and_overrides_do_what_flags_do(tmp_path: Path, tokenizer_
     path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"], body=["drei", "vier"])
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"inputs: [{path}]\ntokenizer: {tokenizer_path}\nout: {tmp_path / 'out'}\n")
-    result = tokenmill("build", "--config", recipe, "--set", "read.text_field=body")
+    result = tokenmill_here("build", "--config", recipe, "--set", "read.text_field=body")
     assert result.returncode == 0, result.stderr
-    assert "vier" in tokenmill("inspect", tmp_path / "out", "--document", 1).stdout
+    assert "vier" in tokenmill_here("inspect", tmp_path / "out", "--document", 1).stdout
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["recipe"]["read"]["text_field"] == "body"
 
@@ -173,7 +173,7 @@ def test_a_recipe_file_and_overrides_do_what_flags_do(tmp_path: Path, tokenizer_
 def test_all_problems_of_a_recipe_are_reported_at_once(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("input: [a]\nread: {text_feild: x, validation: 7}\n")
-    result = tokenmill("build", "--config", recipe, small=False)
+    result = tokenmill_here("build", "--config", recipe)
     assert result.returncode == 2
     for part in (
         "did you mean inputs?",
@@ -198,7 +198,7 @@ def test_user_mistakes_end_with_code_2_and_no_traceback(
     arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = tokenmill(*arguments, small=False)
+    result = tokenmill_here(*arguments)
     assert result.returncode == code
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("tokenmill: ")
@@ -206,10 +206,10 @@ def test_user_mistakes_end_with_code_2_and_no_traceback(
 
 def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one"])
-    tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
+    tokenmill_here("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
     tokens = tmp_path / "out" / "tokens" / "00000000-000000.bin"
     tokens.write_bytes(bytes(len(tokens.read_bytes())))
-    result = tokenmill("verify", tmp_path / "out")
+    result = tokenmill_here("verify", tmp_path / "out")
     assert result.returncode == 5
     assert "tokens/00000000-000000.bin" in result.stderr
 
@@ -217,8 +217,8 @@ def test_a_damaged_dataset_ends_with_code_5(tmp_path: Path, tokenizer_path: Path
 def test_ids_from_outside_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one"], id=["\x1b[31mred"])
     out = tmp_path / "out"
-    tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out, "--id-field", "id")
-    shown = tokenmill("inspect", out, "--document", 0).stdout
+    tokenmill_here("build", path, "--tokenizer", tokenizer_path, "--out", out, "--id-field", "id")
+    shown = tokenmill_here("inspect", out, "--document", 0).stdout
     assert "\x1b" not in shown
     assert "red" in shown
 
@@ -228,9 +228,9 @@ def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_
     folder.mkdir()
     write_jsonl(folder / "-rf \x1b[31m 😀\n.jsonl", ["one"])
     out = tmp_path / "out"
-    result = tokenmill("build", folder, "--tokenizer", tokenizer_path, "--out", out)
+    result = tokenmill_here("build", folder, "--tokenizer", tokenizer_path, "--out", out)
     assert result.returncode == 0, result.stderr
-    shown = tokenmill("inspect", out).stdout
+    shown = tokenmill_here("inspect", out).stdout
     assert "\x1b" not in shown
     assert "😀" in shown
 
@@ -247,7 +247,7 @@ def test_an_output_with_a_scheme_makes_no_folder_and_shows_no_secret(
 ) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["a"])
     monkeypatch.chdir(tmp_path)
-    result = tokenmill("build", source, "--tokenizer", tokenizer_path, "--out", out, small=False)
+    result = tokenmill_here("build", source, "--tokenizer", tokenizer_path, "--out", out)
     assert result.returncode == 2
     assert result.stderr.startswith(f"tokenmill: {what}\n")
     assert f"where: {out.replace('me:secret', '***')}" in result.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import documents, tokenmill, write_corpus
+from corpora import documents, tokenmill_here, write_corpus
 
 import tokenmill as library
 from tokenmill.errors import VerificationError
@@ -26,7 +26,7 @@ def built(
     write_corpus(folder / "data", num_files=2, per_file=200)
     out = folder / "corpus"
     options = ["--tokenizer", tokenizer_path, "--out", out, "--validation", "0.1", "--workers", "1"]
-    result = tokenmill("build", folder / "data", *options)
+    result = tokenmill_here("build", folder / "data", *options)
     assert result.returncode == 0, result.stderr
     dataset = library.open(out)
     names = np.array([name for s in dataset.shards for name in s.documents()["subset"].to_pylist()])
@@ -43,7 +43,7 @@ def test_the_summary_and_inspect_show_each_subset(
     built: tuple[Path, str, dict[str, dict[str, int]]],
 ) -> None:
     out, summary, expected = built
-    for shown in (summary, tokenmill("inspect", out).stdout):
+    for shown in (summary, tokenmill_here("inspect", out).stdout):
         for name, counts in expected.items():
             line = f"{name}  {counts['documents']:,} documents, {counts['tokens']:,} tokens"
             assert line in shown
@@ -52,10 +52,10 @@ def test_the_summary_and_inspect_show_each_subset(
 
 def test_machines_get_each_subset(built: tuple[Path, str, dict[str, dict[str, int]]]) -> None:
     out, _, expected = built
-    assert json.loads(tokenmill("inspect", out, "--json").stdout)["subsets"] == expected
+    assert json.loads(tokenmill_here("inspect", out, "--json").stdout)["subsets"] == expected
     recipe = json.loads((out / "run.json").read_text())["recipe"]
     again = ["--tokenizer", recipe["tokenizer"], "--out", out, "--validation", "0.1", "--json"]
-    events = tokenmill("build", out.parent / "data", *again).stdout.splitlines()
+    events = tokenmill_here("build", out.parent / "data", *again).stdout.splitlines()
     assert json.loads(events[-1])["subsets"] == expected
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from tokenmill.cli import main
+from tokenmill.read import feed, units
 from tokenmill.run.commit.identity import JobRecord
 from tokenmill.store.canonical import read_sealed, write_sealed
 
@@ -70,10 +75,24 @@ def write_corpus(folder: Path, num_files: int = 3, per_file: int = 400) -> list[
 
 
 def tokenmill(*arguments: object, small: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
+    """Run the command line to its end, in a process of its own."""
     return subprocess.run(
         command(*arguments, small=small), capture_output=True, text=True, timeout=120
     )
+
+
+def tokenmill_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The same with small units in this process, which saves the start of another one.
+
+    Not for tests of signals, of memory and of what is imported.
+    """
+    out, errors = io.StringIO(), io.StringIO()
+    line = [str(argument) for argument in arguments]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        patch.setattr(units, "MIN_UNIT_BYTES", 64 << 10)
+        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        code = main(line)
+    return subprocess.CompletedProcess(line, code, out.getvalue(), errors.getvalue())
 
 
 def command(*arguments: object, small: bool = True) -> list[str]:
@@ -84,7 +103,7 @@ def command(*arguments: object, small: bool = True) -> list[str]:
 
 def built(corpus: Path, tokenizer: Path, out: Path) -> Path:
     """A dataset that the command line builds and nothing disturbs; returns its folder."""
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer, "--out", out)
+    result = tokenmill_here("build", corpus, "--tokenizer", tokenizer, "--out", out)
     assert result.returncode == 0, result.stderr
     return out
 

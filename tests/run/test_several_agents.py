@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from corpora import built, command, contents, tokenmill, wait_for, write_corpus
+from corpora import built, command, contents, tokenmill_here, wait_for, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_what_a_killed_agent_held_is_done_by_the_same_command_without_a_shard(
     wait_for(lambda: any((out / "work" / "receipts").glob("*.json")))
     agent.kill()
     agent.communicate()
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    result = tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
     assert result.returncode == 0, result.stderr
     assert "reused" in result.stdout
     assert contents(out) == contents(clean)
@@ -78,7 +78,7 @@ def test_an_agent_that_was_started_for_another_build_is_refused(
 ) -> None:
     monkeypatch.setenv("TOKENMILL_JOB", "0123456789abcdef")
     out = tmp_path / "out"
-    result = tokenmill(
+    result = tokenmill_here(
         "build", corpus, "--tokenizer", tokenizer_path, "--out", out, "--shard", "0/2"
     )
     assert result.returncode == 4
@@ -89,6 +89,6 @@ def test_an_agent_that_was_started_for_another_build_is_refused(
 
 def test_agents_do_not_overwrite(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> None:
     arguments = ("build", corpus, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
-    result = tokenmill(*arguments, "--shard", "0/2", "--overwrite")
+    result = tokenmill_here(*arguments, "--shard", "0/2", "--overwrite")
     assert result.returncode == 2
     assert "--overwrite cannot be given with --shard" in result.stderr

@@ -16,7 +16,16 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import built, command, contents, set_versions, tokenmill, wait_for, write_corpus
+from corpora import (
+    built,
+    command,
+    contents,
+    set_versions,
+    tokenmill,
+    tokenmill_here,
+    wait_for,
+    write_corpus,
+)
 
 import tokenmill as package
 from conftest import write_jsonl
@@ -54,7 +63,8 @@ def test_a_second_interrupt_ends_the_build_at_once_and_it_resumes(
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode in (130, -signal.SIGINT)
-    assert tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
+    resumed = tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    assert resumed.returncode == 0
     assert contents(out) == contents(clean)
 
 
@@ -181,7 +191,7 @@ def test_a_later_file_without_the_text_column_ends_the_build(
     data.mkdir()
     pq.write_table(pa.table({"text": ["one"]}), data / "a.parquet")
     pq.write_table(pa.table({"body": ["two"]}), data / "b.parquet")
-    result = tokenmill("build", data, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
+    result = tokenmill_here("build", data, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
     assert result.returncode == 2
     assert "there is no column 'text'" in result.stderr
     assert "b.parquet" in result.stderr
@@ -202,7 +212,7 @@ def test_a_resume_with_another_version_of_a_library_is_refused(
     process.kill()
     process.communicate()
     set_versions(out, pyarrow="0.0.1")
-    result = tokenmill("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
+    result = tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
     assert result.returncode == 8
     assert "pyarrow: was version 0.0.1" in result.stderr
 
