@@ -1,11 +1,11 @@
-"""The words of BERT's normalizer and pre-tokenizer, in compiled code.
+"""The words of BERT's normalizer and pre-tokenizer, and of plainer ones, in compiled code.
 
-Both look at one character at a time: clean, put spaces around ideographs, decompose, drop marks,
-fold case; then split at white space, and at both sides of punctuation. So the library is asked
-once what becomes of every character, and a table tells it again.
+All look at one character at a time: clean, put spaces around ideographs, decompose, drop marks,
+fold case; then split at white space, and at both sides of punctuation or of a run of it. So the
+library is asked once what becomes of every character, and a table tells it again.
 
-Only the order of marks that are kept depends on their neighbours. Characters that leave one, and
-those beyond the first plane of Unicode, are not in the table.
+Only the order of marks that are kept after decomposition depends on their neighbours. Characters
+that leave one are not in the table, nor are most beyond the first plane of Unicode.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from tokenmill.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 
-NUM_TABLE_CHARACTERS = 0x10000
-LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD = range(5)
-"""What a character is: not in the table, nothing, the end of a word, a word, or part of one."""
+NUM_TABLE_CHARACTERS = 0x20000
+_ASKED = (*range(0xD800), *range(0xE000, 0x10000), *range(0x1D000, NUM_TABLE_CHARACTERS))
+"""No surrogates; of the second plane, notes, letters of mathematics and pictures."""
+LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN = range(6)
+"""What a character is: not in the table, nothing, the end of a word, a word, part of one, or part
+of a word of punctuation and symbols only."""
+_MARKS = "e\u0301\u0323"
+"""Decomposed, their order is another."""
 _BETWEEN = "0"
 """No other character becomes one, and none is joined with it but as letters in a word are."""
 
@@ -47,11 +52,14 @@ class CharacterImages(NamedTuple):
 def character_images(tokenizer: Json) -> CharacterImages:
     """What the normalizer and the pre-tokenizer of a tokenizer do with every character."""
     library = with_library(tokenizer, pre_tokenizers(tokenizer))
-    codes = [c for c in range(NUM_TABLE_CHARACTERS) if not 0xD800 <= c < 0xE000]
-    characters = [chr(code) for code in codes if chr(code) != _BETWEEN]
+    normalizer = library.normalizer
+    characters = [character for character in map(chr, _ASKED) if character != _BETWEEN]
     made = _BETWEEN + _BETWEEN.join(characters) + _BETWEEN
-    if library.normalizer:
-        made = library.normalizer.normalize_str(made)
+    if normalizer:
+        made = normalizer.normalize_str(made)
+    orders = bool(normalizer) and normalizer.normalize_str(_MARKS) != _MARKS
+    punctuation = library.pre_tokenizer.pre_tokenize_str("!!")
+    single = ALONE if len(punctuation) == 2 else IN_RUN
     kinds = np.full(NUM_TABLE_CHARACTERS + 1, LEFT_OUT, np.uint8)
     images = [b""] * len(kinds)
     kinds[ord(_BETWEEN)], images[ord(_BETWEEN)] = IN_WORD, _BETWEEN.encode()
@@ -64,15 +72,17 @@ def character_images(tokenizer: Json) -> CharacterImages:
         if not image:
             kind = DROPPED
         elif len(bare) == 1 and first in alone:
-            kind = ALONE
+            kind = single if bare == image else ALONE
         elif image.isspace() and cut[place - 1 - len(image) : place - 1].all():
             kind = SPACE
-        elif not cut[place - 1 - len(image) : place - 1].any() and not _is_ordered(image):
+        elif not cut[place - 1 - len(image) : place - 1].any() and not (
+            orders and _is_ordered(image)
+        ):
             kind = IN_WORD
         else:
             continue
         kinds[ord(character)] = kind
-        images[ord(character)] = bare.encode() if kind in {ALONE, IN_WORD} else b""
+        images[ord(character)] = bare.encode() if kind >= ALONE else b""
     offsets = np.zeros(len(kinds) + 1, np.int32)
     np.cumsum([len(image) for image in images], out=offsets[1:])
     growth = max(-(-len(image) // len(chr(c).encode())) for c, image in enumerate(images) if image)
@@ -106,12 +116,15 @@ def bert_words(
     how many words there are before each chunk, shape (num_chunks + 1,); and which chunks are left
     out and have no words, shape (num_chunks,).
     """
-    room = table.growth * (places[:, 1] - places[:, 0]).sum()
-    made, edges = np.empty(room, np.uint8), np.zeros(room + 1, np.int64)
+    num_bytes = (places[:, 1] - places[:, 0]).sum()
+    room = table.growth * num_bytes
+    made, edges = np.empty(room, np.uint8), np.empty(num_bytes + 1, np.int64)
+    edges[0] = 0
     words_before, left_out = np.zeros(len(places) + 1, np.int64), np.zeros(len(places), np.bool_)
     data, size, count = texts.ctypes.data, 0, 0
     for chunk in range(len(places)):
         place, stop = places[chunk, 0], places[chunk, 1]
+        last_kind = SPACE
         while place < stop:
             code, length = character_at(data, place)
             row = min(code, NUM_TABLE_CHARACTERS)
@@ -119,9 +132,12 @@ def bert_words(
             if kind == LEFT_OUT:
                 left_out[chunk] = True
                 break
-            if kind in (SPACE, ALONE) and size > edges[count]:
-                count += 1
-                edges[count] = size
+            ends = kind <= ALONE or kind != last_kind
+            if kind != DROPPED:
+                if ends and size > edges[count]:
+                    count += 1
+                    edges[count] = size
+                last_kind = kind
             for i in range(table.offsets[row], table.offsets[row + 1]):
                 made[size] = table.images[i]
                 size += 1

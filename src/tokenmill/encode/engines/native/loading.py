@@ -15,7 +15,10 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
 from tokenmill.encode.engines.native.bpe_gate import bpe_objection, is_bert, is_byte_level
 from tokenmill.encode.engines.native.unigram_gate import unigram_objection
-from tokenmill.encode.engines.native.wordpiece_gate import word_piece_objection
+from tokenmill.encode.engines.native.wordpiece_gate import (
+    word_level_objection,
+    word_piece_objection,
+)
 from tokenmill.errors import EngineError
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ def native_objection(tokenizer: Json, control_tokens: bool) -> str:
             return unigram_objection(tokenizer, control_tokens)
         case "WordPiece":
             return word_piece_objection(tokenizer, control_tokens)
+        case "WordLevel":
+            return word_level_objection(tokenizer, control_tokens)
         case kind:
             return f"model {kind}"
 
@@ -53,7 +58,7 @@ def load_native(
             from tokenmill.encode.engines.native.unigram_loading import unigram_model
 
             model: NativeModel = unigram_model(tokenizer_json, tokenizer)
-        case "WordPiece":
+        case "WordPiece" | "WordLevel":
             from tokenmill.encode.engines.native.wordpiece import WordPiece
 
             model = WordPiece(tokenizer)

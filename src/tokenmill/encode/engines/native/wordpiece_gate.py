@@ -1,8 +1,20 @@
-"""Which WordPiece tokenizers the native engine may be given: those with the steps of BERT."""
+"""Which WordPiece and WordLevel tokenizers the native engine may be given.
+
+Their steps look at one character at a time.
+"""
 
 from __future__ import annotations
 
-from tokenmill.encode.engines.chunks.locality import Json, locality_objection, matched_contents
+from tokenmill.encode.engines.chunks.locality import (
+    Json,
+    locality_objection,
+    matched_contents,
+    normalizers,
+    pre_tokenizers,
+)
+
+_NORMALIZERS: list[list[str]] = [[], ["Lowercase"], ["BertNormalizer"]]
+_PRE_TOKENIZERS = [["BertPreTokenizer"], ["Whitespace"], ["WhitespaceSplit"]]
 
 
 def word_piece_objection(tokenizer: Json, control_tokens: bool) -> str:
@@ -12,6 +24,23 @@ def word_piece_objection(tokenizer: Json, control_tokens: bool) -> str:
         return "WordPiece with other steps than BERT's"
     if not _is_complete(tokenizer["model"]):
         return "a WordPiece model without its unknown token"
+    return _texts_objection(tokenizer, control_tokens)
+
+
+def word_level_objection(tokenizer: Json, control_tokens: bool) -> str:
+    """Why native may not have a WordLevel tokenizer; "" where it may."""
+    before = [step["type"] for step in normalizers(tokenizer)]
+    if before not in _NORMALIZERS:
+        return "WordLevel with an unknown normalizer"
+    if [step["type"] for step in pre_tokenizers(tokenizer)] not in _PRE_TOKENIZERS:
+        return "WordLevel with an unknown pre-tokenizer"
+    model = tokenizer["model"]
+    if model.get("unk_token") not in model.get("vocab", {}):
+        return "a WordLevel model without its unknown token"
+    return _texts_objection(tokenizer, control_tokens)
+
+
+def _texts_objection(tokenizer: Json, control_tokens: bool) -> str:
     if objection := locality_objection(tokenizer, control_tokens):
         return objection
     matched = matched_contents(tokenizer, control_tokens)
