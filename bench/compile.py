@@ -5,7 +5,7 @@ folder that it has filled:
 
 - tokenizers: the native engine is loaded and encodes a first text of many languages;
 - pack: the first plan of a small dataset, by some strategies, and the comparison of all;
-- load: the first batch of a loader, in its usual forms.
+- load: the first batch of a loader.
 
 Tokenizers, and the dataset, are made from the pages in docs/ unless they are given.
 
@@ -42,7 +42,7 @@ KINDS = {
 PLANS = ("best-fit", "concat-and-chunk", "balanced", "length-buckets")
 LOADERS: dict[str, dict[str, Any]] = {
     "load": {},
-    "load, padded rows": {"layout": "rows"},
+    "load, positions of documents": {"positions": "document"},
 }
 TEXT = (
     "Größe, naïve\u0301 'x' 12.5\t東京 — 😀😀 and don't, \r\n"
