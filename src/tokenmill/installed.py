@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from pathlib import Path
@@ -37,12 +38,14 @@ def _metadata_folders(path: tuple[str, ...]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for entry in path:
         try:
-            children = list(Path(entry).iterdir())
+            with os.scandir(entry) as children:
+                names = [child.name for child in children]
         except OSError:
             continue
-        for child in children:
-            if child.suffix.lower() in (".dist-info", ".egg-info", ".egg"):
-                found.setdefault(_normalized(child.stem.partition("-")[0]), child)
+        for name in names:
+            if name.lower().endswith((".dist-info", ".egg-info", ".egg")):
+                distribution = name.rpartition(".")[0].partition("-")[0]
+                found.setdefault(_normalized(distribution), Path(entry, name))
     return found
 
 

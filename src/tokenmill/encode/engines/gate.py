@@ -90,7 +90,11 @@ def _common_objection(tokenizer: Json) -> str:
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         return f"model {model.get('type')}"
     added = tokenizer.get("added_tokens") or []
-    merges = [tuple(m) if isinstance(m, list) else m for m in model["merges"]]
+    merges = model["merges"]
+    if {*map(type, merges)} == {list}:
+        merges = [*map(tuple, merges)]  # faster than to look at each
+    else:
+        merges = [tuple(m) if isinstance(m, list) else m for m in merges]
     checks = {
         "dropout": bool(model.get("dropout")),
         "a subword prefix": bool(model.get("continuing_subword_prefix")),
