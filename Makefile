@@ -37,8 +37,8 @@ test: $(SETUP)  ## every test but the long trials and those that need a cluster
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
-	$(BIN)/ruff format --check src tests bench demo examples docs
-	$(BIN)/ruff check src tests bench demo examples docs
+	$(BIN)/ruff format --check src tests bench demo examples docs/build_pages.py
+	$(BIN)/ruff check src tests bench demo examples docs/build_pages.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
@@ -49,8 +49,8 @@ wheel:  ## build sdist and wheel, and run the demo with the wheel in an empty en
 
 .PHONY: format
 format: $(SETUP)  ## format the code, and mend what lint can mend
-	$(BIN)/ruff format src tests bench demo examples docs
-	$(BIN)/ruff check --fix src tests bench demo examples docs
+	$(BIN)/ruff format src tests bench demo examples docs/build_pages.py
+	$(BIN)/ruff check --fix src tests bench demo examples docs/build_pages.py
 
 .PHONY: soak
 soak: $(SETUP)  ## long trials: 1,000 kills, a fault at each file-system call, fuzzing, memory over a long run
