@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tokenmill.load.rows.reader import Rows
 from tokenmill.records import Int64Array
+from tokenmill.store.files import write_pieces
 
 
 class RowPartitions:
@@ -45,7 +46,7 @@ class RowPartitions:
             }
             for name in self._dtypes:
                 with open(self._path(number, name), "ab") as file:
-                    file.write(values[name][chosen].data)
+                    write_pieces(file, values[name][chosen])
 
     def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
         """The rows of one output file in their order, some at a time."""

@@ -11,6 +11,7 @@ An export that was stopped continues: rows of finished files are not assembled a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -238,7 +239,8 @@ def _write(
                 written(len(rows.ids))
             work.finish(stem, [_flushed(path) for path in writer.finish()])
         except BaseException:
-            writer.discard()
+            with contextlib.suppress(OSError):  # of a disk that refuses even what was held back
+                writer.discard()
             raise
         partitions.forget(number)
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.export.columns import Columns
+from tokenmill.store.files import write_pieces
 
 ALIGNMENT = 64
 _STORAGES = {"int8": "CharStorage", "int32": "IntStorage", "int64": "LongStorage"}
@@ -113,7 +114,7 @@ class TorchFile:
         for name, values in columns.items():
             record, data = self._tensors[name], values.data.cast("B")
             self._file.seek(record.values + self._filled[name])
-            self._file.write(data)
+            write_pieces(self._file, data)
             record.checksum = isal_zlib.crc32(data, record.checksum)
             self._filled[name] += len(data)
 

@@ -16,6 +16,7 @@ from tokenmill.export.columns import Columns
 from tokenmill.export.torch_file import TorchFile
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
+from tokenmill.store.files import ArrowSink, write_pieces
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class NpyWriter(Writer):
                     shape = (self._num_rows, values.shape[1])
                     header = {"descr": values.dtype.str, "fortran_order": False, "shape": shape}
                     np.lib.format.write_array_header_1_0(file, header)
-                file.write(values.data)
+                write_pieces(file, values)
 
     def finish(self) -> list[Path]:
         """The files are complete already."""
@@ -134,14 +135,18 @@ class ArrowWriter(Writer):
 
         table = _table(columns)
         if self._writer is None:
-            self._sink = pa.OSFile(str(self._path), "wb")
-            self._writer = pa.ipc.new_stream(self._sink, table.schema)
+            self._file = open(self._path, "wb")  # noqa: SIM115 - closed by finish() or discard()
+            self._writer = pa.ipc.new_stream(ArrowSink(self._file), table.schema)
         self._writer.write_table(table, max_chunksize=GROUP_ROWS)
 
     def finish(self) -> list[Path]:
         self._writer.close()
-        self._sink.close()
+        self._file.close()
         return [self._path]
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._file.close()
 
 
 WRITERS: dict[str, Callable[[Path, int], Writer]] = {

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tokenmill.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.hf.workers import WorkerDiedError
 from tokenmill.store.files import (
+    ArrowSink,
     fsync_path,
     locked_folder,
     remove_left,
@@ -70,9 +71,9 @@ class UnfinishedRows:
         if self.done.rows:
             self.batch_size = self.done.batch_size
 
-    def sink(self, num_schema_bytes: int) -> Any:
+    def sink(self, num_schema_bytes: int) -> ArrowSink:
         """What Arrow writes its stream to: its schema is not written a second time."""
-        return _Behind(self._file, num_schema_bytes) if self.done.rows else self._file
+        return ArrowSink(self._file, num_schema_bytes if self.done.rows else 0)
 
     def record(self, begun: Done, num_rows: int) -> None:
         """Note that `num_rows` rows are in the file, and that the portion `begun` comes next.
@@ -107,40 +108,14 @@ class UnfinishedRows:
             rename_flushed(self._folder / ROWS, self.path)
 
 
-def _opened(path: Path, done: Done) -> Any:
+def _opened(path: Path, done: Done) -> BinaryIO:
     """A new file, or one behind what is done of it."""
     if not done.rows:
-        import pyarrow as pa
-
-        return pa.OSFile(str(path), "wb")
+        return path.open("wb")
     file = path.open("r+b")
     file.truncate(done.num_bytes)
     file.seek(done.num_bytes)
     return file
-
-
-class _Behind:
-    """A file for a stream whose first bytes are in it."""
-
-    def __init__(self, file: BinaryIO, num_bytes: int) -> None:
-        self._file, self._left = file, num_bytes
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        """Write all but the bytes that are in the file."""
-        view = memoryview(data).cast("B")
-        there = min(self._left, len(view))
-        self._left -= there
-        if there < len(view):
-            self._file.write(view[there:])
-        return len(view)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def tell(self) -> int:
-        """Where the file is written."""
-        return self._file.tell()
 
 
 def unfinished_folder(path: Path) -> Path:
