@@ -59,21 +59,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(max_examples=60, deadline=None)
-@given(columns=tensors(), rows_at_once=st.sampled_from([100, 40_000]))
+@given(
+    columns=tensors(),
+    rows_at_once=st.sampled_from([100, 40_000]),
+    name=st.sampled_from(["rows-7-00000.pt", "rows-512-00001.pt", "rows-131072-100000.pt"]),
+)
 def test_a_file_has_the_bytes_that_torch_writes(
-    columns: Columns, rows_at_once: int, folder: Path
+    columns: Columns, rows_at_once: int, name: str, folder: Path
 ) -> None:
-    path = folder / "rows-7-00000.pt"
+    path = folder / name  # names of records begin with it, and move what follows
     write(path, columns, rows_at_once)
     assert path.read_bytes() == saved_by_torch(columns, path)
 
 
 @pytest.mark.parametrize("as_map", [False, True])
 def test_torch_loads_a_file_into_memory_or_as_a_map(as_map: bool, folder: Path) -> None:
+    columns: Columns = {
+        "input_ids": np.array([[1, 65_535, 3], [4, 5, 0]], np.uint16),
+        "labels": np.array([[1, -100, 3], [4, 5, -100]], np.int64),
+        "position_ids": np.array([[0, 1, 2], [0, 1, 2**31 - 1]], np.int32),
+        "attention_mask": np.array([[1, 1, 1], [1, 1, 0]], np.int8),
+    }
     path = folder / "rows-3-00000.pt"
-    write(path, {"labels": np.array([[1, -100, 3], [4, 5, -100]])}, rows_at_once=1)
+    write(path, columns, rows_at_once=1)
     loaded = torch.load(path, weights_only=True, mmap=as_map)
-    assert loaded["labels"].tolist() == [[1, -100, 3], [4, 5, -100]]
+    assert list(loaded) == list(columns)
+    for name, values in columns.items():
+        assert loaded[name].dtype == getattr(torch, values.dtype.name)
+        assert loaded[name].tolist() == values.tolist()
 
 
 def test_checksums_are_those_that_other_readers_of_archives_expect(folder: Path) -> None:
