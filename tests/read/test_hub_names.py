@@ -117,7 +117,7 @@ def test_every_alias_is_a_data_set_and_files_in_it() -> None:
         assert (name.repo, name.path) == alias
         assert name.repo.count("/") == 1
         assert is_safe_path(name.path)
-        assert f"`{short}`" in (DOCS / "hub.md").read_text()
+        assert f"`{short}`" in (DOCS / "guides" / "hub.md").read_text()
 
 
 @pytest.mark.parametrize(
