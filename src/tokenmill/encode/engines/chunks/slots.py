@@ -19,6 +19,8 @@ They read addresses: `data` has `PADDING` bytes after the last text.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,6 +55,31 @@ BLOCK_ROOM = CHUNKS_A_BLOCK + 9
 
 DOCUMENT, PLACE, NUM_IDS, NUM_ASKED, NUM_PENDING, NUM_NEW = range(6)
 """What `find_ids` has come to, in its `state`."""
+
+
+class Block(NamedTuple):
+    """Room for what is known of the chunks of a block."""
+
+    edges: Int64Array
+    """Shape (BLOCK_ROOM + 1,)."""
+    found: Int64Array
+    """Shape (BLOCK_ROOM,): where the slots of chunks begin."""
+    heads: UInt64Array
+    """Shape (BLOCK_ROOM, 3): words 0 to 2 of their slots."""
+
+
+class Output(NamedTuple):
+    """Where `find_ids` writes what it finds."""
+
+    ids: UInt32Array
+    """Of chunks that are in the table, in order."""
+    asked: Int64Array
+    """Shape (n, 3): start and stop of chunks whose ids are not known, and the slot or -1."""
+    pending: Int64Array
+    """Shape (n, 2): how many ids come before some of a chunk in `asked`, and which it is."""
+    known: Int64Array
+    """Shape (num_documents + 1, 2): ids and pending chunks before the end of each document."""
+
 
 SPACE = ord(" ")
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -257,11 +284,9 @@ def find_ids(
     rest: UInt64Array,
     secrets: tuple[np.uint64, np.uint64],
     room: int,
+    block: Block,
     state: Int64Array,
-    ids: UInt32Array,
-    asked: Int64Array,
-    pending: Int64Array,
-    known: Int64Array,
+    output: Output,
 ) -> None:
     """Cut documents into chunks, and write the ids of those that are in the table.
 
@@ -270,12 +295,9 @@ def find_ids(
 
     offsets: shape (num_documents + 1,), of documents in `texts`
     state: shape (6,); begins with `DOCUMENT` and `PLACE`, and the others at 0
-    asked: shape (n, 3): start and stop of chunks whose ids are not known, and the slot or -1
-    pending: shape (n, 2): how many ids come before some of a chunk in `asked`, and which it is
-    known: shape (num_documents + 1, 2): ids and pending chunks before the end of each document
     """
-    edges, found = np.empty(BLOCK_ROOM + 1, np.int64), np.empty(BLOCK_ROOM, np.int64)
-    heads = np.empty((BLOCK_ROOM, 3), np.uint64)
+    edges, found, heads = block
+    ids, asked, pending, known = output
     data, table, beside = texts.ctypes.data, slots.ctypes.data, rest.ctypes.data
     pairs, solid, alone = cuts[0].ctypes.data, cuts[1].ctypes.data, cuts[2].ctypes.data
     mask = len(slots) // SLOT_WORDS - 1
@@ -285,13 +307,11 @@ def find_ids(
     document, place = state[DOCUMENT], state[PLACE]
     while document < len(offsets) - 1:
         stop = offsets[document + 1]
-        while (
-            place < stop
-            and state[NUM_IDS] <= most_ids
-            and state[NUM_ASKED] <= most_asked
-            and state[NUM_PENDING] <= most_pending
-            and state[NUM_NEW] <= most_new
-        ):
+        while place < stop:
+            is_full = (state[NUM_IDS] > most_ids) | (state[NUM_ASKED] > most_asked)
+            is_full |= (state[NUM_PENDING] > most_pending) | (state[NUM_NEW] > most_new)
+            if is_full:  # one branch compiles sooner than four
+                break
             count = find_edges(data, place, stop, edges, pairs, solid, alone)
             hash_chunks(data, count, edges, heads, secrets, table, mask)
             state[NUM_NEW] += look_up(data, count, edges, heads, slots, beside, found)

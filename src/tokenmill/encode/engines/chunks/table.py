@@ -49,6 +49,11 @@ class ChunkTable:
         self._max_bytes = max_bytes
         # No text can be made beforehand whose chunks all fall on one slot.
         self._secrets = tuple(np.frombuffer(os.urandom(16), np.uint64))
+        self._block = s.Block(
+            np.empty(s.BLOCK_ROOM + 1, np.int64),
+            np.empty(s.BLOCK_ROOM, np.int64),
+            np.empty((s.BLOCK_ROOM, 3), np.uint64),
+        )
         self._ids = np.empty(IDS_A_ROUND, np.uint32)
         self._asked = np.empty((ASKED_A_ROUND, 3), np.int64)
         self._pending = np.empty((PENDING_A_ROUND, 2), np.int64)
@@ -78,10 +83,9 @@ class ChunkTable:
         document = int(state[s.DOCUMENT])
         room = self._make_room()
         known = np.empty((len(offsets), 2), np.int64)
-        arrays = (self._ids, self._asked, self._pending, known)
-        s.find_ids(
-            data, offsets, self._cuts, self._slots, self._rest, self._secrets, room, state, *arrays
-        )
+        entries = (self._slots, self._rest, self._secrets)
+        output = s.Output(self._ids, self._asked, self._pending, known)
+        s.find_ids(data, offsets, self._cuts, *entries, room, self._block, state, output)
         self._count += int(state[s.NUM_NEW])
         return Round(
             document,
