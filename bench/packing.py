@@ -48,6 +48,7 @@ def draw(count: int, path: Path) -> None:
 
 def plan(path: str, length: int, *, local: bool) -> None:
     """Plan once in this process, and print how long each part took."""
+    from tokenmill.compiled import MOST_STEPS
     from tokenmill.pack.figures import Ledger
     from tokenmill.pack.options import PackOptions
     from tokenmill.pack.window import Window, pack_window
@@ -56,8 +57,9 @@ def plan(path: str, length: int, *, local: bool) -> None:
     lengths = np.load(path, mmap_mode="r")
     options = PackOptions(sequence_length=length)
     window_documents = 10_000 * length // MEAN_LENGTH if local else len(lengths)
-    warm = np.asarray(lengths[:1000])
-    Ledger(options).add(pack_window(Window(warm, np.arange(1000, dtype=np.int32)), options))
+    count = min(len(lengths), MOST_STEPS + 1)
+    warm = np.asarray(lengths[:count])
+    Ledger(options).add(pack_window(Window(warm, np.arange(count, dtype=np.int32)), options))
     ledger = Ledger(options)
     seconds = {"pack": 0.0, "figures": 0.0, "write": 0.0}
     sequences = 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numba
 import numba.core.caching
 import numpy as np
 import pytest
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import MOST_STEPS, compiled, for_steps, telling_of_compilation
 
 
 def doubled(values: np.ndarray) -> np.ndarray:
@@ -18,6 +19,43 @@ def doubled(values: np.ndarray) -> np.ndarray:
 
 def test_a_compiled_function_computes_what_it_says() -> None:
     assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
+
+
+def total(values: np.ndarray) -> int:
+    result = values[0]
+    for i in range(1, len(values)):
+        result += values[i]
+    return result
+
+
+def test_what_takes_few_steps_is_run_by_python() -> None:
+    function = compiled(total)
+    values = np.array([1, 2], np.int32)
+    assert for_steps(function, 2)(values) == 3
+    assert function.signatures == []
+    assert for_steps(function, MOST_STEPS + 1)(values) == 3
+    assert len(function.signatures) == 1
+
+
+def test_steps_of_many_calls_count_together() -> None:
+    function = compiled(total)
+    for_steps(function, MOST_STEPS)
+    assert for_steps(function, 1) is function
+
+
+def test_a_sum_that_python_would_cut_to_32_bits_is_computed_by_compiled_code() -> None:
+    assert for_steps(compiled(total), 2)(np.array([2**31 - 1, 1], np.int32)) == 2**31
+
+
+def test_compilation_is_told_of_once() -> None:
+    told: list[str] = []
+    function = numba.njit(total)
+    with telling_of_compilation(lambda: told.append("compiling")):
+        function(np.array([1, 2]))
+        function(np.array([1.0, 2.0]))
+    with telling_of_compilation(lambda: told.append("compiling")):
+        function(np.array([3, 4]))
+    assert told == ["compiling"]
 
 
 def test_where_nothing_can_be_kept_functions_are_compiled_each_time(

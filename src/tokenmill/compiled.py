@@ -6,8 +6,10 @@ integers wherever its result decides what is written: equal input gives equal ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numba
@@ -15,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
-from numba.core import cgutils
+from numba.core import cgutils, event
+from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -159,3 +162,68 @@ def mapped_array(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArr
     Whoever makes the table keeps the files mapped, and bounds are checked before values are read.
     """
     return carray(_as_pointer(address), length, like.dtype)  # type: ignore[call-arg]
+
+
+MOST_STEPS = 1 << 15
+"""Passes of a loop that Python makes in less time than it takes to compile the loop."""
+_steps_taken: dict[Any, int] = {}
+
+
+def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
+    """A compiled function or, as long as it has little to do, the same lines run by Python.
+
+    `steps` is about how often its inner loop will run; all calls of a process count together, so
+    that many small ones are compiled, too. Both ways compute the same numbers. A sum that is too
+    large for an array's dtype is 64 bits wide in compiled code, which computes it in that case:
+    hence a function that changes its arguments must not exceed their dtypes.
+    """
+    _steps_taken[function] = _steps_taken.get(function, 0) + steps
+    if _steps_taken[function] > MOST_STEPS:
+        return function
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with np.errstate(over="raise"):
+                return cast("R", _in_python(function)(*args, **kwargs))
+        except FloatingPointError:
+            return function(*args, **kwargs)
+
+    return run
+
+
+@cache
+def _in_python(function: Any) -> Any:
+    """A compiled function's Python function, which calls those of the functions that it names."""
+    python = function.py_func
+    names = dict(python.__globals__)
+    for name in python.__code__.co_names:
+        if isinstance(names.get(name), Dispatcher):
+            names[name] = _in_python(names[name])
+        elif names.get(name) is _trailing_zeros:
+            names[name] = _trailing_zeros_in_python
+    return FunctionType(python.__code__, names, python.__name__, python.__defaults__)
+
+
+def _trailing_zeros_in_python(bits: np.uint64) -> int:
+    number = int(bits)
+    return (number & -number).bit_length() - 1 if number else 64
+
+
+class _FirstCompilation(event.Listener):
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell, self._told = tell, False
+
+    def on_start(self, _: Any) -> None:
+        if not self._told:
+            self._told = True
+            self._tell()
+
+    def on_end(self, _: Any) -> None:
+        """Nothing is told of the end."""
+
+
+@contextmanager
+def telling_of_compilation(tell: Callable[[], None]) -> Iterator[None]:
+    """Call `tell` once if anything has to be compiled; what is read from disk does not count."""
+    with event.install_listener("numba:compile", _FirstCompilation(tell)):
+        yield

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import tokenmill
+from tokenmill import compiled
 from tokenmill.load.batches import Batches
 from tokenmill.store.digests import file_digest
 from tokenmill.store.plan import ARRAYS, Plan, open_plan
@@ -58,19 +59,22 @@ PLANS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["as it was written", "made again"])
+@pytest.fixture(scope="module", params=["as it was written", "made again", "made by compiled code"])
 def plan_of(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Plan]:
     """A plan by its name: the stored one, or one that today's code makes with the same options."""
     dataset = tokenmill.open(V1 / "dataset")
     folder = tmp_path_factory.mktemp("plans")
+    most_steps = 0 if request.param == "made by compiled code" else compiled.MOST_STEPS
 
     def make(name: str) -> Plan:
         if request.param == "as it was written":
             return open_plan(dataset, name)
         options = {"sequence_length": 64, "subset": "train", **PLANS[name]}
-        return tokenmill.make_plan(dataset, folder=folder / name, **options).plan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "MOST_STEPS", most_steps)
+            return tokenmill.make_plan(dataset, folder=folder / name, **options).plan
 
     return make
 

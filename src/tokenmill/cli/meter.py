@@ -12,6 +12,7 @@ from tokenmill.cli.quantities import duration_text
 REDRAW_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
 """Between two lines off a terminal; what takes less prints none."""
+COMPILING = "compiling the packing strategies for this machine; later runs will not have to"
 
 
 @contextmanager
@@ -23,6 +24,24 @@ def meter() -> Iterator[Callable[[str, int, int], None]]:
     drawn = Meter()
     try:
         yield drawn.advance
+    finally:
+        drawn.clear()
+
+
+@contextmanager
+def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
+    """As `meter`; one line says so if anything has to be compiled, which takes seconds."""
+    from tokenmill.compiled import telling_of_compilation
+
+    drawn = Meter()
+
+    def tell() -> None:
+        drawn.clear()
+        print(COMPILING, file=sys.stderr, flush=True)
+
+    try:
+        with telling_of_compilation(tell):
+            yield drawn.advance
     finally:
         drawn.clear()
 

@@ -64,14 +64,14 @@ def run(options: argparse.Namespace) -> int:
 def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) -> int:
     import msgspec
 
-    from tokenmill.cli.meter import meter
+    from tokenmill.cli.meter import planning_meter
     from tokenmill.cli.plan_display import plan_lines, plan_values
     from tokenmill.planning.packing import named_plan_folder, pack, place_of
 
     folder = options.plan_out or None
     if options.name is not None:
         folder = named_plan_folder(dataset, options.name)
-    with meter() as advance:
+    with planning_meter() as advance:
         report = pack(dataset, chosen, folder, overwrite=options.overwrite, advance=advance)
     place = "" if dataset.origin is None else place_of(report.plan, dataset)
     if options.json:
@@ -92,11 +92,11 @@ def _called(report: PlanReport, dataset: Dataset) -> str:
 
 
 def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
-    from tokenmill.cli.meter import meter
+    from tokenmill.cli.meter import planning_meter
     from tokenmill.cli.plan_display import comparison_json, comparison_lines
     from tokenmill.planning.comparison import compare
 
-    with meter() as advance:
+    with planning_meter() as advance:
         rows = compare(dataset, chosen, advance)
     print(comparison_json(rows) if json else "\n".join(comparison_lines(rows, chosen.ranks)))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
@@ -23,7 +23,7 @@ def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptio
     reserve = options.reserve
     places = int(lengths.sum(dtype=np.int64)) + reserve * len(lengths)
     room = len(lengths) + places // (options.length - 2 * reserve) + 1
-    of, parts, taken, offsets = _chunk(
+    of, parts, taken, offsets = for_steps(_chunk, room)(
         lengths, starts_anew, (options.length, reserve), options.segment_limit, room
     )
     whole = pieces.segments.take(of)

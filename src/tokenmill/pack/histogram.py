@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, for_steps, inlined
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.rooms import Bitmap, clear, next_room, put
 from tokenmill.pack.sorting import longest_first
@@ -66,12 +66,16 @@ def pack_in_bulk(place: Placing, pieces: Pieces, options: PackOptions) -> Sequen
     histogram = count_sizes(pieces.sizes, options.length)
     placements = place(histogram, options.length, options.segment_limit)
     order = longest_first(pieces.sizes, options.length)
-    return deal(pieces, _assign(order, placements.rows))
+    return deal(pieces, for_steps(_assign, len(order))(order, placements.rows))
+
+
+def count_sizes(sizes: Int32Array, length: int) -> Int64Array:
+    """Shape (length + 1,): the number of pieces of each size from 0 to `length` tokens."""
+    return for_steps(_counted, len(sizes))(sizes, length)
 
 
 @compiled
-def count_sizes(sizes: Int32Array, length: int) -> Int64Array:
-    """Shape (length + 1,): the number of pieces of each size from 0 to `length` tokens."""
+def _counted(sizes: Int32Array, length: int) -> Int64Array:
     histogram = np.zeros(length + 1, np.int64)
     for size in sizes:
         histogram[size] += 1
@@ -87,8 +91,9 @@ def _placements(
         raise ValueError(f"{histogram[0]} pieces of size 0")
     if max_segments < 1:
         raise ValueError(f"max_segments is {max_segments}, not 1 or more")
-    rows, num_sequences = _place(histogram, length, max_segments, most_room, distribute)
-    return Placements(rows, num_sequences)
+    place = for_steps(_place, int(histogram.sum()) + length // 16)
+    rows, num_sequences = place(histogram, length, max_segments, most_room, distribute)
+    return Placements(rows, int(num_sequences))
 
 
 @compiled
@@ -134,10 +139,11 @@ def _place(
             num_pieces -= count * repeat
             if num_placements == len(placements):
                 placements, left_open = _doubled(placements), _doubled(left_open)
-            placements[num_placements] = size, first, count, repeat
+            _set_row(placements, num_placements, size, first, count, repeat)
             rest = room - repeat * size
             if rest > 0 and num_segments + repeat < max_segments:
-                left_open[num_placements] = first, count, num_segments + repeat, latest[rest]
+                segments = num_segments + repeat
+                _set_row(left_open, num_placements, first, count, segments, latest[rest])
                 latest[rest] = num_placements
                 put(words, groups, length - rest if most_room else rest)
             num_placements += 1
@@ -162,8 +168,17 @@ def _find_room(
 @inlined
 def _doubled(rows: Int64Array) -> Int64Array:
     larger = np.empty((2 * len(rows), 4), np.int64)
-    larger[: len(rows)] = rows
+    for i in range(len(rows)):  # assigning a slice would take 4 s to compile
+        _set_row(larger, i, rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3])
     return larger
+
+
+@inlined
+def _set_row(rows: Int64Array, i: int, first: int, second: int, third: int, fourth: int) -> None:
+    rows[i, 0] = first
+    rows[i, 1] = second
+    rows[i, 2] = third
+    rows[i, 3] = fourth
 
 
 @compiled

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
@@ -205,9 +205,12 @@ def _split(
         if boundaries is None:
             raise ValueError("split-at-boundary needs boundaries")
         return _split_at_boundaries(documents, taken, room, boundaries, options.slack_tokens)
-    counts = _count_windows(taken, *room, overlap)
-    check_window_size(int(counts.sum()))
-    starts, lengths = _windows(taken, counts.sum(), *room, overlap)
+    least = options.room - has_bos - has_eos - overlap
+    steps = len(taken) + int(taken.sum(dtype=np.int64)) // max(least, 1)
+    counts = for_steps(_count_windows, steps)(taken, *room, overlap)
+    total = int(counts.sum())
+    check_window_size(total)
+    starts, lengths = for_steps(_windows, total)(taken, total, *room, overlap)
     return Segments(np.repeat(documents, counts), starts, lengths)
 
 

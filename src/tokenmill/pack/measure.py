@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.long_documents import kept_range, set_at_cuts
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.window import PackedWindow, sums
@@ -34,7 +34,8 @@ def measure(packed: PackedWindow, options: PackOptions) -> Measures:
     """Measure the sequences of a window."""
     segments, window = packed.sequences.segments, packed.window
     bos, eos = set_at_cuts(options)
-    sizes, costs, totals = _measure(
+    measure_all = for_steps(_measure, len(segments))
+    sizes, costs, totals = measure_all(
         (segments.documents, segments.starts, segments.lengths),
         packed.sequences.offsets,
         window.lengths,

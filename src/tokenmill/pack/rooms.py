@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import inlined
+from tokenmill.compiled import inlined, trailing_zeros
 
 Bitmap = npt.NDArray[np.uint64]
 
@@ -20,18 +20,18 @@ def next_room(words: Bitmap, groups: Bitmap, size: int) -> int:
     word = size >> 6
     bits = words[word] >> np.uint64(size & 63)
     if bits != 0:
-        return size + _lowest_bit(bits)
+        return size + trailing_zeros(bits)
     word += 1
     group = word >> 6
     if group < len(groups):
         bits = groups[group] >> np.uint64(word & 63)
         if bits != 0:
-            word += _lowest_bit(bits)
-            return (word << 6) + _lowest_bit(words[word])
+            word += trailing_zeros(bits)
+            return (word << 6) + trailing_zeros(words[word])
     for later in range(group + 1, len(groups)):
         if groups[later] != 0:
-            word = (later << 6) + _lowest_bit(groups[later])
-            return (word << 6) + _lowest_bit(words[word])
+            word = (later << 6) + trailing_zeros(groups[later])
+            return (word << 6) + trailing_zeros(words[word])
     return -1
 
 
@@ -48,15 +48,3 @@ def clear(words: Bitmap, groups: Bitmap, room: int) -> None:
     words[room >> 6] &= ~(np.uint64(1) << np.uint64(room & 63))
     if words[room >> 6] == 0:
         groups[room >> 12] &= ~(np.uint64(1) << np.uint64((room >> 6) & 63))
-
-
-# A de Bruijn sequence: shifted left by i, its six highest bits are different for every i.
-_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_BIT_OF = np.zeros(64, np.int64)
-for _i in range(64):
-    _BIT_OF[((int(_DE_BRUIJN) << _i) & (2**64 - 1)) >> 58] = _i
-
-
-@inlined
-def _lowest_bit(bits: np.uint64) -> int:
-    return int(_BIT_OF[((bits & (~bits + np.uint64(1))) * _DE_BRUIJN) >> np.uint64(58)])

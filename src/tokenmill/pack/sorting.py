@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.records import Int32Array
 
 
-@compiled
 def longest_first(sizes: Int32Array, length: int) -> Int32Array:
     """Indices of pieces by decreasing size, pieces of one size in their order: a counting sort."""
+    return for_steps(_sorted, len(sizes) + length // 16)(sizes, length)
+
+
+@compiled
+def _sorted(sizes: Int32Array, length: int) -> Int32Array:
     places = np.zeros(length + 2, np.int64)
     for size in sizes:
         places[length - size + 1] += 1

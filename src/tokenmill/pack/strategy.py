@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.errors import VerificationError
 from tokenmill.pack.options import PackOptions
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
@@ -139,9 +139,10 @@ def deal(pieces: Pieces, sequence_of: Int32Array, *, renumber: bool = True) -> S
     that a plan follows its corpus instead of the patterns in which a strategy fills sequences.
     """
     if renumber:
-        sequence_of = _numbered_by_first(sequence_of)
+        sequence_of = for_steps(_numbered_by_first, len(pieces))(sequence_of)
     segments = pieces.segments
-    offsets, documents, starts, lengths = _gathered(
+    gather = for_steps(_gathered, len(pieces))
+    offsets, documents, starts, lengths = gather(
         sequence_of, segments.documents, segments.starts, segments.lengths
     )
     return Sequences(Segments(documents, starts, lengths), offsets)

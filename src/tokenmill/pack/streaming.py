@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, for_steps, inlined
 from tokenmill.errors import UserError
 from tokenmill.pack.rooms import Bitmap, clear, next_room, put
 from tokenmill.pack.strategy import Pieces
@@ -73,7 +73,8 @@ class StreamPacker:
             raise UserError("a piece is longer than a sequence", why=why, hint="cut it first")
         if len(pieces) and int(pieces.sizes.min()) < 1:
             raise UserError("a piece has no token", why=f"its size is {int(pieces.sizes.min())}")
-        sequence_of, closed, *opened = _assign(
+        assign = for_steps(_assign, len(pieces) + self._length // 16)
+        sequence_of, closed, *opened = assign(
             pieces.sizes, self._open, self._num_opened, (self._length, self._limit, self._most)
         )
         self._open = (opened[0], opened[1], opened[2])

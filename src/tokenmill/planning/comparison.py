@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
+from tokenmill.compiled import MOST_STEPS
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions
@@ -76,7 +77,7 @@ def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compa
     advance("", 0, 1)
     if problems := list(objections(options)):
         return Compared(options.packing, None, 0.0, "; ".join(problems))
-    warm_up(options)
+    warm_up(options, dataset.num_documents)
     ledger = Ledger(options)
     started = time.perf_counter()
     for _ in packed_windows(dataset, options, ledger, advance):
@@ -103,10 +104,13 @@ def _with_gaps(rows: list[Compared], row_length: int) -> list[Compared]:
     ]
 
 
-def warm_up(options: PackOptions) -> None:
-    """Load and compile a strategy, so that this is on nobody's clock."""
-    one = np.ones(1, np.int32)
-    ids = lambda document: one  # noqa: E731
+def warm_up(options: PackOptions, num_documents: int) -> None:
+    """Load a strategy, and compile it if there are many documents: on nobody's clock."""
+    count = 1 if num_documents <= MOST_STEPS else MOST_STEPS + 1
+    ones = np.ones(count, np.int32)
+    ids = lambda document: ones[:1]  # noqa: E731
     table = np.zeros(2, np.bool_)
-    window = Window(one, one - 1, boundaries=Boundaries(ids, table, table, table))
+    window = Window(
+        ones, np.arange(count, dtype=np.int32), boundaries=Boundaries(ids, table, table, table)
+    )
     Ledger(options).add(pack_window(window, options))

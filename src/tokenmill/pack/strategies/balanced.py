@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.evening import (
     Filling,
     longest_pieces,
@@ -55,7 +55,8 @@ def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
     """The sequence of each piece, shape (n,), in as few groups as were found."""
     order = longest_first(sizes, options.length)
     best_fit = new_filling(len(sizes), len(sizes), options.length, options.segment_limit)
-    num_best_fit = place_by_best_fit(sizes, order, 0, 0, best_fit)
+    place = for_steps(place_by_best_fit, len(sizes))
+    num_best_fit = place(sizes, order, 0, 0, best_fit)
     fewest = -(-_least_sequences(sizes, options) // options.ranks)
     groups = -(-num_best_fit // options.ranks)
     found = None
@@ -76,7 +77,8 @@ def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
         found = next((trial for trial in trials if trial is not None), None)
     if found is None:
         num_sequences = min(groups * options.ranks, len(sizes))
-        _split_costliest(sizes, order, best_fit.sequence_of, num_best_fit, num_sequences)
+        split = for_steps(_split_costliest, 2 * len(sizes))
+        split(sizes, order, best_fit.sequence_of, num_best_fit, num_sequences)
         found = best_fit
     return found.sequence_of
 
@@ -93,10 +95,12 @@ def _try(
 ) -> Filling | None:
     """Fill a number of groups, each sequence with at least a piece; None if pieces remain."""
     num_sequences = min(groups * options.ranks, len(sizes))
-    num_even = max(num_sequences, longest_pieces(sizes, order, tenths))
+    longest = for_steps(longest_pieces, len(sizes) // 4)(sizes, order, tenths)
+    num_even = max(num_sequences, longest)
     filling = new_filling(len(sizes), num_sequences, options.length, options.segment_limit)
-    placed = place_evenly(sizes, order, num_even, filling)
-    if place_by_best_fit(sizes, order, placed, num_sequences, filling) < 0:
+    placed = for_steps(place_evenly, 2 * len(sizes))(sizes, order, num_even, filling)
+    place = for_steps(place_by_best_fit, len(sizes))
+    if place(sizes, order, placed, num_sequences, filling) < 0:
         return None
     return filling
 
@@ -107,7 +111,8 @@ def _in_groups(sizes: Int32Array, sequence_of: Int32Array, ranks: int) -> Int32A
     Groups follow their first piece in the corpus, and so do sequences in a group: no rank is always
     given the most, and training does not start with the longest. A group with gaps comes last.
     """
-    costs, first_pieces = _costs_and_first_pieces(sizes, sequence_of)
+    costs_of = for_steps(_costs_and_first_pieces, len(sizes))
+    costs, first_pieces = costs_of(sizes, sequence_of)
     num_sequences = len(costs)
     by_cost = np.argsort(-costs, kind="stable")
     first_pieces = first_pieces[by_cost]

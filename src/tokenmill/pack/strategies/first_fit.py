@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.sorting import longest_first
 from tokenmill.pack.strategy import Pieces, Strategy, deal
@@ -19,7 +19,8 @@ from tokenmill.records import Int32Array, Sequences
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces by first-fit decreasing."""
     order = longest_first(pieces.sizes, options.length)
-    return deal(pieces, _assign(pieces.sizes, order, options.length, options.segment_limit))
+    assign = for_steps(_assign, 4 * len(pieces))  # each goes down the tree and up again
+    return deal(pieces, assign(pieces.sizes, order, options.length, options.segment_limit))
 
 
 STRATEGY = Strategy(pack)

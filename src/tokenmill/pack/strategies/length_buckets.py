@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Int32Array, Segments, Sequences
@@ -22,8 +22,9 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Part pieces of any length into powers of two."""
     lengths = pieces.segments.lengths
     longest, smallest = options.length, options.smallest_bucket
-    counts = _count(lengths, longest, smallest)
-    starts, taken = _part(lengths, counts.sum(dtype=np.int64), longest, smallest)
+    counts = for_steps(_count, 4 * len(lengths))(lengths, longest, smallest)
+    total = int(counts.sum(dtype=np.int64))
+    starts, taken = for_steps(_part, total)(lengths, total, longest, smallest)
     whole = pieces.segments.take(np.repeat(np.arange(len(lengths)), counts))
     segments = Segments(whole.documents, whole.starts + starts, taken)
     return Sequences(segments, np.arange(len(segments) + 1, dtype=np.int64))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Sequences
@@ -15,7 +15,8 @@ from tokenmill.records import Int32Array, Sequences
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces in their order."""
-    return deal(pieces, _assign(pieces.sizes, options.length, options.segment_limit))
+    assign = for_steps(_assign, len(pieces))
+    return deal(pieces, assign(pieces.sizes, options.length, options.segment_limit))
 
 
 STRATEGY = Strategy(pack)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
@@ -31,7 +31,9 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     price = options.length // 4 if options.cut_cost is None else options.cut_cost
     offsets = offsets_from_lengths(pieces.segments.lengths)
     starts_anew = np.zeros(len(pieces) + 1, np.bool_)
-    starts_anew[_run_starts(offsets, options.length, price)] = True
+    most_in_run = RUN_SEQUENCES * options.length * len(pieces) // max(int(offsets[-1]), 1)
+    run_starts = for_steps(_run_starts, len(pieces) * (most_in_run + 1))
+    starts_anew[run_starts(offsets, options.length, price)] = True
     return chunk(pieces, starts_anew, options)
 
 
