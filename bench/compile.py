@@ -28,7 +28,7 @@ from typing import Any
 
 import measure
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted((Path(__file__).resolve().parent.parent / "docs").rglob("*.md"))
 KINDS = {
     "Llama 2": "BPE with byte fallback, Metaspace (Mistral)",
     "BPE, ends of words": "BPE with ends of words (GPT)",
@@ -99,7 +99,7 @@ def first_encoding(tokenizer: str) -> None:
     from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
     engine = load_engine("native", load_tokenizer_file(tokenizer), False, CACHE_BYTES)
-    engine.encode([TEXT * 20, *(page.read_text() for page in sorted(DOCS.glob("*.md"))[:3])])
+    engine.encode([TEXT * 20, *(page.read_text() for page in PAGES[:3])])
 
 
 def first_plan(dataset: str, strategy: str, folder: str) -> None:
@@ -162,7 +162,7 @@ def train(folder: Path) -> dict[str, str]:
     """Paths of a small tokenizer of each kind."""
     from kinds import kinds
 
-    texts = [page.read_text() for page in sorted(DOCS.glob("*.md"))]
+    texts = [page.read_text() for page in PAGES]
     found = {}
     for name, kind in KINDS.items():
         tokenizer = kinds()[kind](texts)
@@ -176,7 +176,7 @@ def build(folder: Path, tokenizer: str) -> str:
     import tokenmill
 
     source, out = folder / "docs.jsonl", folder / "dataset"
-    texts = [text for page in sorted(DOCS.glob("*.md")) for text in page.read_text().split("\n\n")]
+    texts = [text for page in PAGES for text in page.read_text().split("\n\n")]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     end = "<|endoftext|>"
     tokenmill.build([source], tokenizer=tokenizer, out=out, eos=end)
