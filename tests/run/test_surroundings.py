@@ -29,6 +29,9 @@ from corpora import (
 
 import tokenmill as package
 from conftest import write_jsonl
+from tokenmill.errors import StorageError
+from tokenmill.run.units.encode import tokenizer_of
+from tokenmill.run.units.tasks import TokenizerTask
 
 SECRET = "hf_doNotShowThisToAnybody"
 
@@ -116,6 +119,21 @@ def test_the_environment_changes_no_byte(
     result = subprocess.run(arguments, env={**os.environ, **environment}, capture_output=True)
     assert result.returncode == 0, result.stderr
     assert contents(out) == contents(clean)
+
+
+def test_a_stored_tokenizer_that_vanishes_with_its_folder_is_a_storage_error(
+    tmp_path: Path,
+) -> None:
+    task = TokenizerTask(
+        tokenizer_dir=str(tmp_path / "gone"),
+        tokenizer_kind="huggingface",
+        tokenizer_source="",
+        encoding="",
+        largest_id=371,
+        unk_id=None,
+    )
+    with pytest.raises(StorageError, match="cannot read the tokenizer that the build has stored"):
+        tokenizer_of(task)
 
 
 def test_five_hundred_inputs_need_no_more_than_64_open_files(

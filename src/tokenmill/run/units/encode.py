@@ -19,13 +19,14 @@ from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.errors import DataError
+from tokenmill.errors import DataError, UserError
 from tokenmill.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import chosen
 from tokenmill.run.units.tasks import EncodeTask, TokenizerTask
 from tokenmill.store.documents_table import DocumentRows
+from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
@@ -73,7 +74,13 @@ def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
         return TokenizerFile(
             task.tokenizer_kind, b"", origin=source[:80], tokenizer=make_tokenizer(source)
         )
-    return open_stored_tokenizer(Path(task.tokenizer_dir), task.tokenizer_kind, task.encoding)
+    folder = Path(task.tokenizer_dir)
+    try:
+        return open_stored_tokenizer(folder, task.tokenizer_kind, task.encoding)
+    except UserError:
+        with storage_errors("read the tokenizer that the build has stored", folder):
+            folder.stat()  # if the output folder has vanished, the user's tokenizer is not to blame
+        raise
 
 
 class ShardTask:
