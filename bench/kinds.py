@@ -139,8 +139,16 @@ def kinds() -> dict[str, Callable[[list[str]], Any]]:
     }
 
 
-def sentencepiece_model(kind: str, texts: list[str], path: Path) -> None:
-    """A model in SentencePiece's own format, which its own library encodes."""
+LLAMA_2 = {
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,
+    "split_digits": True,
+}
+
+
+def sentencepiece_model(kind: str, texts: list[str], path: Path, **options: bool | str) -> None:
+    """A model in SentencePiece's own format."""
     import sentencepiece
 
     with open(path, "wb") as writer:
@@ -152,6 +160,7 @@ def sentencepiece_model(kind: str, texts: list[str], path: Path) -> None:
             byte_fallback=True,
             input_sentence_size=50_000,
             minloglevel=2,
+            **options,
         )
 
 
@@ -167,15 +176,17 @@ def train_all(corpus: list[Path], folder: Path) -> dict[str, Path]:
             print(f"training {name}", file=sys.stderr)
             texts = texts or first_texts(corpus)
             train(texts).save(str(path))
-    for kind, name in (
-        ("bpe", "SentencePiece model, BPE"),
-        ("unigram", "SentencePiece model, Unigram"),
+    for kind, name, options in (
+        ("bpe", "SentencePiece model, BPE", {}),
+        ("bpe", "SentencePiece model, BPE (Llama 2)", LLAMA_2),
+        ("unigram", "SentencePiece model, Unigram", {}),
     ):
-        found[name] = folder / f"sentencepiece-{kind}.model"
+        form = "-llama2" if options else ""
+        found[name] = folder / f"sentencepiece-{kind}{form}.model"
         if not found[name].is_file():
             print(f"training {name}", file=sys.stderr)
             texts = texts or first_texts(corpus)
-            sentencepiece_model(kind, texts, found[name])
+            sentencepiece_model(kind, texts, found[name], **options)
     return found
 
 

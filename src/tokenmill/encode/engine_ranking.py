@@ -3,7 +3,8 @@
     fastokens    exact on every code point where the gate admits it, bounded memory
     gigatoken    for SentencePiece-style BPE that the others refuse
     native       compiled code of our own, for models of other kinds; first of all for
-                 SentencePiece-style BPE (Llama 2, Mistral, Gemma), where it is the fastest
+                 SentencePiece-style BPE (Llama 2, Mistral, Gemma), where it is the fastest;
+                 the only one for SentencePiece's own files (BPE, Llama 2)
     memo         the reference behind a memory of its answers, where texts may be cut at spaces
     reference    everything else
 
@@ -30,6 +31,7 @@ from tokenmill.encode.engines.gate import (
     is_sentencepiece,
 )
 from tokenmill.encode.engines.native.loading import load_native, native_objection
+from tokenmill.encode.engines.native.sentencepiece_gate import sentencepiece_objection
 from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
@@ -43,6 +45,8 @@ from tokenmill.errors import EngineError, TokenmillError, UserError
 from tokenmill.installed import installed_version
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
+SENTENCEPIECE = "sentencepiece"
+"""The kind whose own files native reads; of every other kind it needs a `tokenizer.json`."""
 MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
 """The oldest and the newest release for which the gate's lists and the table of code points hold;
 all between were measured, too. `bench/code_points.py` and `bench/exactness.py` measure others."""
@@ -134,6 +138,8 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
     """Why an engine is not exact for a tokenizer; "" if it is."""
     if name == REFERENCE:
         return ""
+    if name == NATIVE and file.kind == SENTENCEPIECE and not control_tokens:
+        return sentencepiece_objection(file.data)
     if tokenizer is None or (name in {NATIVE, MEMO} and not KINDS[file.kind].is_json):
         return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
     if name == MEMO:
@@ -209,6 +215,12 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
 
 
 def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
+    if name == NATIVE and file.kind == SENTENCEPIECE:
+        from tokenmill.encode.engines.native.sentencepiece_bpe import load_sentencepiece
+
+        return load_sentencepiece(
+            file.data, lambda: load_reference(file, control_tokens), cache_bytes
+        )
     data = KINDS[file.kind].json_of(file, control_tokens)
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")

@@ -22,7 +22,9 @@ UNIGRAM, BPE = 1, 2
 _TRAINED_WITH = {1, 2, 7, 18, 54}
 """Of `TrainerSpec`: input, model_prefix, input_format, max_sentence_length and
 seed_sentencepieces_file, which say how words came to the trainer, and not what a model does."""
-_MODEL_TYPE, _BYTE_FALLBACK = 3, 35
+_MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
+_ESCAPES_SPACES = 5
+"""Of `NormalizerSpec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class ModelFile:
     type: int
     byte_fallback: bool
     normalizer: Normalizer
+    marks_starts: bool
+    """Spaces become ▁ (`escape_whitespaces`), and the one that is added comes before the text
+    (no `treat_whitespace_as_suffix`)."""
 
     @property
     def unk_id(self) -> int:
@@ -62,13 +67,16 @@ def read_model(data: bytes) -> ModelFile:
         pieces = [_piece(_bytes(value)) for number, value in fields if number == PIECES]
         messages: dict[int, Any] = dict(fields)
         spec: dict[int, Any] = dict(read_fields(_bytes(messages.get(TRAINER, b""))))
-        normalizer = Normalizer.read(_bytes(messages.get(NORMALIZER, b"")))
+        before = _bytes(messages.get(NORMALIZER, b""))
+        normalizer = Normalizer.read(before)
+        escapes = bool(dict(read_fields(before)).get(_ESCAPES_SPACES, 1))
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError("this is no SentencePiece model", why=str(error)) from error
     if not any(piece.type == UNKNOWN for piece in pieces):
         raise UserError("this is no SentencePiece model", why="it has no unknown piece")
     kind = spec.get(_MODEL_TYPE, UNIGRAM)
-    return ModelFile(pieces, kind, bool(spec.get(_BYTE_FALLBACK, 0)), normalizer)
+    falls_back, marks_starts = bool(spec.get(_BYTE_FALLBACK)), not spec.get(_MARKS_ENDS) and escapes
+    return ModelFile(pieces, kind, falls_back, normalizer, marks_starts)
 
 
 def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:

@@ -46,12 +46,12 @@ def load_bpe(
     engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
     prepends = PREPEND in normalizers(tokenizer)
     if prepends or (metaspace and metaspace.get("prepend_scheme") != "never"):
-        engine = _PrefixedTexts(engine, always=prepends)
+        engine = PrefixedTexts(engine, always=prepends)
     tokens = matched_tokens(tokenizer, control_tokens)
     if not control_tokens:  # special ones are text, and only keep others from being found
         tokens = [token for token in tokens if not token.get("special")]
     if tokens:
-        contents = _Contents([token["content"] for token in tokens])
+        contents = AddedContents([token["content"] for token in tokens])
         return RoutedEngine(engine, contents, load_reference, in_ascii=True)
     return engine
 
@@ -73,7 +73,7 @@ class CharacterBpe:
         return tokens, np.zeros(len(places), np.bool_)
 
 
-class _PrefixedTexts:
+class PrefixedTexts:
     """Puts a space before texts: all, or those that do not begin with a space or a ▁."""
 
     def __init__(self, engine: Engine, always: bool) -> None:
@@ -90,7 +90,7 @@ class _PrefixedTexts:
         )
 
 
-class _Contents:
+class AddedContents:
     """Added tokens in texts, before or after spaces become ▁."""
 
     def __init__(self, contents: Sequence[str]) -> None:

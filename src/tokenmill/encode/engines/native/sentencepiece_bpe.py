@@ -1,0 +1,59 @@
+"""SentencePiece's BPE models: texts are cut where no piece that can be made has both sides.
+
+Source: `Model::SampleEncode` of SentencePiece's bpe_model.cc. It begins with characters, and joins
+two neighbours whose texts make a piece: those of the highest score first, and of these the
+leftmost. So all pairs that make a piece have its rank, and a pair has one rank only, because scores
+differ. The rest follows from what `bpe_cuts.py` says of lists of merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.engines.chunks.cuts import Cuts
+from tokenmill.encode.engines.native.bpe import AddedContents, CharacterBpe, PrefixedTexts
+from tokenmill.encode.engines.native.bpe_cuts import bpe_cuts
+from tokenmill.encode.engines.native.bpe_symbols import alphabet_of
+from tokenmill.encode.engines.native.engine import NativeEngine
+from tokenmill.encode.engines.native.sentencepiece_gate import merged_pieces, user_symbols
+from tokenmill.encode.engines.routing import RoutedEngine
+from tokenmill.encode.subword.merges import MergeTable
+from tokenmill.encode.subword.pair_table import pair_table
+from tokenmill.words.sentencepiece_model import BYTE, NORMAL, ModelFile, read_model
+
+
+def load_sentencepiece(
+    data: bytes, load_reference: Callable[[], Engine], cache_bytes: int
+) -> Engine:
+    """The engine of a model to which there is no objection."""
+    model = read_model(data)
+    bpe, cuts = _bpe(model)
+    engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
+    if model.normalizer.add_prefix:
+        engine = PrefixedTexts(engine, always=True)
+    if symbols := user_symbols(model):
+        contents = AddedContents(symbols)
+        return RoutedEngine(engine, contents, load_reference, in_ascii=True)
+    return engine
+
+
+def _bpe(model: ModelFile) -> tuple[CharacterBpe, Cuts]:
+    """The merges, and where texts are cut."""
+    ids = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == NORMAL}
+    symbols = {"vocab": ids, "unk_token": None, "byte_fallback": model.byte_fallback}
+    named = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == BYTE}
+    alphabet = alphabet_of({**symbols, "vocab": {**ids, **named}}, marks_spaces=True)
+    if not model.byte_fallback:
+        alphabet = alphabet._replace(unknown=model.unk_id, fuses=True)
+    made = merged_pieces(model.pieces)
+    order = sorted(made, key=lambda text: -model.pieces[ids[text]].score)
+    merges = [pair for text in order for pair in made[text]]
+    ranks = np.repeat(np.arange(len(order), dtype=np.int32), [len(made[text]) for text in order])
+    lefts, rights = (np.array([ids[pair[side]] for pair in merges], np.int32) for side in (0, 1))
+    results = np.array([ids[text] for text in order], np.int32)
+    table = MergeTable(pair_table(lefts, rights, ranks), results)
+    cuts = bpe_cuts(merges, alphabet, marks_spaces=True, splits=False)
+    return CharacterBpe(alphabet, table, splits=False), cuts

@@ -1,0 +1,110 @@
+"""Which SentencePiece models the native engine may be given. No compiled code is imported here.
+
+A model may be encoded in chunks where nothing but its pieces looks over a cut: it has no table of
+characters and joins no spaces (`identity` without `remove_extra_whitespaces`, as Llama 2's).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tokenmill.encode.engines.native.bpe_gate import MARK
+from tokenmill.errors import UserError
+from tokenmill.protobuf import read_fields
+from tokenmill.words.sentencepiece_model import (
+    BPE,
+    BYTE,
+    CONTROL,
+    NORMAL,
+    NORMALIZER,
+    TRAINER,
+    UNKNOWN,
+    USER_DEFINED,
+    ModelFile,
+    Piece,
+    read_model,
+)
+
+_LONGEST_PIECE = 128
+"""Characters: every place in a piece is looked at, and trainers stop at 16 unless told."""
+_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
+
+
+def sentencepiece_objection(model: bytes) -> str:
+    """Why native may not have a SentencePiece model; "" where it may."""
+    try:
+        found = read_model(model)
+        return (
+            _messages_objection(model)
+            or _pieces_objection(found)
+            or _steps_objection(found)
+            or (_bpe_objection(found) if found.type == BPE else f"a model of type {found.type}")
+        )
+    except (UserError, ValueError) as error:
+        return f"a model that cannot be understood ({error})"
+
+
+def merged_pieces(pieces: list[Piece]) -> dict[str, list[tuple[str, str]]]:
+    """The pieces that BPE can make, and the pairs of pieces that each is made of."""
+    known = {piece.text for piece in pieces if piece.type == NORMAL}
+    merged = {}
+    for text in known:
+        splits = ((text[:i], text[i:]) for i in range(1, len(text)))
+        if pairs := [pair for pair in splits if known.issuperset(pair)]:
+            merged[text] = pairs
+    return merged
+
+
+def user_symbols(model: ModelFile) -> list[str]:
+    """What is found in a text before anything else."""
+    return [piece.text for piece in model.pieces if piece.type == USER_DEFINED]
+
+
+def _messages_objection(model: bytes) -> str:
+    """The library merges two messages of the same kind, and `read_model` takes the last one."""
+    numbers = [number for number, _ in read_fields(model)]
+    repeated = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
+    return "two messages of the trainer's or the normalizer's options" if repeated else ""
+
+
+def _pieces_objection(model: ModelFile) -> str:
+    pieces = model.pieces
+    normal = {piece.text for piece in pieces if piece.type == NORMAL}
+    named = {piece.text for piece in pieces if piece.type == BYTE}
+    characters = {character for text in normal for character in text}
+    checks = {
+        "a piece that is not used": any(
+            piece.type not in {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE} for piece in pieces
+        ),
+        "pieces of the same text": len({piece.text for piece in pieces}) < len(pieces),
+        "a piece that is too long": any(len(piece.text) > _LONGEST_PIECE for piece in pieces),
+        "two unknown pieces": sum(piece.type == UNKNOWN for piece in pieces) != 1,
+        "an empty piece": any(not piece.text or "\0" in piece.text for piece in pieces),
+        "a control token of one character": any(
+            len(piece.text) == 1 and piece.type not in {NORMAL, USER_DEFINED} for piece in pieces
+        ),
+        "bytes that are missing": named != (_BYTES if model.byte_fallback else set()),
+        "a ▁ that is no piece": MARK not in normal,
+        "a piece with a character that is no piece": not normal >= characters,
+        "a score that is no number": not all(math.isfinite(piece.score) for piece in pieces),
+    }
+    return next((name for name, found in checks.items() if found), "")
+
+
+def _steps_objection(model: ModelFile) -> str:
+    if not model.marks_starts:
+        return "spaces that do not become a ▁ before a word"
+    if model.normalizer.table:
+        return "a normalizer with a table of characters"
+    if model.normalizer.join_spaces:
+        return "spaces that are joined"
+    if any(" " in symbol or MARK in symbol for symbol in user_symbols(model)):
+        return "a symbol of the user's with a space"
+    return ""
+
+
+def _bpe_objection(model: ModelFile) -> str:
+    """Of equal scores the library takes the leftmost pair, whatever the two make."""
+    merged = merged_pieces(model.pieces)
+    scores = {piece.score for piece in model.pieces if piece.text in merged}
+    return "pieces of the same score" if len(scores) < len(merged) else ""
