@@ -78,7 +78,9 @@ def test_memory_of_parameters_and_of_logits() -> None:
 
 
 def test_an_unknown_shape_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"(?s)unknown model shape 'lama-3-8b'.*llama-3-8b"):
+    with pytest.raises(
+        UserError, match=r"(?s)cannot find a model shape named 'lama-3-8b'.*llama-3-8b"
+    ):
         named_shape("lama-3-8b")
 
 
@@ -92,7 +94,7 @@ def test_a_custom_shape_has_the_usual_sizes() -> None:
 
 
 def test_a_shape_whose_heads_do_not_fit_is_refused() -> None:
-    with pytest.raises(UserError, match="heads must divide the hidden size"):
+    with pytest.raises(UserError, match="num_heads must divide hidden_size"):
         custom_shape(100, 2, num_heads=3)
     with pytest.raises(UserError, match="must be 1 or more"):
         custom_shape(128, 0)

@@ -56,5 +56,5 @@ def test_a_number_of_parameters_makes_a_usual_shape(
 
 
 def test_fewer_parameters_than_a_layer_are_refused() -> None:
-    with pytest.raises(UserError, match="so few parameters make no model"):
+    with pytest.raises(UserError, match="too few parameters for a model"):
         shape_of_size(1000)

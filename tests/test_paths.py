@@ -114,7 +114,7 @@ def test_no_entrance_takes_a_url_for_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "a.jsonl", ["a"])
-    refused = "must be on this machine|a name holds a user or a password"
+    refused = "must be on this machine|a location must not contain a user or a password"
     with pytest.raises(UserError, match=refused) as caught:
         ENTRANCES[entrance]("s3://me:secret@bucket/x", tokenizer_path, dataset)
     assert caught.value.where == "s3://***@bucket/x"
@@ -152,7 +152,7 @@ def test_an_output_whose_name_is_not_utf8_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "a.jsonl", ["a"])
-    with pytest.raises(UserError, match="its name is not UTF-8"):
+    with pytest.raises(UserError, match="its path is not valid UTF-8"):
         tokenmill.build("a.jsonl", tokenizer_path, os.fsdecode(b"out\xff"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
@@ -181,7 +181,7 @@ def test_what_is_no_file_is_neither_a_tokenizer_nor_a_dataset(kind: str, tmp_pat
     path = tmp_path / kind
     with pytest.raises(UserError):
         open_tokenizer(path)
-    with pytest.raises(UserError, match="there is no dataset"):
+    with pytest.raises(UserError, match="cannot find a dataset"):
         tokenmill.open(path)
     (tmp_path / "manifest.json").symlink_to(path)
     with pytest.raises(UserError if kind != "/proc/cpuinfo" else VerificationError):

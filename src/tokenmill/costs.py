@@ -168,8 +168,8 @@ def named_shape(name: str) -> ModelShape:
     if name not in SHAPES:
         guess = nearest(name, [*SHAPES, *BY_SIZE])
         raise UserError(
-            f"unknown model shape {name!r}",
-            why=f"known are: {', '.join(SHAPES)}; and the sizes {', '.join(BY_SIZE)}",
+            f"cannot find a model shape named {name!r}",
+            why=f"the shapes are {', '.join(SHAPES)}; the sizes are {', '.join(BY_SIZE)}",
             hint=f"did you mean {guess!r}?" if guess else "give the sizes of the model instead",
         )
     return SHAPES[name]
@@ -198,11 +198,11 @@ def custom_shape(
         feed_forward_size = -(-8 * hidden_size // (3 * 256)) * 256
     sizes = (hidden_size, num_layers, num_heads, num_kv_heads, feed_forward_size)
     if min(sizes) < 1:
-        raise UserError("the sizes of a model must be 1 or more", why=f"they are {sizes}")
+        raise UserError("every size of a model must be at least 1", why=f"got {sizes}")
     if hidden_size % num_heads or num_heads % num_kv_heads:
         raise UserError(
-            "heads must divide the hidden size, and heads of keys the heads of queries",
-            why=f"they are {num_heads} and {num_kv_heads}, the hidden size is {hidden_size}",
+            "num_heads must divide hidden_size, and num_kv_heads must divide num_heads",
+            why=f"hidden_size is {hidden_size}, num_heads {num_heads}, num_kv_heads {num_kv_heads}",
         )
     return ModelShape(
         "custom", hidden_size, num_layers, num_heads, num_kv_heads, hidden_size // num_heads,
@@ -220,8 +220,8 @@ def shape_of_size(parameters: float, *, tied: bool = False) -> ModelShape:
     """
     num_layers = round((parameters / (12 * USUAL_ASPECT**2)) ** (1 / 3)) if parameters > 0 else 0
     if num_layers < 1:
-        why = f"got {parameters:,.0f}; one layer has {12 * USUAL_ASPECT**2:,}"
-        raise UserError("so few parameters make no model", why=why)
+        why = f"got {parameters:,.0f}; a single layer has {12 * USUAL_ASPECT**2:,}"
+        raise UserError("too few parameters for a model", why=why)
     return custom_shape(USUAL_ASPECT * num_layers, num_layers, tied=tied)
 
 

@@ -34,7 +34,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What an error says; one that is not ours is a bug, and happened at `where`."""
         if not isinstance(error, TokenmillError):
             why = f"{type(error).__name__}: {error}"
-            hint = "run again with --debug, and report what it prints"
+            hint = "run the command again with --debug and report the output"
             error = InternalError("an unexpected error", where=where, why=why, hint=hint)
         return cls(
             kind=next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS),

@@ -35,18 +35,18 @@ def local_path(name: str | Path, what: str) -> Path:
         raise UserError(
             f"{what} must be on this machine",
             where=redacted(text),
-            why=f"names that begin with {found[0]} are not supported",
+            why=f"paths that begin with {found[0]} are not supported",
             hint=_hint(found[0]),
         )
     path = Path(name)
     try:
         path.stat()
     except ValueError as error:  # a zero byte
-        raise UserError(f"{what} cannot be a path", where=ascii(text), why=str(error)) from error
+        raise UserError(f"{what} is not a valid path", where=ascii(text), why=str(error)) from error
     except OSError as error:
         if error.errno not in _NO_SUCH_FILE:
             why = error.strerror or str(error)
-            raise path_error(error)(f"{what} cannot be looked up", where=text, why=why) from error
+            raise path_error(error)(f"cannot read {what}", where=text, why=why) from error
     return path
 
 
@@ -60,8 +60,8 @@ def refuse_non_utf8(path: Path, what: str) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        why, hint = "its name is not UTF-8", "rename it"
-        raise UserError(f"{what} cannot be named", where=ascii(path), why=why, hint=hint) from error
+        why, hint = "its path is not valid UTF-8", "rename it"
+        raise UserError(f"cannot use {what}", where=ascii(path), why=why, hint=hint) from error
 
 
 def is_safe_path(path: str) -> bool:
@@ -114,5 +114,5 @@ def _hint(beginning: str) -> str:
     if scheme == "file":
         return "give the plain path, without file://"
     if scheme == "hf":
-        return "only inputs of a build are read from hf://datasets/...; give a path"
-    return "mount the storage and give its path, or copy the files with its own tools"
+        return "give a local path; only inputs of a build can be on the Hugging Face Hub"
+    return "mount the storage and give its path, or copy the files to this machine first"

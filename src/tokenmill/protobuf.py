@@ -31,7 +31,7 @@ def read_fields(data: bytes) -> Iterator[Field]:
         if key & 7 == BYTES:
             size, place = _varint(data, place)
         if size is None or place + size > len(data):
-            raise ValueError(f"no field of a message at byte {place}")
+            raise ValueError(f"invalid protobuf field at byte {place}")
         payload, place = data[place : place + size], place + size
         yield key >> 3, struct.unpack("<f", payload)[0] if key & 7 == FIXED_32 else payload
 
@@ -55,7 +55,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, place
-    raise ValueError(f"no number at byte {place}")
+    raise ValueError(f"invalid protobuf number at byte {place}")
 
 
 def _write_varint(value: int) -> bytes:

@@ -30,10 +30,10 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
     stored, found = dataset.manifest.tokenizer.largest_id, reference.largest_id
     if stored != found:
         raise VerificationError(
-            "the manifest contradicts the tokenizer that the dataset carries",
+            "the manifest does not match the tokenizer in the dataset",
             where=dataset.location,
-            why=f"the largest id is {stored} in the manifest and {found} by the tokenizer",
-            hint="do not use this dataset; get it again from where it came from",
+            why=f"the largest id is {stored} in the manifest, but {found} in the tokenizer",
+            hint="do not use this dataset; get a new copy from its source",
         )
     return reference
 
@@ -50,7 +50,7 @@ def decode_stored(reference: Reference, ids: Sequence[int]) -> str:
         raise
     except Exception as error:  # libraries raise KeyError, IndexError and others
         why = f"{type(error).__name__}: {error}"
-        raise VerificationError("ids of the dataset cannot be decoded", why=why) from error
+        raise VerificationError("cannot decode token ids of the dataset", why=why) from error
 
 
 def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
@@ -63,7 +63,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
     folder = dataset.folder / "tokenizer"
     file = open_stored_tokenizer(folder, entry.kind, entry.encoding)
     if file.sha256 != entry.sha256:
-        what = "the stored tokenizer is not the one that built the dataset"
+        what = "the tokenizer in the dataset is not the one that encoded it"
         raise VerificationError(what, where=str(folder))
     return require_harmless(file)
 
@@ -73,12 +73,14 @@ def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
     from tokenmill.encode.references.python_source import differences
 
     if not KINDS[stored.kind].is_described:
-        hint = "leave out the tokenizer: the dataset's own is used"
-        raise UserError("the dataset carries its tokenizer", where=stored.origin, hint=hint)
+        hint = "omit the tokenizer: the one in the dataset is used"
+        raise UserError(
+            "the dataset already contains its tokenizer", where=stored.origin, hint=hint
+        )
     found = load_tokenizer_file(tokenizer)
     if different := differences(stored.data, found.data):
         why = "\n       ".join(different)
         raise UserError(
-            "this is not the tokenizer that built the dataset", where=found.origin, why=why
+            "this is not the tokenizer that encoded the dataset", where=found.origin, why=why
         )
     return found

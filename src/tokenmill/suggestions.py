@@ -45,15 +45,15 @@ WORDS = {
 """Our names, and what other tools call the same."""
 
 ADVICE = {
-    "input_dir": "inputs have no flag: tokenmill build INPUT ...",
-    "input": "inputs have no flag: tokenmill build INPUT ...",
-    "dataset": "a data set of the Hub is an input: tokenmill build hf://fineweb-edu ...",
-    "dataset_name": "a data set of the Hub is an input: "
+    "input_dir": "inputs are positional: tokenmill build INPUT ...",
+    "input": "inputs are positional: tokenmill build INPUT ...",
+    "dataset": "a dataset on the Hub is an input: tokenmill build hf://fineweb-edu ...",
+    "dataset_name": "a dataset on the Hub is an input: "
     "tokenmill build hf://datasets/OWNER/NAME ...",
-    "batch_size": "batches of texts follow from --memory of tokenmill build",
-    "chunk_size": "the length of a sequence is --sequence-length of tokenmill build or pack",
-    "max_chunks": "tokenmill export --max-sequences stops writing, and tokenmill build "
-    "--max-documents stops reading",
+    "batch_size": "tokenmill build chooses the batch size itself, within --memory",
+    "chunk_size": "set the length of sequences with --sequence-length of tokenmill build or pack",
+    "max_chunks": "limit the sequences that are written with tokenmill export --max-sequences, or "
+    "the documents that are read with tokenmill build --max-documents",
 }
 """What to do in place of a flag of other scripts, where it is more than another name."""
 

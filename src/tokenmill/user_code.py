@@ -38,8 +38,8 @@ def imported(source: str, noun: str, example: str) -> Any:
     module_name, _, name = source.removeprefix(NAMED).partition(":")
     if not source.startswith(NAMED) or not module_name or not name:
         article = f"a Python {noun}" if noun == "tokenizer" else f"a {noun}"
-        hint = f"such as {example}"
-        raise UserError(f"{article} is named as python:module:name", where=source, hint=hint)
+        hint = f"for example {example}"
+        raise UserError(f"{article} must be given as python:module:name", where=source, hint=hint)
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -52,8 +52,8 @@ def imported(source: str, noun: str, example: str) -> Any:
 def cannot_get(source: str, noun: str, error: BaseException) -> UserError:
     """The error for a name that leads to nothing usable."""
     why = describe_failure(error)
-    hint = "the module must be installed, or its folder on PYTHONPATH"
-    return UserError(f"cannot get the {noun}", where=source, why=why, hint=hint)
+    hint = "install the module, or add its folder to PYTHONPATH"
+    return UserError(f"cannot import the {noun}", where=source, why=why, hint=hint)
 
 
 class _Pickler(pickle.Pickler):
@@ -61,7 +61,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
-            raise pickle.PicklingError(f"{value.__qualname__} is defined in the script that runs")
+            raise pickle.PicklingError(f"{value.__qualname__} is defined in the running script")
         return NotImplemented
 
 
@@ -89,10 +89,10 @@ def _by_value(value: Any, why: Exception, noun: str, where: str) -> bytes:
         return bytes(dill.dumps(value, recurse=True))
     except Exception:
         raise UserError(
-            f"the {noun} cannot be sent to worker processes",
+            f"cannot send the {noun} to worker processes",
             where=where,
             why=describe_failure(why),
-            hint="name it as python:module:name, or run with --workers 1 in this process",
+            hint="give it as python:module:name, or run in this process with --workers 1",
         ) from why
 
 
@@ -106,7 +106,7 @@ def unpickled(source: str, noun: str) -> Any:
         return pickle.loads(base64.b64decode(source.removeprefix(PICKLED)))  # noqa: S301 - ours
     except Exception as error:
         raise UserError(
-            f"the {noun} cannot be recreated in a worker process",
+            f"cannot recreate the {noun} in a worker process",
             why=describe_failure(error),
-            hint="name it as python:module:name, or run with --workers 1 in the calling process",
+            hint="give it as python:module:name, or run in this process with --workers 1",
         ) from error

@@ -107,7 +107,7 @@ def test_json_and_csv_hold_the_same_figures(
         ("--layers 2", "a shape needs --hidden-size and --layers"),
         ("--hidden-size 128", "a shape needs --hidden-size and --layers"),
         ("--tokens-per-batch 0", "a batch must have at least one token"),
-        ("--model 9z", "unknown model shape '9z'"),
+        ("--model 9z", "cannot find a model shape named '9z'"),
     ],
 )
 def test_wrong_options_are_refused(

@@ -238,7 +238,7 @@ def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_
 @pytest.mark.parametrize(
     ("out", "what"),
     [
-        ("s3://me:secret@bucket/x", "a name holds a user or a password"),
+        ("s3://me:secret@bucket/x", "a location must not contain a user or a password"),
         ("hdfs://me:secret@host/x", "the output folder must be on this machine"),
     ],
 )

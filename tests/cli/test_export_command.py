@@ -210,7 +210,7 @@ def test_an_unknown_plan_names_the_plans_there_are(
     command = ["export", str(built), "--plan", name, "--out", str(tmp_path / "rows")]
     assert main(command) == 2
     assert capsys.readouterr().err == (
-        f"tokenmill: there is no plan {name!r}\n"
+        f"tokenmill: cannot find a plan {name!r}\n"
         f"  where: {built / 'plans'}\n"
         "  why: the dataset has best-fit-4, best-fit-8\n"
         "  next: tokenmill pack makes plans\n"
@@ -231,7 +231,7 @@ def test_a_dataset_without_plans_says_so(
 def test_no_dataset_is_said_to_be_none(tmp_path: Path, capsys: Printed) -> None:
     out = str(tmp_path / "rows")
     assert main(["export", str(tmp_path / "nothing"), "--plan", "a", "--out", out]) == 2
-    assert capsys.readouterr().err.startswith("tokenmill: there is no dataset\n")
+    assert capsys.readouterr().err.startswith("tokenmill: cannot find a dataset\n")
 
 
 def test_an_output_that_exists_is_a_conflict(built: Path, tmp_path: Path, capsys: Printed) -> None:

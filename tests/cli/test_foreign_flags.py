@@ -17,24 +17,24 @@ MORE = "tokenmill build --help-all lists every option"
         ("--output-dir", "did you mean --out? "),
         ("--force", "did you mean --overwrite? "),
         ("--cache_dir", "did you mean --cache-dir? "),
-        ("--input-dir", "inputs have no flag: tokenmill build INPUT ...; "),
-        ("--batch-size", "batches of texts follow from --memory of tokenmill build; "),
+        ("--input-dir", "inputs are positional: tokenmill build INPUT ...; "),
+        ("--batch-size", "tokenmill build chooses the batch size itself, within --memory; "),
         (
             "--chunk_size",
-            "the length of a sequence is --sequence-length of tokenmill build or pack; ",
+            "set the length of sequences with --sequence-length of tokenmill build or pack; ",
         ),
         (
             "--max_chunks",
-            "tokenmill export --max-sequences stops writing, and tokenmill build --max-documents "
-            "stops reading; ",
+            "limit the sequences that are written with tokenmill export --max-sequences, or the "
+            "documents that are read with tokenmill build --max-documents; ",
         ),
         (
             "--dataset",
-            "a data set of the Hub is an input: tokenmill build hf://fineweb-edu ...; ",
+            "a dataset on the Hub is an input: tokenmill build hf://fineweb-edu ...; ",
         ),
         (
             "--dataset_name",
-            "a data set of the Hub is an input: tokenmill build hf://datasets/OWNER/NAME ...; ",
+            "a dataset on the Hub is an input: tokenmill build hf://datasets/OWNER/NAME ...; ",
         ),
     ],
 )
@@ -49,5 +49,6 @@ def test_several_flags_have_one_answer(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["build", "--input-dir", "data/", "--num-workers", "8"]) == 2
     assert capsys.readouterr().err == (
         "tokenmill: unknown options --input-dir, --num-workers\n"
-        f"  next: did you mean --workers? inputs have no flag: tokenmill build INPUT ...; {MORE}\n"
+        "  next: did you mean --workers? inputs are positional: tokenmill build INPUT ...; "
+        f"{MORE}\n"
     )

@@ -183,7 +183,7 @@ def test_what_an_export_lacks_is_said_before_the_start(
     assert caught.value.why == "pack.sequence_length: is missing, and an export needs a plan"
     for out, problem in (
         (tmp_path, f"export.out: '{tmp_path}' is the folder of the dataset, or holds it"),
-        ("s3://bucket/rows", "names that begin with s3:// are not supported"),
+        ("s3://bucket/rows", "paths that begin with s3:// are not supported"),
     ):
         with pytest.raises(UserError) as caught:
             tokenmill.build(

@@ -264,7 +264,7 @@ def test_a_place_that_cannot_be_written_ends_with_code_6(dataset: Path, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere", "--sequence-length", "8"], "there is no dataset"),
+        (["nowhere", "--sequence-length", "8"], "cannot find a dataset"),
         (["out"], "pack.sequence_length: is missing"),
         (["out", "--sequence-length", "0"], "pack.sequence_length: got 0"),
         (["out", "--sequence-length", "8", "--subset", "test"], "other subset"),

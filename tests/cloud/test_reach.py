@@ -50,7 +50,7 @@ def deaf() -> Iterator[str]:
 
 
 def test_a_closed_port_is_named(closed: str) -> None:
-    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+    with pytest.raises(StorageError, match="cannot reach a host") as error:
         open_client(f"http://{closed}").get("a.jsonl")
     assert error.value.where == f"http://{closed}/a.jsonl"
     refused = f"no connection to {closed} ([Errno 111] Connection refused)"
@@ -61,7 +61,7 @@ def test_a_server_that_accepts_no_connection_is_named(
     deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKENMILL_ENDPOINT", f"http://{deaf}")
-    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+    with pytest.raises(StorageError, match="cannot reach a host") as error:
         open_client("s3://b").get("a.jsonl")
     assert f"no connection to {deaf}" in error.value.why
     assert error.value.where == "s3://b/a.jsonl"
@@ -72,7 +72,7 @@ def test_a_hub_that_cannot_be_reached_is_named(
 ) -> None:
     pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("HF_ENDPOINT", f"http://{closed}")
-    with pytest.raises(StorageError, match="a host cannot be reached") as error:
+    with pytest.raises(StorageError, match="cannot reach a host") as error:
         find_sources(["hf://datasets/o/n"], access=Access("download", str(tmp_path)))
     assert f"http://{closed}: no connection to {closed}" in error.value.why
     assert "HF_ENDPOINT" in (error.value.hint or "")

@@ -363,13 +363,13 @@ def test_a_name_that_gives_nothing_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError) as caught:
         load_tokenizer_file(spec)
-    assert caught.value.what == "cannot get the tokenizer"
+    assert caught.value.what == "cannot import the tokenizer"
     assert caught.value.why.startswith(why)
 
 
 @pytest.mark.parametrize("spec", ["python:module", "python::name", "python:"])
 def test_a_name_without_both_parts_is_refused(spec: str) -> None:
-    with pytest.raises(UserError, match="a Python tokenizer is named as python:module:name"):
+    with pytest.raises(UserError, match="a Python tokenizer must be given as python:module:name"):
         load_tokenizer_file(spec)
 
 
@@ -512,14 +512,14 @@ def test_another_process_gets_an_object_by_its_pickle() -> None:
     source = pickled_source(ByteTokenizer())
     assert source.startswith("pickle:")
     assert isinstance(make_tokenizer(source), ByteTokenizer)
-    with pytest.raises(UserError, match="cannot be recreated in a worker process"):
+    with pytest.raises(UserError, match="cannot recreate the tokenizer in a worker process"):
         make_tokenizer("pickle:AAAA")
 
 
 def test_an_object_that_no_process_can_send_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         pickled_source(UnsendableBytes())
-    assert caught.value.what == "the tokenizer cannot be sent to worker processes"
+    assert caught.value.what == "cannot send the tokenizer to worker processes"
     assert caught.value.where == "python_tokenizers.UnsendableBytes"
     assert "python:module:name" in caught.value.hint
     assert "--workers 1" in caught.value.hint

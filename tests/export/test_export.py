@@ -513,7 +513,7 @@ def test_a_plan_of_another_dataset_is_refused(
 ) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one"])
     other = tokenmill.build(path, tokenizer_path, tmp_path / "other", workers=1).dataset
-    with pytest.raises(UserError, match="the plan belongs to another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to a different dataset"):
         export(other, plan, tmp_path / "rows")
     assert_nothing_but(tmp_path, "a.jsonl", "other")
 

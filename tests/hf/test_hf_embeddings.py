@@ -111,7 +111,7 @@ def test_a_plan_is_read_from_its_folder(tmp_path: Path) -> None:
 
 def test_a_plan_that_names_rows_that_never_were_is_refused(tmp_path: Path) -> None:
     write_sealed(tmp_path / "embeddings.json", plan(6, [9]))
-    with pytest.raises(VerificationError, match="no plan of embedding rows"):
+    with pytest.raises(VerificationError, match="not a plan of embedding rows"):
         resize_embeddings(gpt2(), tmp_path)
 
 

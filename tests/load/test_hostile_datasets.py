@@ -133,7 +133,7 @@ def test_a_manifest_that_promises_more_than_its_files_hold_is_refused(
     changes: dict[str, int], copied: Path
 ) -> None:
     rewrite_shard(copied, **changes)
-    with pytest.raises(VerificationError, match="the manifest contradicts itself"):
+    with pytest.raises(VerificationError, match="the manifest is inconsistent"):
         tokenmill.open(copied)
 
 
@@ -222,7 +222,7 @@ def setting(*place: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "why"),
     [
         (setting("tokenizer", "pad_id", to=2_000_000_000), "tokenizer.pad_id is 2000000000"),
-        (setting("tokenizer", "pad_id", to=12), "tokenizer.pad_id is 12, and the largest id is 11"),
+        (setting("tokenizer", "pad_id", to=12), "tokenizer.pad_id is 12, but the largest id is 11"),
         (setting("tokenizer", "eos_id", to=12), "tokenizer.eos_id is 12"),
         (setting("tokenizer", "prefix_ids", to=[1, 12]), "tokenizer.prefix_ids is 12"),
         (setting("tokenizer", "eos_id", to=-1), "Expected `int` >= 0"),

@@ -275,7 +275,7 @@ def test_nothing_is_cached_in_a_folder_that_holds_something_else(
     bucket: str, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"mine")
-    with pytest.raises(OutputConflictError, match="is no cache of tokenmill"):
+    with pytest.raises(OutputConflictError, match="is not a cache of tokenmill"):
         tokenmill.open(bucket, cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
@@ -307,10 +307,10 @@ def test_a_plan_that_was_made_again_is_brought_again(local: Dataset, tmp_path: P
 def test_what_is_missing_is_said(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is read through a cache folder"):
         tokenmill.open(bucket)
-    with pytest.raises(UserError, match="there is no dataset") as error:
+    with pytest.raises(UserError, match="cannot find a dataset") as error:
         tokenmill.open(f"{bucket}/nothing", cache=tmp_path / "cache")
     assert error.value.where == f"{bucket}/nothing"
-    with pytest.raises(UserError, match="there is no plan 'c'"):
+    with pytest.raises(UserError, match="cannot find a plan 'c'"):
         tokenmill.open(bucket, cache=tmp_path / "cache").batches("c", batch_size=1)
 
 

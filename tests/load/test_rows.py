@@ -726,5 +726,5 @@ def test_rows_shorter_than_those_of_the_plan_are_refused(
 def test_a_plan_of_another_dataset_is_refused(tmp_path: Path, build: Build) -> None:
     one, other = build(["12345"]), build(["54321"])
     plan = plan_of(tmp_path / "plan", one, [[(0, 0, 2)]], sequence_length=8)
-    with pytest.raises(UserError, match="the plan belongs to another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to a different dataset"):
         RowReader(other, plan)

@@ -447,9 +447,9 @@ def test_a_plan_of_another_dataset_conflicts_and_is_not_opened(
     second = build_lengths(tmp_path / "b", tokenizer_path, [3, 6])
     plan = pack(first, options_of(8), tmp_path / "plan").plan
     plan.check_dataset(first)
-    with pytest.raises(UserError, match="the plan belongs to another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to a different dataset"):
         plan.check_dataset(second)
-    with pytest.raises(UserError, match="the plan belongs to another dataset"):
+    with pytest.raises(UserError, match="the plan belongs to a different dataset"):
         open_plan(second, tmp_path / "plan")
     with pytest.raises(OutputConflictError, match="holds another plan") as caught:
         pack(second, options_of(8), tmp_path / "plan")
@@ -472,7 +472,7 @@ def test_a_folder_that_is_no_plan_is_kept(
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(OutputConflictError, match="the plan's folder is taken"):
+    with pytest.raises(OutputConflictError, match="the folder of the plan already exists"):
         pack(dataset, options_of(8), tmp_path / "mine", overwrite=overwrite)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -485,21 +485,21 @@ def test_the_folder_of_the_dataset_is_no_place_for_a_plan(
     before = contents(tmp_path / "out")
     monkeypatch.chdir(tmp_path / "out")
     for folder in (tmp_path / "out", Path()):
-        with pytest.raises(OutputConflictError, match="the plan's folder is taken"):
+        with pytest.raises(OutputConflictError, match="the folder of the plan already exists"):
             pack(dataset, options_of(8), folder, overwrite=True)
     assert contents(tmp_path / "out") == before
 
 
 def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    with pytest.raises(UserError, match="there is no plan 'best-fit-8'") as caught:
+    with pytest.raises(UserError, match="cannot find a plan 'best-fit-8'") as caught:
         open_plan(dataset, "best-fit-8")
     assert caught.value.why == "the dataset has none"
     pack(dataset, options_of(8))
     pack(dataset, options_of(16))
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp").mkdir()
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp" / PLAN_NAME).write_text("{}")
-    with pytest.raises(UserError, match="there is no plan 'best-fit-4'") as caught:
+    with pytest.raises(UserError, match="cannot find a plan 'best-fit-4'") as caught:
         open_plan(dataset, "best-fit-4")
     assert caught.value.why == "the dataset has best-fit-16, best-fit-8"
     assert caught.value.hint == "tokenmill pack makes plans"
@@ -520,7 +520,7 @@ def test_a_plan_is_suggested_if_one_is_meant(
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
     for name in ("best-fit-8-train", "next-fit-8-train"):
         pack(dataset, options_of(8), dataset.folder / "plans" / name)
-    with pytest.raises(UserError, match=f"there is no plan '{asked}'") as caught:
+    with pytest.raises(UserError, match=f"cannot find a plan '{asked}'") as caught:
         open_plan(dataset, asked)
     assert caught.value.hint == hint
 

@@ -89,7 +89,8 @@ def test_a_record_that_memory_does_not_hold_names_its_file_and_place(tmp_path: P
     result = run(READ, *bombs)
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
-        f"{path.name}: not enough memory to read an input: , from position 14 on" for path in bombs
+        f"{path.name}: not enough memory to read an input file: , from position 14 on"
+        for path in bombs
     ]
 
 
@@ -101,7 +102,7 @@ def test_a_build_ends_with_a_data_error_where_a_record_does_not_fit(
     out = tmp_path / "out"
     result = run(BUILD, "build", path, "--tokenizer", tokenizer_path, "--out", out, "--workers", 1)
     assert result.returncode == 3, result.stderr
-    assert "tokenmill: not enough memory to read an input" in result.stderr
+    assert "tokenmill: not enough memory to read an input file" in result.stderr
     assert f"where: {path}, from position 14 on" in result.stderr
     assert not (out / "manifest.json").exists()
 
@@ -175,4 +176,4 @@ def test_what_is_before_the_first_record_takes_no_more_memory_than_the_limit(
     for batch_bytes in (1 << 16, 1 << 26):
         with pytest.raises(DamagedInputError) as caught:
             list(Reader([source], Fields(), batch_bytes).read(Extent(0)))
-        assert caught.value.why == "no record begins within 16,777,216 bytes"
+        assert caught.value.why == "no record starts within 16,777,216 bytes"

@@ -266,5 +266,5 @@ def test_a_second_arrow_stream_in_a_file_is_not_passed_over(tmp_path: Path) -> N
     path = write(tmp_path / "file", "arrow-stream", pa.table({"text": ["a"]})).path
     path.write_bytes(path.read_bytes() * 2)
     (source,) = find_sources([str(path)])
-    with pytest.raises(DamagedInputError, match="something follows the end"):
+    with pytest.raises(DamagedInputError, match="more data after the end"):
         read(source, Fields())

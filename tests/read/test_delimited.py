@@ -53,8 +53,8 @@ READ = {
 }  # fmt: skip
 
 REJECTED = {
-    "too few fields": (b"1\n", "ragged-row", "the row has 1 fields, the header 2"),
-    "too many fields": (b"1,a,b\n", "ragged-row", "the row has 3 fields, the header 2"),
+    "too few fields": (b"1\n", "ragged-row", "the row has 1 fields, but the header has 2"),
+    "too many fields": (b"1,a,b\n", "ragged-row", "the row has 3 fields, but the header has 2"),
     "text after a closing quote": (b'1,"a"b\n', "invalid-csv", "',' expected after '\"'"),
     "a stray quote": (b'1,"a\n1,"b"\n', "invalid-csv", "',' expected after '\"'"),
     "a quote never closed": (b'1,"a\n', "unclosed-quote", "unexpected end of data"),
@@ -108,24 +108,24 @@ def test_a_missing_column_is_refused_with_the_columns_that_there_are(tmp_path: P
     with pytest.raises(UserError) as caught:
         check_fields([source], Fields())
     assert caught.value.what == "no column 'text'"
-    assert caught.value.why == "the columns are id, texts; the first row must name them"
+    assert caught.value.why == "the first row must name the columns; it names id, texts"
     assert (caught.value.hint or "").startswith("did you mean 'texts'? ")
     assert read(source).reasons == ["missing-field"]  # of a file that nobody has previewed
 
 
 def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
     source = source_of(tmp_path / "a.csv", b"text,text\na,b\n")
-    with pytest.raises(UserError, match="two columns are called 'text'"):
+    with pytest.raises(UserError, match="two columns are named 'text'"):
         check_fields([source], Fields())
     found = read(source)  # of a file that nobody has previewed
     assert (found.texts, found.reasons) == ([], ["invalid-csv"])
-    assert found.details == ["two columns are called 'text'"]
+    assert found.details == ["two columns are named 'text'"]
 
 
 def test_of_two_columns_of_one_name_none_is_lost_to_a_transform(tmp_path: Path) -> None:
     whole_record = Fields(rendering=Transform(name="python:json:dumps", sha256=""))
     source = source_of(tmp_path / "a.csv", b"text,n,n\na,1,2\n")
-    with pytest.raises(UserError, match="two columns are called 'n'"):
+    with pytest.raises(UserError, match="two columns are named 'n'"):
         check_fields([source], whole_record)
     assert read(source).texts == ["a"], "where nobody reads it"
 

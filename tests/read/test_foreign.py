@@ -182,7 +182,7 @@ def test_a_file_of_another_format_is_refused_as_what_it_is(name: str, tmp_path: 
     data, kind = FOREIGN[name]
     path = tmp_path / name.lstrip("123")
     path.write_bytes(data)
-    with pytest.raises(UserError, match="a format that tokenmill does not read") as caught:
+    with pytest.raises(UserError, match="unsupported format") as caught:
         find_sources([str(path)])
     assert (caught.value.where, caught.value.why) == (str(path), kind)
     assert "--format text" in caught.value.hint
@@ -207,7 +207,7 @@ def test_a_database_is_known_by_its_bytes(tmp_path: Path) -> None:
     ("other", "advice"),
     [
         ("z.jsonl", "name only the other inputs"),
-        ("z.txt", "read all inputs as plain text, as they are: --format text"),
+        ("z.txt", "read all inputs as plain text with --format text"),
     ],
 )
 def test_plain_text_is_no_advice_among_records(other: str, advice: str, tmp_path: Path) -> None:
@@ -227,14 +227,14 @@ def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
         find_sources([str(tmp_path)])
     assert (
         str(caught.value)
-        == f"""7 inputs have formats that tokenmill does not read
+        == f"""cannot read 7 inputs: unsupported formats
   why: HTML (1): {tmp_path}/f.html.gz
-         decompress; then extract the text first, for example with trafilatura
+         decompress it, then extract the text first, for example with trafilatura
        images (1): {tmp_path}/new\\nline.png
-         leave them out
+         omit them
        notebooks (5): {tmp_path}/a.ipynb, {tmp_path}/b.ipynb, {tmp_path}/c.ipynb and 2 more
          convert them: jupyter nbconvert --to markdown a.ipynb
-  next: convert these files or leave them out; or name only the other inputs"""
+  next: convert these files or omit them; or name only the other inputs"""
     )
 
 
@@ -253,7 +253,7 @@ def test_format_text_takes_a_folder_of_source_code_with_tables_and_pages(
     put(folder, {"a.rtf": (b"a,b\n", ""), "b.html": (b"<p>", ""), "c.pdf": (b"[1]\n", "")})
     put(folder, {"d.py": (b"x = 1\n", ""), "e.xml.gz": (gzip.compress(b"<a/>"), "")})
     options = {"workers": 1}
-    with pytest.raises(UserError, match="4 inputs have formats"):
+    with pytest.raises(UserError, match="cannot read 4 inputs"):
         tokenmill.build(folder, tokenizer_path, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     built = tokenmill.build(folder, tokenizer_path, tmp_path / "out", format="text", **options)
@@ -269,7 +269,7 @@ def test_every_way_to_read_inputs_refuses_them_alike(tokenizer_path: Path, tmp_p
         lambda: TextCorpus([str(path)], Fields()),
         lambda: take_documents(10, [str(path)], "text"),
     ):
-        with pytest.raises(UserError, match="a format that tokenmill does not read"):
+        with pytest.raises(UserError, match="unsupported format"):
             read()
     assert not (tmp_path / "out").exists()
 

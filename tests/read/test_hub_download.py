@@ -79,7 +79,7 @@ def test_files_of_other_formats_are_refused_by_their_names_on_the_hub(
     hub: FakeHub, tmp_path: Path
 ) -> None:
     commit = hub.commit("o/n", {"data/a.rtf": b"words", "data/b.html.gz": b"<p>"})
-    with pytest.raises(UserError, match="2 inputs have formats") as caught:
+    with pytest.raises(UserError, match="cannot read 2 inputs") as caught:
         find_sources(["hf://datasets/o/n/data/*"], access=Access("download", str(tmp_path)))
     at = f"hf://datasets/o/n@{commit}/data"
     assert f"office documents or e-books (1): {at}/a.rtf\n" in caught.value.why
@@ -166,7 +166,7 @@ def test_a_busy_server_is_waited_for_as_it_asks(
     assert fetch(tmp_path, f"{NAME}/a.parquet") == {"data/a.parquet": LARGE}
     assert pauses == [7, 1, 42, 11]  # 7: instead of 1; 42: instead of 2
     where = "hf://datasets/o/n/data/a.parquet"
-    assert caplog.messages[0] == f"{where}: status 429; trying again in 7 s"
+    assert caplog.messages[0] == f"{where}: status 429; retrying in 7 s"
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_stays_down_is_given_up_after_longer_and_longer_pauses(
     hub: FakeHub, tmp_path: Path, pauses: list[float]
 ) -> None:
     hub.faults = [Fault("/store/", 503, times=100)]
-    with pytest.raises(StorageError, match="the Hub does not answer"):
+    with pytest.raises(StorageError, match="the Hub did not answer"):
         fetch(tmp_path, f"{NAME}/a.parquet")
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
@@ -311,7 +311,7 @@ def test_a_file_that_vanishes_says_what_to_do(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache.HubCache, "find", lambda self, file: None)
-    with pytest.raises(StorageError, match="has vanished from the cache") as raised:
+    with pytest.raises(StorageError, match="was deleted from the cache") as raised:
         fetch(tmp_path)
     assert raised.value.hint.endswith("and run the same command again")
 
@@ -407,17 +407,17 @@ def test_a_remembered_commit_that_is_none_is_not_used(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="not in the cache") as raised:
         fetch(tmp_path)
-    assert "name a commit that is in the cache" in raised.value.hint
+    assert "give a commit that is in the cache" in raised.value.hint
     with pytest.raises(UserError, match="not in the cache") as raised:
         fetch(tmp_path, f"hf://datasets/o/n@{'0' * 40}")
-    assert raised.value.hint == "unset it, or name another cache with --cache-dir"
+    assert raised.value.hint == "unset it, or give another cache with --cache-dir"
 
 
 @pytest.mark.parametrize("path", ["../../x", "/etc/x", "a/../../x", "a\\x", "a//b", "a/\n", ""])
 def test_a_hostile_path_is_refused(hub: FakeHub, tmp_path: Path, path: str) -> None:
     entry = {"type": "file", "path": path, "size": 1, "oid": "0" * 40}
     hub.hostile_listing = [entry]
-    with pytest.raises(DataError, match="leads out of its data set"):
+    with pytest.raises(DataError, match="points outside its dataset"):
         fetch(tmp_path / "cache")
     assert not list(tmp_path.rglob("x"))
 
@@ -437,7 +437,7 @@ def test_a_gated_data_set_says_how_to_get_in(
     hub.needs_token = True
     with pytest.raises(UserError) as raised:
         fetch(tmp_path)
-    assert raised.value.what == "the data set is gated"
+    assert raised.value.what == "the dataset is gated"
     assert raised.value.hint == (
         "accept its terms at https://huggingface.co/datasets/o/n, then log in with "
         "`hf auth login`, or set HF_TOKEN"
@@ -593,7 +593,7 @@ def test_every_name_of_this_machine_is_private(host: str) -> None:
 def test_a_redirect_from_https_to_http_is_refused() -> None:
     at = SimpleNamespace
     source, target = at(scheme="https", host="8.8.8.8"), at(scheme="http", host="8.8.8.8")
-    why = "it leads from https to http (8.8.8.8)"
+    why = "it redirects from https to http (8.8.8.8)"
     for endpoint in ("https://8.8.8.8", "http://127.0.0.1"):
         assert objection_to_redirect(source, target, endpoint) == why
     assert not objection_to_redirect(target, source, "https://8.8.8.8")

@@ -97,7 +97,7 @@ def test_a_safe_path_is_one_that_can_be_a_files_name(path: str, safe: bool) -> N
     ],
 )
 def test_what_is_no_data_set_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="not a dataset on the Hub"):
+    with pytest.raises(UserError, match="does not name a dataset on the Hub"):
         parse_hub_name(text)
 
 
@@ -225,7 +225,7 @@ def test_several_configurations_or_splits_are_refused_with_the_choices(
         f"{name}/en/train-*.parquet",
     ]
     assert raised.value.hint == (
-        f"name one or several of them, or a folder or glob: tokenmill build '{name}/de' ..."
+        f"name one or more of them, or a folder or glob: tokenmill build '{name}/de' ..."
     )
 
 
@@ -250,7 +250,7 @@ def test_names_of_other_files_do_not_matter(hub: FakeHub, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("o/none", "the data set has no Parquet files"),
+        ("o/none", "the dataset has no Parquet files"),
         ("o/mixed/d", "cannot tell which files"),
         ("o/n/nowhere", "an input does not exist"),
         ("o/n/data/nowhere/*.parquet", "an input does not exist"),

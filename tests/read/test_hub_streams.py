@@ -135,7 +135,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 def test_a_server_that_goes_away_is_given_up(hub: FakeHub, tmp_path: Path) -> None:
     source = source_of(tmp_path)
     hub.faults = [Fault("/store/", 503, times=1000)]
-    with pytest.raises(StorageError, match="the Hub does not answer"):
+    with pytest.raises(StorageError, match="the Hub did not answer"):
         spooled(source, tmp_path, Fields(), 200_000)
 
 

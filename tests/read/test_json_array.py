@@ -108,17 +108,17 @@ def test_a_quote_or_bracket_astray_costs_its_element_where_each_has_lines(
     ],
 )
 def test_on_one_line_it_is_damage(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(DamagedInputError, match="none shows where the next begins"):
+    with pytest.raises(DamagedInputError, match="no next element can be found"):
         read(source_of(tmp_path / "a.json", content))
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b'[{"text": "a"}', "the array has no end: the file was cut off"),
-        (b'[\n  {"text": "a"},\n  {"te', "the array has no end: the file was cut off"),
-        (b"[", "the array has no end: the file was cut off"),
-        (b'[{"text": "a"}] [', "the array has ended, and more than white space follows"),
+        (b'[{"text": "a"}', "the array does not end: the file is truncated"),
+        (b'[\n  {"text": "a"},\n  {"te', "the array does not end: the file is truncated"),
+        (b"[", "the array does not end: the file is truncated"),
+        (b'[{"text": "a"}] [', "there is more data after the end of the array"),
     ],
 )
 def test_an_array_that_does_not_end_where_the_file_does_is_damage(
@@ -146,7 +146,7 @@ def test_an_element_without_end_takes_no_more_memory_than_the_limit(
     assert read_as_stream(source, tmp_path, unit_bytes=1 << 9, batch_bytes=1 << 8) == found
     monkeypatch.setattr(json_array, "MAX_WASTED_BYTES", 1 << 10)
     source = source_of(tmp_path / "b.json", b"[\n" + b'{"a": [\n' * 1000 + b"\n]")
-    with pytest.raises(DamagedInputError, match="none shows where the next begins"):
+    with pytest.raises(DamagedInputError, match="no next element can be found"):
         read(source)
 
 

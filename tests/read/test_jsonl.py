@@ -42,12 +42,12 @@ READ = {
 }
 
 REJECTED = {
-    "missing field": (rb'{"id": 1}', "missing-field", "there is no field 'text'"),
-    "no field at all": (rb"{}", "missing-field", "there is no field 'text'"),
+    "missing field": (rb'{"id": 1}', "missing-field", "the record has no field 'text'"),
+    "no field at all": (rb"{}", "missing-field", "the record has no field 'text'"),
     "missing field beside a 5000-digit int": (
         b'{"x": ' + b"9" * 5000 + b"}",
         "missing-field",
-        "there is no field 'text'",
+        "the record has no field 'text'",
     ),
     "int": (rb'{"text": 7}', "text-not-a-string", "Expected `str`, got `int` - at `$.text`"),
     "list": (rb'{"text": ["a"]}', "text-not-a-string", "Expected `str`, got `array` - at `$.text`"),
@@ -79,12 +79,12 @@ REJECTED = {
     "lone surrogate": (
         rb'{"text": "\ud800"}',
         "lone-surrogate",
-        "an escape names half of a surrogate pair",
+        "an escape encodes half of a surrogate pair",
     ),
     "lone surrogate in another field": (
         rb'{"text": "a", "x": "\udc00"}',
         "lone-surrogate",
-        "an escape names half of a surrogate pair",
+        "an escape encodes half of a surrogate pair",
     ),
     "raw NUL": (b'{"text": "a\x00"}', "invalid-json", None),
     "raw NUL in another field": (b'{"text": "a", "x": "\x00"}', "invalid-json", None),
@@ -107,10 +107,10 @@ REJECTED = {
         "invalid-json",
         "nested too deeply",
     ),
-    "array": (rb'["a"]', "not-an-object", "the line is a JSON list"),
-    "string": (rb'"a"', "not-an-object", "the line is a JSON str"),
-    "number": (rb"7", "not-an-object", "the line is a JSON int"),
-    "null record": (rb"null", "not-an-object", "the line is a JSON NoneType"),
+    "array": (rb'["a"]', "not-an-object", "the record must be a JSON object, got list"),
+    "string": (rb'"a"', "not-an-object", "the record must be a JSON object, got str"),
+    "number": (rb"7", "not-an-object", "the record must be a JSON object, got int"),
+    "null record": (rb"null", "not-an-object", "the record must be a JSON object, got NoneType"),
     "U+2028 alone": ("\u2028".encode(), "invalid-json", None),
     "form feed alone": (b"\x0c", "invalid-json", None),
     "plain text": (b"hello", "invalid-json", None),
@@ -319,9 +319,9 @@ def test_the_text_may_lie_deep_inside_a_record() -> None:
     )
     assert (batch.texts, batch.ids, batch.columns) == (["a"], ["1"], {"data.body.lang": ["de"]})
     assert [(item.reason, item.detail) for item in batch.rejected] == [
-        ("missing-field", "there is no field 'data.body.text'"),
+        ("missing-field", "the record has no field 'data.body.text'"),
         ("null-text", "'data.body.text' is null"),
-        ("missing-field", "there is no field 'data.body.text'"),
+        ("missing-field", "the record has no field 'data.body.text'"),
     ]
 
 
@@ -331,7 +331,7 @@ def test_the_text_itself_can_be_kept_and_has_nothing_below_it() -> None:
 
 
 def test_a_field_that_holds_the_text_cannot_be_kept_whole() -> None:
-    with pytest.raises(UserError, match="'meta' cannot be taken whole"):
+    with pytest.raises(UserError, match="cannot keep the field 'meta'"):
         Fields(text="meta.text", keep=("meta",))
 
 

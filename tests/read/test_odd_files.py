@@ -102,7 +102,7 @@ def test_a_file_that_may_not_be_looked_at_is_not_called_missing(
         return stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", refuse)
-    with pytest.raises(UserError, match="an input cannot be looked up") as caught:
+    with pytest.raises(UserError, match="cannot read an input") as caught:
         find_sources([str(tmp_path / "closed" / "a.jsonl")])
     assert caught.value.why == "Permission denied"
 

@@ -65,7 +65,7 @@ def test_what_is_read_is_observed_byte_for_byte(tmp_path: Path) -> None:
 def test_a_file_that_vanished_is_a_storage_error_that_names_it(tmp_path: Path) -> None:
     source = put(tmp_path / "a.jsonl", b"".join(LINES))
     source.path.unlink()
-    with pytest.raises(StorageError, match="cannot read an input") as caught:
+    with pytest.raises(StorageError, match="cannot read an input file") as caught:
         list(Reader([source], Fields(), 100).read(Extent(0)))
     assert caught.value.where == str(source.path)
 

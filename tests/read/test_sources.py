@@ -84,7 +84,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_work_starts(tmp_path: Path) -
         put(tmp_path, os.fsdecode(b"\xff.jsonl"))
     except OSError:
         pytest.skip("this file system knows only UTF-8 names")
-    with pytest.raises(UserError, match="its name is not UTF-8"):
+    with pytest.raises(UserError, match="its path is not valid UTF-8"):
         find_sources([str(tmp_path)])
 
 
@@ -109,7 +109,7 @@ def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
     for name, message in {
         "missing.jsonl": "an input does not exist",
         "*.parquet": "an input does not exist",
-        "dangling.jsonl": "an input cannot be read",
+        "dangling.jsonl": "cannot read an input",
         "empty": "no input files",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_listed_is_not_passed_over(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(UserError, match="a folder cannot be read"):
+    with pytest.raises(UserError, match="cannot read a folder"):
         find_sources([str(tmp_path)])
 
 
@@ -152,7 +152,7 @@ def test_bytes_of_no_known_kind_are_refused(tmp_path: Path) -> None:
 def test_a_stray_readme_among_records_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl")
     put(tmp_path, "README.md", data=b"# Read me\n")
-    with pytest.raises(UserError, match="mix plain text with records") as caught:
+    with pytest.raises(UserError, match="mix plain text and records") as caught:
         find_sources([str(tmp_path)])
     assert caught.value.where == "README.md is text, a.jsonl holds records"
     assert [s.format for s in find_sources([str(tmp_path)], "text")] == ["text", "text"]
@@ -222,7 +222,7 @@ def test_an_input_on_a_failing_disk_is_a_storage_error(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(Path, "stat", fail)
-    with pytest.raises(StorageError, match="an input cannot be read"):
+    with pytest.raises(StorageError, match="cannot read an input"):
         regular_file(tmp_path / "a.jsonl")
 
 

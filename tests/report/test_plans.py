@@ -139,7 +139,7 @@ def test_inspect_gives_plans_and_sequences_to_machines(
     ("arguments", "said"),
     [
         (["--sequence", "0"], "--sequence needs --plan"),
-        (["--plan", "best-fit-5", "--sequence", "4"], "there is no sequence 4"),
+        (["--plan", "best-fit-5", "--sequence", "4"], "cannot find sequence 4"),
         (["--plan", "best-fit-5", "--document", "0"], "give one of them"),
         (["--plan", "none"], "the dataset has best-fit-5"),
     ],

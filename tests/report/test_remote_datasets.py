@@ -168,6 +168,6 @@ def test_rows_of_a_dataset_in_a_bucket_are_exported(
 
 
 def test_a_bucket_without_a_dataset_is_refused(remote: str) -> None:
-    with pytest.raises(UserError, match="there is no dataset"):
+    with pytest.raises(UserError, match="cannot find a dataset"):
         tokenmill.verify(remote + "-nothing")
     assert main(["inspect", remote + "-nothing"]) == 2

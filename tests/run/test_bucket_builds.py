@@ -144,7 +144,7 @@ def test_a_store_that_ignores_conditions_is_refused_before_work(
     with chaos(moto_port, Chaos(strip_conditions=True)) as liar:
         code, output = builds.run(liar.port)
     assert code == 6
-    assert "this object store is not safe for builds" in output
+    assert "cannot build safely in this object store" in output
     assert list(bucket.list()) == []
 
 

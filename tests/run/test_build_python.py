@@ -265,7 +265,7 @@ def test_an_exception_is_told_with_the_place_of_its_document(
 def test_an_object_that_cannot_be_sent_runs_in_this_process_alone(
     corpus: list[Path], dataset: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="cannot be sent to worker processes"):
+    with pytest.raises(UserError, match="cannot send the tokenizer to worker processes"):
         tokenmill.build(corpus, UnsendableBytes(), tmp_path / "out", workers=2)
     assert not (tmp_path / "out").exists()
     tokenmill.build(corpus, UnsendableBytes(), tmp_path / "out", workers=1)
@@ -404,7 +404,7 @@ def test_a_tokenizer_without_decode_is_enough_to_compare_with_sources(
 def test_another_tokenizer_is_refused_with_what_differs(dataset: Path) -> None:
     with pytest.raises(UserError) as caught:
         tokenmill.verify(dataset, tokenizer=RandomBytes())
-    assert caught.value.what == "this is not the tokenizer that built the dataset"
+    assert caught.value.what == "this is not the tokenizer that encoded the dataset"
     assert "class: python_tokenizers.ByteTokenizer, and now" in caught.value.why
     with pytest.raises(UserError, match="stores only a description of it"):
         tokenmill.verify(dataset, against_sources=True)
@@ -414,7 +414,7 @@ def test_a_dataset_that_carries_its_tokenizer_takes_no_other(
     corpus: list[Path], tmp_path: Path, tokenizer_path: Path
 ) -> None:
     tokenmill.build(corpus[:1], tokenizer_path, tmp_path / "out", workers=1)
-    with pytest.raises(UserError, match="the dataset carries its tokenizer"):
+    with pytest.raises(UserError, match="the dataset already contains its tokenizer"):
         tokenmill.verify(tmp_path / "out", tokenizer=tokenizer_path)
 
 

@@ -162,7 +162,7 @@ def test_nulls_that_a_table_adds_are_not_written(tokenizer: Path) -> None:
 def test_special_tokens_in_messages(tokenizer: Path, special_tokens: Any) -> None:
     records = [{"messages": TALK}, {"messages": [{**TALK[0], "content": "<|im_end|>"}, TALK[1]]}]
     if special_tokens == "error":
-        with pytest.raises(DataError, match="a conversation has a special token in its text"):
+        with pytest.raises(DataError, match="a conversation contains a special token"):
             build(tokenizer, records, special_tokens=special_tokens)
         return
     report = build(tokenizer, records, special_tokens=special_tokens)

@@ -392,7 +392,7 @@ def test_counts_that_cannot_be_added_up_are_refused(two_counts: list[Path], tmp_
     source = write_texts(tmp_path / "z.jsonl", "a b")
     tokenmill.count_words(source, tmp_path / "z", split="gpt2", workers=1)
     refused: list[tuple[list[Path], dict[str, Any], str]] = [
-        ([*two_counts, tmp_path / "z"], {}, "counts of different splits cannot be added up"),
+        ([*two_counts, tmp_path / "z"], {}, "cannot add up counts of different splits"),
         ([*two_counts, source], {}, "counts and texts cannot be added up"),
         (two_counts, {"split": "gpt2"}, "the words were counted with another split"),
         (two_counts, {"by": "input"}, "counts were grouped when they were made"),

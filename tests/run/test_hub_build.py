@@ -225,7 +225,7 @@ def test_verify_finds_the_sources_again(
     [(f"{NAME}@main/a", "0" * 64), (f"{NAME}@{'0' * 40}/a", "../../x"), (f"{NAME}@{'0' * 40}", "")],
 )
 def test_a_record_that_names_no_file_is_refused(origin: str, etag: str) -> None:
-    with pytest.raises(DataError, match="names no file of the Hub"):
+    with pytest.raises(DataError, match="does not name a valid file on the Hub"):
         recorded_file(origin, 1, etag)
 
 

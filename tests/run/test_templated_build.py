@@ -83,7 +83,10 @@ def test_words_are_counted_of_the_same_texts(lines: Path, tmp_path: Path) -> Non
         ({"text_template": "no field"}, "names no field"),
         ({"text_template": "{title!r}"}, "nothing else"),
         ({"text_template": "{title}", "text_field": "body"}, "read.text_field"),
-        ({"text_template": "{title}", "no_loss": "spans"}, "the text is made of others"),
+        (
+            {"text_template": "{title}", "no_loss": "spans"},
+            "the text is built from the whole record",
+        ),
     ],
 )
 def test_templates_that_cannot_be_meant(options: dict[str, Any], why: str) -> None:

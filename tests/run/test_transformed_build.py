@@ -79,7 +79,7 @@ def test_a_dict_may_say_what_carries_no_loss(
     ("function", "what", "why"),
     [
         (transforms.failing, "failed on a record", "KeyError: 'titel'"),
-        (transforms.number, "something else than texts", "of the type int"),
+        (transforms.number, "did not return text", "of type int"),
     ],
 )
 def test_what_a_function_does_wrong_names_the_record(
@@ -111,12 +111,12 @@ def test_lambdas_and_closures_reach_the_workers(
 def test_a_function_without_a_source_is_refused() -> None:
     space: dict[str, Any] = {"__name__": "nowhere"}
     exec("def function(record): return record['title']", space)
-    with pytest.raises(UserError, match="source of the transform cannot be found"):
+    with pytest.raises(UserError, match="cannot find the source code of the transform"):
         give(space["function"])
     with pytest.raises(UserError, match="must be a function"):
         give(str.upper)
     handle = object()
-    with pytest.raises(UserError, match="cannot be known again"):
+    with pytest.raises(UserError, match="that a resumed build cannot compare"):
         give(lambda record: f"{handle}")
 
 
@@ -126,7 +126,7 @@ def test_a_function_that_cannot_be_sent_runs_in_one_process_alone(
     monkeypatch.setitem(sys.modules, "dill", None)
     function = lambda record: record["title"]  # noqa: E731
     build(lines, tokenizer_path, tmp_path / "one", function, workers=1)
-    with pytest.raises(UserError, match="cannot be sent to worker processes") as caught:
+    with pytest.raises(UserError, match="cannot send the transform to worker processes") as caught:
         build(lines, tokenizer_path, tmp_path / "two", function, workers=2)
     assert "--workers 1" in caught.value.hint
 

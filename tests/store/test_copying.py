@@ -134,7 +134,7 @@ def test_a_killed_copy_is_no_dataset_and_the_next_one_finishes_it(
         source = prefix
     for pieces in (3, 40):
         assert run_killed(source, destination, pieces)
-        with pytest.raises(UserError, match="there is no dataset"):
+        with pytest.raises(UserError, match="cannot find a dataset"):
             tokenmill.copy_dataset(destination, tmp_path / "nothing")
     report = tokenmill.copy_dataset(source, destination)
     assert 0 < report.copied_files < report.files
@@ -243,7 +243,7 @@ def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> 
     tokenmill.make_plan(copied, name="mine", sequence_length=32, overwrite=True)
     with pytest.raises(OutputConflictError, match="holds something else") as caught:
         tokenmill.copy_dataset(copied, tmp_path / "copy")
-    assert caught.value.why == "plans/mine/plan.json is another plan's"
+    assert caught.value.why == "plans/mine/plan.json belongs to a different plan"
     assert contents(tmp_path / "copy") == before
 
 
@@ -295,7 +295,7 @@ def test_a_link_out_of_the_source_is_not_followed(copied: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("source", "destination", "message"),
     [
-        ("nothing", "copy", "there is no dataset"),
+        ("nothing", "copy", "cannot find a dataset"),
         ("ftp://host/x", "copy", "a dataset must be on this machine"),
         ("nothing", "https://host/x", "cannot copy to this location"),
     ],

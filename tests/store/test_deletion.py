@@ -87,7 +87,7 @@ def test_a_deletion_that_was_stopped_is_finished_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             delete(holding)
     assert "manifest.json" not in keys(dataset)
-    assert look_at(dataset.location).what == "what a deletion has left"
+    assert look_at(dataset.location).what == "an unfinished deletion"
     delete(look_at(dataset.location))
     assert keys(dataset) == []
 
@@ -110,17 +110,17 @@ def test_an_unfinished_build_goes(bucket: Client) -> None:
 )
 def test_what_holds_no_dataset_is_refused(bucket: Client, name: str) -> None:
     bucket.put(name, b"mine")
-    with pytest.raises(OutputConflictError, match="there is no dataset to delete"):
+    with pytest.raises(OutputConflictError, match="cannot find a dataset to delete"):
         look_at(bucket.location)
 
 
 def test_a_manifest_of_another_program_is_refused(bucket: Client) -> None:
     bucket.put("manifest.json", b'{"format": "another"}')
     bucket.put("work/job.json", b"{}")
-    with pytest.raises(OutputConflictError, match="there is no dataset to delete"):
+    with pytest.raises(OutputConflictError, match="cannot find a dataset to delete"):
         look_at(bucket.location)
 
 
 def test_folders_are_not_deleted(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="only datasets in buckets"):
+    with pytest.raises(UserError, match="only deletes datasets in buckets"):
         look_at(str(tmp_path))

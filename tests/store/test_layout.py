@@ -69,7 +69,7 @@ def test_every_flipped_byte_is_seen_or_is_another_valid_index(place: int) -> Non
 
 @pytest.mark.parametrize("size", range(len(GOLDEN)))
 def test_a_truncated_index_is_refused(size: int) -> None:
-    with pytest.raises(VerificationError, match="not a token index"):
+    with pytest.raises(VerificationError, match="the file is not a token index"):
         unpack_index(GOLDEN[:size], "here")
 
 

@@ -102,7 +102,7 @@ def test_a_newer_format_is_refused_with_the_command_that_upgrades(
 @pytest.mark.parametrize("values", [{"format": "other"}, {"format_version": 0}])
 def test_another_format_is_refused(values: dict[str, Any], tmp_path: Path) -> None:
     write_manifest(tmp_path, manifest(**values))
-    with pytest.raises(VerificationError, match="not a tokenmill dataset"):
+    with pytest.raises(VerificationError, match="this is not a tokenmill dataset"):
         read_manifest(tmp_path)
 
 
@@ -169,14 +169,14 @@ def test_a_record_or_byte_that_is_unaccounted_for_is_our_own_bug(change: dict[st
         "records": 6, "record_bytes": 60, "documents": 2, "document_bytes": 30, "empty": 1,
         "empty_bytes": 10, "rejected": {"null-text": 3}, "rejected_bytes": 20,
     }  # fmt: skip
-    with pytest.raises(InternalError, match="the books do not balance") as caught:
+    with pytest.raises(InternalError, match="the totals of the build do not add up") as caught:
         Counts(**(values | change)).check_balance("a.jsonl")
     assert caught.value.where == "a.jsonl"
 
 
 def test_further_documents_of_a_record_are_in_the_books() -> None:
     Counts(records=2, further=3, documents=4, empty=1).check_balance("a.jsonl")
-    with pytest.raises(InternalError, match="the books do not balance") as caught:
+    with pytest.raises(InternalError, match="the totals of the build do not add up") as caught:
         Counts(records=2, further=3, documents=4).check_balance("a.jsonl")
     assert caught.value.why.startswith("2 records read, 1 accounted for")
 

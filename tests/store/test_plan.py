@@ -131,7 +131,7 @@ def test_an_opened_plan_gives_the_segments_of_each_sequence(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("sequence", [-1, 3])
 def test_there_are_no_other_sequences(sequence: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"there is no sequence {sequence}"):
+    with pytest.raises(UserError, match=f"cannot find sequence {sequence}"):
         write_plan(tmp_path / "plan").segments(sequence)
 
 
@@ -196,7 +196,7 @@ def test_two_plans_of_the_same_are_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_folder_without_plan_json_is_no_plan(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UserError, match="there is no plan") as caught:
+        with pytest.raises(UserError, match="cannot find a plan") as caught:
             Plan(folder)
         assert caught.value.where == str(folder)
 
@@ -233,7 +233,7 @@ def test_an_array_of_another_size_is_refused(
     with pytest.raises(VerificationError, match="a plan is damaged") as caught:
         Plan(tmp_path / "plan")
     assert caught.value.where == str(path)
-    assert caught.value.why == "it is missing, or has another size than plan.json says"
+    assert caught.value.why == "it is missing, or its size does not match plan.json"
 
 
 @pytest.mark.parametrize("name", ["documents", "starts", "lengths"])
@@ -376,7 +376,7 @@ def test_a_moved_plan_is_the_same_plan(tmp_path: Path) -> None:
 def test_another_format_is_refused(name: str, version: int, tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     reseal(tmp_path / "plan", format=name, format_version=version)
-    with pytest.raises(VerificationError, match="not a plan of tokenmill") as caught:
+    with pytest.raises(VerificationError, match="this is not a plan of tokenmill") as caught:
         Plan(tmp_path / "plan")
     assert caught.value.why == f"format {name!r}, version {version}"
 
@@ -410,7 +410,7 @@ def test_a_plan_of_version_1_whose_options_say_nothing_of_its_rows_is_damaged(
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        (msgspec.UNSET, "it does not say what its rows are"),
+        (msgspec.UNSET, "it does not describe its rows"),
         (
             msgspec.structs.replace(ROWS, sequence_lengths=[4, 4]),
             "rows: sequence_lengths must ascend",
@@ -452,9 +452,11 @@ def names(folder: Path) -> list[str]:
 
 def test_a_plan_is_not_written_over_another(tmp_path: Path) -> None:
     before = write_plan(tmp_path / "plan").manifest
-    with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
+    with pytest.raises(
+        OutputConflictError, match="the folder of the plan already exists"
+    ) as caught:
         write_plan(tmp_path / "plan", dataset_id="e" * 32)
-    assert caught.value.why == "there is a plan"
+    assert caught.value.why == "it contains a plan"
     assert Plan(tmp_path / "plan").manifest == before
     assert names(tmp_path) == ["plan"]
 
@@ -486,9 +488,11 @@ def test_what_is_no_plan_is_never_touched(
     make: Callable[[Path], object], overwrite: bool, tmp_path: Path
 ) -> None:
     make(tmp_path / "plan")
-    with pytest.raises(OutputConflictError, match="the plan's folder is taken") as caught:
+    with pytest.raises(
+        OutputConflictError, match="the folder of the plan already exists"
+    ) as caught:
         write_plan(tmp_path / "plan", overwrite=overwrite)
-    assert caught.value.why == "it is not a plan, or holds more than a plan"
+    assert caught.value.why == "it contains files that are not part of a plan"
     assert names(tmp_path) == ["plan"]
     if (tmp_path / "plan").is_dir():
         assert names(tmp_path / "plan") in ([], ["notes.txt"])
@@ -620,7 +624,7 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(StorageError, match="cannot write the plan") as caught:
         write_plan(tmp_path / "plan")
-    assert caught.value.hint == "choose an output folder on a file system that can be written"
+    assert caught.value.hint == "choose an output folder on a writable file system"
 
 
 class FullDisk(io.FileIO):

@@ -143,7 +143,7 @@ def test_folders_of_counts_add_up(folder: Path, tmp_path: Path) -> None:
         "en": {b"a": 1, b"cat": 1, b"the": 8},
         "fr": {b"le": 1},
     }
-    with pytest.raises(OutputConflictError, match="word counts already"):
+    with pytest.raises(OutputConflictError, match="already contains word counts"):
         merge_counts([open_counts(folder)], tmp_path / "all")
 
 
@@ -157,7 +157,7 @@ def test_counts_that_mean_different_things_do_not_add_up(folder: Path, tmp_path:
 
 
 def test_a_folder_without_counts_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there are no word counts"):
+    with pytest.raises(UserError, match="cannot find word counts"):
         open_counts(tmp_path)
 
 

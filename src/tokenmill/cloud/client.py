@@ -242,9 +242,9 @@ class Client:
             return b""
         data = await self._tried(key, _getter(etag, {"range": (start, stop)}))
         if len(data) != stop - start:
-            why = f"it sent {len(data)} bytes of {stop - start}"
+            why = f"it sent {len(data)} of {stop - start} bytes"
             where = str(self._name.below(key))
-            raise StorageError("the store does not answer as it should", where=where, why=why)
+            raise StorageError("the object store gave an unexpected answer", where=where, why=why)
         return data
 
     async def _or_none(self, key: str, request: Request[Result]) -> Result | None:

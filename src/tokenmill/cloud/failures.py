@@ -16,7 +16,7 @@ from tokenmill.errors import (
 )
 
 MAX_WHY = 400
-RESUMABLE = "run the same command again later: it resumes where it stopped"
+RESUMABLE = "run the same command again later; it resumes where it stopped"
 
 _EXPIRED = re.compile(r"expired|TokenRefreshRequired|not valid in the specified time", re.I)
 _SILENT = re.compile(r"HEAD .*status code: 400 Bad Request:\s*$", re.DOTALL)
@@ -64,34 +64,37 @@ def translated(
     why = _why(text)
     code = _CODE.search(text)
     if isinstance(error, FileNotFoundError) and not (code and _NAMES_NOTHING.search(code[1])):
-        return MissingObjectError("an object does not exist", where=where, why=why)
+        return MissingObjectError("cannot find an object", where=where, why=why)
     if kind == "PreconditionError":
-        return input_changed(name, "the store says that it is no longer the one that was listed")
+        return input_changed(name, "the object has been replaced since it was listed")
     if _says_expired(text):
-        hint = "renew your credentials, and run the same command again: it resumes where it stopped"
+        hint = "renew your credentials and run the same command again; it resumes where it stopped"
         return StorageError("credentials have expired", where=where, why=why, hint=hint)
     if _is_refusal(error):
         if was_let_in:
-            hint = "it did before: renew your credentials, or ask for access to this object; "
-            hint += "then run the same command again: it resumes where it stopped"
-            return StorageError("the store does not let you in", where=where, why=why, hint=hint)
+            hint = "earlier requests were allowed: renew your credentials, or ask for access to "
+            hint += "this object; then run the same command again: it resumes where it stopped"
+            return StorageError("the object store denied access", where=where, why=why, hint=hint)
         return UserError(
-            "the store does not let you in", where=where, why=why, hint=_credentials_hint(name)
+            "the object store denied access", where=where, why=why, hint=_credentials_hint(name)
         )
     if _NAMES_NOTHING.search(text):
-        hint = "check the spelling of the bucket, and the endpoint"
-        return UserError("a bucket does not exist", where=where, why=why, hint=hint)
+        hint = "check the name of the bucket and the endpoint"
+        return UserError("cannot find a bucket", where=where, why=why, hint=hint)
     if "redirect" in text and name.scheme == "s3":
         hint = "set AWS_REGION to the region of the bucket"
         return UserError("a bucket is in another region", where=where, why=why, hint=hint)
     if isinstance(error, ValueError) or "object with invalid path" in text:
-        return UserError("an object cannot have this name", where=where, why=why)
+        return UserError("this name is not valid for an object", where=where, why=why)
     if _has_no_credentials(text):
         return UserError(
-            "no credentials were found", where=where, why=why, hint=_credentials_hint(name)
+            "cannot find credentials for the object store",
+            where=where,
+            why=why,
+            hint=_credentials_hint(name),
         )
     return StorageError(
-        "the store does not answer as it should", where=where, why=why, hint=RESUMABLE
+        "the object store gave an unexpected answer", where=where, why=why, hint=RESUMABLE
     )
 
 
@@ -101,7 +104,7 @@ def input_changed(name: ObjectName, why: str) -> InputChangedError:
         "an input changed during the build",
         where=str(name),
         why=why,
-        hint="build again into a new place once it no longer changes",
+        hint="once it no longer changes, build again into a new location",
     )
 
 
@@ -123,8 +126,8 @@ def _credentials_hint(name: ObjectName) -> str:
         "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY or ..._SAS_TOKEN",
     }
     if name.scheme not in variables:
-        return "only what anybody may read can be read from web servers"
-    return f"{variables[name.scheme]}; for public data give --anonymous"
+        return "tokenmill sends no credentials to web servers; give a public address"
+    return f"{variables[name.scheme]}; for public data, add --anonymous"
 
 
 def _text(error: BaseException) -> str:

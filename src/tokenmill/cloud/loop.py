@@ -82,8 +82,8 @@ def request_loop() -> RequestLoop:
         if _loop.pid != os.getpid():
             raise StorageError(
                 "object stores cannot be used in a forked process",
-                why="the process that it was forked from has used them, and its threads are gone",
-                hint="start processes with the method spawn, or open the dataset in the child",
+                why="the parent process used them before the fork, and threads do not survive it",
+                hint="start processes with the spawn method, or open the dataset only in the child",
             )
         return _loop
 

@@ -38,29 +38,30 @@ class ObjectName:
         found = _NAME.fullmatch(name)
         if found is None or not found[2]:
             examples = ", ".join(f"{cloud}://BUCKET/KEY" for cloud in CLOUDS)
-            why = f"names of objects look like {examples}"
-            raise UserError(
-                "a name does not say where the object is", where=redacted(name), why=why
-            )
+            why = f"locations look like {examples}"
+            raise UserError("a location names no bucket or host", where=redacted(name), why=why)
         scheme, bucket, key = found[1], found[2], (found[3] or "").strip("/")
         if "@" in bucket:
             raise UserError(
-                "a name holds a user or a password",
+                "a location must not contain a user or a password",
                 where=redacted(name),
-                why="names are stored in datasets and shown in messages",
-                hint="put credentials into the environment: see docs/guides/object-stores.md",
+                why="locations are stored in datasets and shown in messages",
+                hint="set credentials in the environment: see docs/guides/object-stores.md",
             )
         if scheme in WEB:
             if "?" in key or "#" in key:
-                why = "what follows ? or # may be a secret, or expire; names are stored in datasets"
-                hint = "give an address without it, or download the file"
+                why = "the part after ? or # may be secret or expire, and datasets store locations"
+                hint = "give the address without it, or download the file"
                 raise UserError(
-                    "an address holds a query", where=redacted(name), why=why, hint=hint
+                    "an address must not contain a query or a fragment",
+                    where=redacted(name),
+                    why=why,
+                    hint=hint,
                 )
             key = unquote(key)
         if {"", ".", ".."} & set(key.split("/")) and key:
-            why = "a part of its path is empty, . or .."
-            raise UserError("an object cannot have this name", where=redacted(name), why=why)
+            why = "a part of its path is empty, '.' or '..'"
+            raise UserError("this name is not valid for an object", where=redacted(name), why=why)
         return cls(scheme, bucket, key)
 
     def __str__(self) -> str:

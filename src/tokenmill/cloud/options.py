@@ -56,9 +56,9 @@ def is_anonymous() -> bool:
 def _checked(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        hint = "give it as https://HOST or http://HOST:PORT"
-        raise UserError("an endpoint is not an address", where=redacted(endpoint), hint=hint)
+        hint = "give https://HOST or http://HOST:PORT"
+        raise UserError("the endpoint is not valid", where=redacted(endpoint), hint=hint)
     if "@" in parts.netloc or parts.query:
-        why = "it may hold no password and no query"
-        raise UserError("an endpoint is not an address", where=redacted(endpoint), why=why)
+        why = "it must not contain a password or a query"
+        raise UserError("the endpoint is not valid", where=redacted(endpoint), why=why)
     return endpoint.rstrip("/")

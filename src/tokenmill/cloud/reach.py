@@ -44,7 +44,7 @@ def require_reachable(
             _reached.add(address)
             return
         _failed[address] = time.monotonic(), why
-    raise StorageError("a host cannot be reached", where=where, why=why, hint=hint)
+    raise StorageError("cannot reach a host", where=where, why=why, hint=hint)
 
 
 def _tried(address: str, check: Callable[[], None]) -> str:

@@ -49,8 +49,10 @@ def open_store(name: ObjectName) -> Any:
     try:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
     except ImportError as error:
-        why = "reading and writing object stores needs the package obstore"
-        raise UserError("a package is missing", where=str(name), why=why, hint=INSTALL) from error
+        why = "object stores need the package obstore, which is not installed"
+        raise UserError(
+            "cannot use object stores", where=str(name), why=why, hint=INSTALL
+        ) from error
     endpoint = "" if name.scheme in WEB else endpoint_of(name.scheme)
     given: dict[str, Any] = {
         "client_options": {
@@ -109,7 +111,7 @@ def _profile(name: ObjectName) -> dict[str, Any]:
     except ImportError as error:
         if not profile:
             return {}  # there may be a role
-        why = "profiles of ~/.aws are read by the package boto3, which is not installed"
+        why = "profiles in ~/.aws need the package boto3, which is not installed"
         hint = "pip install boto3, or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise UserError(
             f"cannot use the profile {profile!r}", where=str(name), why=why, hint=hint
@@ -120,7 +122,7 @@ def _profile(name: ObjectName) -> dict[str, Any]:
             return {}
         given: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
     except BotoCoreError as error:
-        hint = "look at ~/.aws/config, or log in again (aws sso login)"
+        hint = "check ~/.aws/config, or log in again (aws sso login)"
         what = f"cannot use the profile {profile!r}" if profile else "cannot use ~/.aws"
         raise UserError(what, where=str(name), why=str(error), hint=hint) from error
     if session.region_name:

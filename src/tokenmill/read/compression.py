@@ -144,7 +144,7 @@ def _undecodable(path: Path | str, compression: str, error: Exception) -> Damage
     if "memory" not in why.lower():
         return damaged(path, why)
     return DamagedInputError(
-        "an input file needs too much memory to decompress",
+        "decompressing an input file needs too much memory",
         where=str(path),
         why=why,
         hint="compress it again with a smaller window (zstd --long=27 at most, xz -9 at most)",
@@ -157,7 +157,7 @@ def damaged(path: Path | str, why: str) -> DamagedInputError:
         "an input file is damaged",
         where=str(path),
         why=why,
-        hint="get the file again and build with --overwrite, or leave it out with --on-bad-file "
+        hint="get the file again and build with --overwrite, or skip it with --on-bad-file "
         "quarantine",
     )
 

@@ -106,24 +106,24 @@ def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> It
         raise UserError(error.what, where=where, why=error.why, hint=error.hint) from error
     except MemoryError as error:
         raise DataError(
-            "not enough memory to read an input",
-            where=f"{source.where}, from position {position()} on",
-            why="records are read whole",
-            hint="give the process more memory, split the record, or leave the file out",
+            "not enough memory to read an input file",
+            where=f"{source.where}, at or after position {position()}",
+            why="each record must fit in memory",
+            hint="give the process more memory, split the record, or omit the file",
         ) from error
     except (StorageError, BrokenPipeError):
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
-                "no space left for a decompressed part of an input",
+                "no disk space left to decompress part of an input file",
                 where=source.where,
                 why=str(error.strerror),
-                hint="free some space and run the same command again: it resumes",
+                hint="free some space and run the same command again; it resumes where it stopped",
             ) from error
         raise StorageError(
-            "cannot read an input",
+            "cannot read an input file",
             where=source.where,
             why=error.strerror or str(error),
-            hint="restore the file unchanged and run the same command again: it resumes",
+            hint="restore the same file and run the same command again; it resumes",
         ) from error

@@ -28,13 +28,13 @@ class Fields:
     def __post_init__(self) -> None:
         if self.rendering:
             if self.no_loss:
-                why = "its ranges count the characters of a field, and the text is made of others"
-                raise UserError(f"the field {self.no_loss!r} cannot say what has no loss", why=why)
+                why = "its ranges refer to a field, but the text is built from the whole record"
+                raise UserError(f"cannot use the field {self.no_loss!r} for the loss", why=why)
             return
         for name in self.extra:
             if self.text.startswith(f"{name}."):
-                why = f"the text {self.text!r} lies inside it"
-                raise UserError(f"the field {name!r} cannot be taken whole", why=why)
+                why = f"it contains the text field {self.text!r}"
+                raise UserError(f"cannot keep the field {name!r}", why=why)
 
     @property
     def texts(self) -> tuple[str, ...] | None:
@@ -70,7 +70,7 @@ class Fields:
 
 
 NAME_ANOTHER = (
-    "name the right one with --text-field, --text-template, --id-field, --keep, --no-loss or --by; "
+    "name another field with --text-field, --text-template, --id-field, --keep, --no-loss or --by; "
     "if only some records have a field that you keep or group by, write 'NAME?'"
 )
 
@@ -89,7 +89,7 @@ def require_field(name: str, present: set[str], where: str) -> None:
         if name == "text" and fields & present:
             hint = f"are these conversations? --chat {kind} reads them; or "
     raise UserError(
-        f"no field {name!r} in the first records",
+        f"cannot find the field {name!r} in the first records",
         where=where,
         why=f"the fields are {', '.join(sorted(present)[:20])}",
         hint=hint + NAME_ANOTHER,

@@ -16,8 +16,8 @@ from tokenmill.errors import UserError, one_line
 
 _TEXT = "extract the text first, for example with "
 ADVICE = {
-    "Arrow or Parquet by name only": "get the files again: their first bytes are not those of "
-    "the format",
+    "Arrow or Parquet by name only": "get the files again: their content does not match the "
+    "format that their names promise",
     "Git LFS pointers": "fetch the real files: git lfs pull",
     "HTML": _TEXT + "trafilatura",
     "NumPy arrays": "write the texts to Parquet or JSON Lines",
@@ -25,20 +25,20 @@ ADVICE = {
     "PDF": _TEXT + "pdftotext",
     "SQLite databases": "write the table to Parquet or JSON Lines, for example with duckdb",
     "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {name}",
-    "WARC": _TEXT + "trafilatura or resiliparse; if its records are text already: --format wet",
+    "WARC": _TEXT + "trafilatura or resiliparse; if the records already are text, --format wet",
     "XML": _TEXT + "xmllint --xpath or your own script",
     "archives": "unpack them first",
-    "audio or video": "leave them out",
-    "binary data": "leave them out; if it is UTF-16: iconv -f UTF-16LE -t UTF-8",
+    "audio or video": "omit them",
+    "binary data": "omit them; if they are UTF-16, convert them: iconv -f UTF-16LE -t UTF-8",
     "compressed in another way": "decompress them, or compress them with gzip, zstd, bzip2 or xz",
     "compressed more than once": "decompress them once",
-    "compressed Parquet or Arrow": "decompress them: they are compressed inside",
+    "compressed Parquet or Arrow": "decompress them: both formats compress their own content",
     "encrypted Parquet": "decrypt them first",
-    "executables": "leave them out",
-    "images": "leave them out",
+    "executables": "omit them",
+    "images": "omit them",
     "notebooks": "convert them: jupyter nbconvert --to markdown {name}",
     "office documents or e-books": _TEXT + "pandoc",
-    "pickles or model weights": "leave them out: tokenmill never loads them",
+    "pickles or model weights": "omit them: tokenmill never loads pickles or weights",
 }
 """What to do about each kind; {name} is that of its first file."""
 
@@ -207,15 +207,15 @@ def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
     if not kinds:
         return
     paths = [path for of_kind in kinds.values() for path in of_kind]
-    what, where = f"{len(paths):,} inputs have formats that tokenmill does not read", ""
+    what, where = f"cannot read {len(paths):,} inputs: unsupported formats", ""
     if len(paths) == 1:
-        what, where = "an input has a format that tokenmill does not read", paths[0]
+        what, where = "cannot read an input: unsupported format", paths[0]
     lines = []
     for kind in sorted(kinds):
         lines.append(kind if where else f"{kind} ({len(kinds[kind]):,}): {_shown(kinds[kind])}")
         if len(kinds) > 1:
             lines.append(f"  {_advice(kind, kinds[kind][0])}")
-    todo = "convert these files or leave them out" if len(kinds) > 1 else _advice(kind, paths[0])
+    todo = "convert these files or omit them" if len(kinds) > 1 else _advice(kind, paths[0])
     raise UserError(
         what,
         where=where,
@@ -228,7 +228,7 @@ def _instead(others: set[str]) -> str:
     """What else can be done; records would turn into one text a file, markup included."""
     if others - {"text"}:
         return "name only the other inputs"
-    return "read all inputs as plain text, as they are: --format text"
+    return "read all inputs as plain text with --format text"
 
 
 def _shown(paths: list[str]) -> str:
@@ -240,7 +240,7 @@ def _advice(kind: str, path: str) -> str:
     plain = plain_name(path)
     advice = ADVICE[kind].format(name=shlex.quote(plain.name))
     advice = one_line(advice)
-    return advice if plain.name == Path(path).name else f"decompress; then {advice}"
+    return advice if plain.name == Path(path).name else f"decompress it, then {advice}"
 
 
 def plain_name(name: str) -> Path:

@@ -30,8 +30,8 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
     if fields.rendering:
         for source in sources:
             if not FORMATS[source.format].holds_records:
-                why = "it is plain text, which has no fields to make a text of"
-                raise UserError("an input holds no records", where=source.where, why=why)
+                why = "it is plain text, which has no fields"
+                raise UserError("an input contains no records", where=source.where, why=why)
     previewed = [source for source in sources[:MAX_PREVIEWED_SOURCES] if source.num_bytes]
     seen: set[str] = set()
     where = ""

@@ -72,14 +72,14 @@ class Registry(Generic[T]):
             hint = f"install the package that registers it as one of {self._group!r}"
             raise UserError(f"unknown {self._kind} {name!r}", why=f"known: {names}", hint=hint)
         if len(found) > 1:
-            why = f"they are {' and '.join(sorted(found))}"
+            why = f"the packages are {' and '.join(sorted(found))}"
             hint = "uninstall one of them"
             raise UserError(f"two packages register the {self._kind} {name!r}", why=why, hint=hint)
         value, entry = next(iter(found.items()))
         try:
             made = entry.load()()
             if lacking := [member for member in self._members if not hasattr(made, member)]:
-                raise TypeError(f"{type(made).__name__!r} has no {', '.join(lacking)}")
+                raise TypeError(f"{type(made).__name__!r} does not define {', '.join(lacking)}")
             return cast(T, made)
         except (Exception, SystemExit) as error:
             raise UserError(

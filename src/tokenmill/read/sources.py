@@ -87,8 +87,8 @@ class Source:
             raise InputChangedError(
                 "an input changed during the build",
                 where=str(self.path),
-                why=f"size and mtime were {self.num_bytes}, {self.mtime_ns}; now {found}",
-                hint="build again with --overwrite once it no longer changes",
+                why=f"size and mtime were {self.num_bytes}, {self.mtime_ns}; they are now {found}",
+                hint="once it no longer changes, build again with --overwrite",
             )
 
 
@@ -215,8 +215,8 @@ def find_source(
     """
     place = place_of(origin)
     if origin and place == LOCAL:
-        why = "no installed package reads from there"
-        raise UserError("a source is in an unknown place", where=origin, why=why)
+        why = "no installed package can read it"
+        raise UserError("a source is in an unsupported location", where=origin, why=why)
     source = Source(
         index=index,
         name=name,
@@ -277,7 +277,7 @@ def _refuse_other_streams(sources: Sequence[Source]) -> None:
                 "an input cannot be streamed",
                 where=source.where,
                 why="only Parquet files can be streamed; its name does not end in .parquet",
-                hint="leave out --streaming to download the files, or give --format parquet if "
+                hint="omit --streaming to download the files, or add --format parquet if "
                 "they are Parquet",
             )
 
@@ -287,7 +287,7 @@ def _refuse_repeated(sources: Sequence[Source]) -> None:
         repeated = [name for name, count in Counter(map(of, sources)).items() if count > 1]
         if repeated:
             why = "its documents would be written twice"
-            hint = "name each file once; folders and globs may not overlap"
+            hint = "name each file once; folders and globs must not overlap"
             raise UserError("an input is named twice", where=repeated[0], why=why, hint=hint)
 
 
@@ -301,8 +301,8 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
             families.setdefault("records" if holds_records else "text", source.name)
     if len(families) > 1:
         raise UserError(
-            "the inputs mix plain text with records",
-            where=f"{families['text']} is text, {families['records']} holds records",
-            why="a stray README or log would become training data",
-            hint="name only the files that you mean",
+            "the inputs mix plain text and records",
+            where=f"{families['text']} is plain text, {families['records']} contains records",
+            why="otherwise a stray README or log would become training data",
+            hint="name only the files that you want to read",
         )

@@ -44,8 +44,8 @@ def read_limited(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > MAX_JSON_BYTES:
-            why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
-            raise VerificationError("the file is too large to be opened", where=str(path), why=why)
+            why = f"it has {size} bytes; the limit is {MAX_JSON_BYTES}"
+            raise VerificationError("the file is too large to read", where=str(path), why=why)
         return path.read_bytes()
     except FileNotFoundError as error:
         raise VerificationError("a file is missing", where=str(path), hint=RESTORE) from error
@@ -121,5 +121,5 @@ def _unsealed(data: bytes, kind: type[T]) -> T:
     found = xxhash.xxh3_128(memoryview(data)[: -len(end)])
     found.update(b'"digest": ""\n}\n')
     if found.hexdigest() != digest or canonical_json(value) != data:
-        raise ValueError("its bytes differ from those that its own digest was made of")
+        raise ValueError("its content does not match the digest that it contains")
     return value

@@ -73,12 +73,12 @@ class Shard:
         dtype, lengths = unpack_index(path.read_bytes(), str(path))
         right = dtype == self._dtype and len(lengths) == self.entry.documents
         if not right or int(lengths.sum()) != self.entry.tokens:
-            why = "its documents, tokens or dtype are not those of the manifest"
+            why = "its documents, tokens or dtype differ from the manifest"
             raise VerificationError(
-                "a token index belongs to another shard", where=str(path), why=why
+                "a token index belongs to a different shard", where=str(path), why=why
             )
         if (lengths < 1).any():
-            why = "a document has no tokens, and such documents are never written"
+            why = "it contains a document without tokens"
             raise VerificationError("a token index is damaged", where=str(path), why=why)
         return lengths
 
@@ -93,9 +93,9 @@ class Shard:
         """Raise a VerificationError where the index is of other tokens, or other documents."""
         path = self.path("idx")
         if read_index_header(path) != (self._dtype, self.entry.documents):
-            why = "its documents or its dtype are not those of the manifest"
+            why = "its documents or its dtype differ from the manifest"
             raise VerificationError(
-                "a token index belongs to another shard", where=str(path), why=why
+                "a token index belongs to a different shard", where=str(path), why=why
             )
 
     def place(self, index: int) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class Shard:
         data = path.read_bytes()
         expected = self.entry.files[SHARD_PARTS.index("xxh3")].bytes
         if len(data) != expected:
-            why = f"it should have {expected} bytes, and has {len(data)}"
+            why = f"it should have {expected} bytes, but has {len(data)}"
             raise VerificationError("a file of the dataset is damaged", where=str(path), why=why)
         return np.frombuffer(data, "<u8")
 
@@ -204,8 +204,8 @@ class Dataset:
             UserError: there is no such document.
         """
         if not 0 <= document < self.num_documents:
-            why = f"the dataset has {self.num_documents} documents, counted from 0"
-            raise UserError(f"there is no document {document}", where=str(self.folder), why=why)
+            why = f"the dataset has {self.num_documents} documents, numbered from 0"
+            raise UserError(f"cannot find document {document}", where=str(self.folder), why=why)
         shard = int(np.searchsorted(self._first_document, document, side="right")) - 1
         return self.shards[shard], document - int(self._first_document[shard])
 

@@ -24,7 +24,7 @@ from tokenmill.store.objects.bucket import BucketStore
 MARKER = "work/deleting.json"
 DELETION = b'{"format":"tokenmill-deletion","format_version":1}\n'
 UNFINISHED = {
-    MARKER: ("what a deletion has left", b'"tokenmill-deletion"'),
+    MARKER: ("an unfinished deletion", b'"tokenmill-deletion"'),
     "work/job.json": ("an unfinished build", b'"tokenmill"'),
     "copy.json": ("an unfinished copy of a dataset", b'"tokenmill-copy"'),
 }
@@ -74,9 +74,9 @@ def look_at(location: str) -> Holding:
     """
     if not is_remote(location) or ObjectName.parse(location).scheme in WEB:
         raise UserError(
-            "only datasets in buckets are deleted by this command",
+            "this command only deletes datasets in buckets",
             where=location,
-            hint="delete a folder with your own tools, or replace it with --overwrite",
+            hint="delete the folder yourself, or replace the dataset with build --overwrite",
         )
     client = open_client(location)
     found = {each.key: each.num_bytes for each in client.list()}
@@ -85,10 +85,10 @@ def look_at(location: str) -> Holding:
     what = what or next(_unfinished(client, found), None)
     if what is None or (manifest is not None and _dataset(manifest) is None):
         raise OutputConflictError(
-            "there is no dataset to delete",
+            "cannot find a dataset to delete",
             where=client.location,
-            why=f"it holds {min(found)!r}" if found else "it holds nothing",
-            hint="give the prefix that holds manifest.json, or work/job.json of a build",
+            why=f"it contains {min(found)!r}" if found else "it is empty",
+            hint="give the prefix that contains manifest.json, or work/job.json of a build",
         )
     sizes = {name: num_bytes for name, num_bytes in found.items() if _OURS.fullmatch(name)}
     return Holding(client.location, what, sizes, sorted(found.keys() - sizes.keys()))

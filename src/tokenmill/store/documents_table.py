@@ -223,7 +223,7 @@ def read_documents(
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if file.metadata.num_rows != num_documents:
-                why = f"it has {file.metadata.num_rows} rows; the shard has {num_documents}"
+                why = f"it has {file.metadata.num_rows} rows, but the shard has {num_documents}"
                 raise damaged_table(path, f"{why} documents")
             schema = file.schema_arrow
             for field in schema:
@@ -240,7 +240,7 @@ def read_documents(
             raise  # the file system's, not the file's
         raise damaged_table(path, str(error) or type(error).__name__) from error
     if table.num_rows != num_documents:
-        raise damaged_table(path, f"{table.num_rows} of {num_documents} rows can be read")
+        raise damaged_table(path, f"only {table.num_rows} of {num_documents} rows can be read")
     for name in REQUIRED:
         if name in table.column_names and table.column(name).null_count:
             raise damaged_table(path, f"the column {name!r} has null values")

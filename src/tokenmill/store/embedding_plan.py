@@ -87,6 +87,8 @@ def read_embedding_plan(path: str | Path) -> EmbeddingPlan:
     plan = read_sealed(path, EmbeddingPlan, (PLAN_FORMAT, VERSION))
     largest = max((old for olds in plan.rows for old in olds), default=-1)
     if plan.format != PLAN_FORMAT or max(largest + 1, plan.num_unchanged) > plan.num_old_ids:
-        why = f"it names row {largest} of {plan.num_old_ids}, or is of another format"
-        raise VerificationError("this is no plan of embedding rows", where=str(path), why=why)
+        why = f"it names row {largest} of {plan.num_old_ids}, or has another format"
+        raise VerificationError(
+            "this file is not a plan of embedding rows", where=str(path), why=why
+        )
     return plan

@@ -30,7 +30,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = DEFAULT_COLUMNS
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
-        int, Meta(ge=1, description="rows per file; fewer if they would take over 512 MiB")
+        int, Meta(ge=1, description="rows per file; fewer if a file would exceed 512 MiB")
     ] = 50_000
     max_sequences: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")

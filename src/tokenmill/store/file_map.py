@@ -46,15 +46,15 @@ class FileMap:
             found = os.fstat(file.fileno())
             if found.st_size != size:
                 raise VerificationError(
-                    "a file of the dataset has another size",
+                    "a file of the dataset has the wrong size",
                     where=str(path),
-                    why=f"it should have {size} bytes, and has {found.st_size}",
+                    why=f"it should have {size} bytes, but has {found.st_size}",
                     hint=RESTORE,
                 )
             address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
         if address is None or address == MAP_FAILED:
             why = os.strerror(ctypes.get_errno())
-            raise StorageError("a file cannot be mapped into memory", where=str(path), why=why)
+            raise StorageError("cannot map a file into memory", where=str(path), why=why)
         self.address: int = address
         self._size = size
         self.identity = (found.st_ino, found.st_mtime_ns)

@@ -74,12 +74,12 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
 def storage_error(error: OSError, doing: str, path: Path | None = None) -> StorageError:
     """What the file system said, with what to do about it; `path` defaults to the error's own."""
     no_locks = (
-        "locks do not work here, as on some network mounts: start the mount's lock service, "
+        "file locks do not work here, as on some network mounts: start its lock service, "
         "or choose a folder on a local file system"
     )
     hints = {
         errno.ENOSPC: "free some space and run the same command again",
-        errno.EROFS: "choose an output folder on a file system that can be written",
+        errno.EROFS: "choose an output folder on a writable file system",
         errno.EACCES: "check the owner and the permissions of the folder",
         errno.EDQUOT: "free some quota and run the same command again",
         errno.ENOLCK: no_locks,
@@ -303,6 +303,6 @@ def _leads_out(folder: Path, name: str) -> VerificationError:
     return VerificationError(
         f"the file name {name!r} points outside the dataset",
         where=str(folder),
-        why="a dataset may only name files below its own folder",
-        hint="do not open this dataset; get it again from where it came from",
+        why="a dataset may only name files in its own folder",
+        hint="do not open this dataset; get a new copy from its source",
     )

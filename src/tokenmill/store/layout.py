@@ -65,9 +65,9 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
 def contradiction(where: str) -> VerificationError:
     """The error for an index whose numbers do not follow from its lengths."""
     return VerificationError(
-        "a token index contradicts itself",
+        "a token index is inconsistent",
         where=where,
-        why="its offsets do not follow from its lengths",
+        why="its offsets do not match its lengths",
         hint=RESTORE,
     )
 
@@ -92,17 +92,17 @@ def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.i
     """The dtype of the tokens and the number of sequences that an index of `num_bytes` has."""
     problem = ""
     if len(data) < HEADER.size:
-        problem = f"{len(data)} bytes are fewer than the header's {HEADER.size}"
+        problem = f"it has {len(data)} bytes; the header alone has {HEADER.size}"
     else:
         magic, version, code, num_sequences, num_indices = HEADER.unpack(data)
         dtypes = {code: dtype for dtype, code in DTYPE_CODES.items()}
         if magic != MAGIC or version != 1 or code not in dtypes:
             problem = f"magic {magic!r}, version {version}, dtype code {code}"
         elif num_indices != num_sequences + 1 or num_bytes != index_bytes(num_sequences):
-            problem = f"{num_sequences} sequences do not make {num_bytes} bytes"
+            problem = f"{num_sequences} sequences do not fit its {num_bytes} bytes"
         else:
             return dtypes[code], num_sequences
-    raise VerificationError("not a token index", where=where, why=problem, hint=RESTORE)
+    raise VerificationError("the file is not a token index", where=where, why=problem, hint=RESTORE)
 
 
 PART_FOLDERS = {

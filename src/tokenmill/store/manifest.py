@@ -63,11 +63,11 @@ class Counts(msgspec.Struct, kw_only=True):
         num_bytes = self.document_bytes + self.empty_bytes + self.rejected_bytes
         if records != self.records + (self.further or 0) or num_bytes != self.record_bytes:
             raise InternalError(
-                "the books do not balance",
+                "the totals of the build do not add up",
                 where=where,
                 why=f"{self.records} records read, {records - (self.further or 0)} accounted for; "
                 f"{self.record_bytes} bytes read, {num_bytes} accounted for",
-                hint="please report this with the input",
+                hint="this is a bug in tokenmill: please report it with the input",
             )
 
 
@@ -226,11 +226,11 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         unfinished = (folder / "work").is_dir()
-        hint = "run the build again: it resumes" if unfinished else "check the path"
+        hint = "run the build again; it resumes" if unfinished else "check the path"
         why = "the build has not finished" if unfinished else "it has no manifest.json"
-        raise UserError("there is no dataset", where=str(folder), why=why, hint=hint)
+        raise UserError("cannot find a dataset", where=str(folder), why=why, hint=hint)
     manifest = read_sealed(path, Manifest, ("tokenmill", FORMAT_VERSION))
     if manifest.format != "tokenmill" or manifest.format_version < 1:
         why = f"format {manifest.format!r}, version {manifest.format_version}"
-        raise VerificationError("not a tokenmill dataset", where=str(path), why=why)
+        raise VerificationError("this is not a tokenmill dataset", where=str(path), why=why)
     return manifest

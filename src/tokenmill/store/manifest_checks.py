@@ -28,9 +28,9 @@ TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
 def wrong_size(where: str, expected: int, found: int | None) -> VerificationError:
     """The error for a file that has another size than the manifest says; None: it is missing."""
     return VerificationError(
-        "a file of the dataset is missing" if found is None else "a file has another size",
+        "a file of the dataset is missing" if found is None else "a file has the wrong size",
         where=where,
-        why=f"the manifest says {expected} bytes, found {found}",
+        why=f"it should have {expected} bytes, found {found}",
         hint=RESTORE,
     )
 
@@ -45,10 +45,10 @@ def check_manifest(folder: Path, manifest: Manifest) -> None:
     """
     for problem in _problems(manifest):
         raise VerificationError(
-            "the manifest contradicts itself",
+            "the manifest is inconsistent",
             where=str(folder / MANIFEST_NAME),
             why=problem,
-            hint="do not use this dataset; get it again from where it came from",
+            hint="do not use this dataset; get a new copy from its source",
         )
 
 
@@ -64,8 +64,8 @@ def check_file_names(location: str, files: Iterable[FileEntry]) -> None:
             raise VerificationError(
                 f"the file name {file.name!r} points outside the dataset",
                 where=location,
-                why="a dataset may only name files in folders of its own",
-                hint="do not use this dataset; get it again from where it came from",
+                why="a dataset may only name files in its own folders",
+                hint="do not use this dataset; get a new copy from its source",
             )
 
 
@@ -92,15 +92,15 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 def _tokenizer_problems(tokenizer: TokenizerEntry, dtype: str) -> Iterator[str]:
     largest = tokenizer.largest_id
     if tokenizer.kind not in TOKENIZER_KINDS:
-        yield f"tokenizer.kind is {tokenizer.kind!r}, not one of {', '.join(TOKENIZER_KINDS)}"
+        yield f"tokenizer.kind must be one of {', '.join(TOKENIZER_KINDS)}, got {tokenizer.kind!r}"
     if dtype != token_dtype(largest).name:
         right = token_dtype(largest).name
-        yield f"token_dtype is {dtype!r}; ids up to largest_id, {largest}, are stored as {right}"
+        yield f"token_dtype is {dtype!r}, but ids up to {largest} (largest_id) need {right}"
     boundary = {"eos_id": tokenizer.eos_id, "pad_id": tokenizer.pad_id or 0}
     boundary |= {"prefix_ids": max(tokenizer.prefix_ids, default=0)}
     for name, found in boundary.items():
         if found > largest:
-            yield f"tokenizer.{name} is {found}, and the largest id is {largest}"
+            yield f"tokenizer.{name} is {found}, but the largest id is {largest}"
 
 
 def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
     """What is wrong with a shard's entry, or "" if nothing is."""
     if not _are_parts([file.name for file in shard.files]):
         found = ", ".join(file.name for file in shard.files) or "none"
-        return f"its files are {found}; there must be one .bin, .idx, .xxh3 and .parquet"
+        return f"it must have one .bin, .idx, .xxh3 and .parquet file; its files are {found}"
     if not 1 <= shard.documents <= shard.tokens:
         return f"it cannot have {shard.documents} documents and {shard.tokens} tokens"
     ids, index, digests, _ = shard.files
@@ -142,5 +142,5 @@ def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
             f"{shard.tokens} tokens need {', '.join(map(str, expected))}"
         )
     if any(extent.source >= num_sources for extent in shard.extents):
-        return f"it was made of a source that is not among the {num_sources} sources"
+        return f"it names a source that is not among the {num_sources} sources"
     return ""

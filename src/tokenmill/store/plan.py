@@ -189,12 +189,12 @@ class Plan:
         self.folder = local_path(folder, "a plan")
         path = self.folder / PLAN_NAME
         if not path.is_file():
-            hint = "tokenmill pack makes plans; look into the folder plans/ of the dataset"
-            raise UserError("there is no plan", where=str(folder), why="no plan.json", hint=hint)
+            hint = "plans are in the folder plans/ of the dataset; create one with tokenmill pack"
+            raise UserError("cannot find a plan", where=str(folder), why="no plan.json", hint=hint)
         self.manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
         if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
             why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
-            raise VerificationError("not a plan of tokenmill", where=str(path), why=why)
+            raise VerificationError("this is not a plan of tokenmill", where=str(path), why=why)
         self.rows = self._row_format(path)
         self.offsets: Int64Array = self._array("offsets", self.manifest.num_sequences + 1)
         self.documents = self._array("documents", self.manifest.num_segments)
@@ -227,8 +227,8 @@ class Plan:
             VerificationError: its offsets are out of order.
         """
         if not 0 <= sequence < len(self):
-            why = f"the plan has {len(self)} sequences, counted from 0"
-            raise UserError(f"there is no sequence {sequence}", where=str(self.folder), why=why)
+            why = f"the plan has {len(self)} sequences, numbered from 0"
+            raise UserError(f"cannot find sequence {sequence}", where=str(self.folder), why=why)
         part = slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))
         if not 0 <= part.start < part.stop <= self.manifest.num_segments:
             raise self.damaged("its offsets are out of order")
@@ -244,16 +244,16 @@ class Plan:
         """Raise a UserError where the plan belongs to another dataset."""
         if self.manifest.dataset_id != dataset.manifest.dataset_id:
             raise UserError(
-                "the plan belongs to another dataset",
+                "the plan belongs to a different dataset",
                 where=str(self.folder),
-                why=f"it was made for {self.manifest.dataset_id}, "
-                f"and this is {dataset.manifest.dataset_id}",
-                hint="make a plan for this dataset: tokenmill pack",
+                why=f"it was made for dataset {self.manifest.dataset_id}, "
+                f"but this is {dataset.manifest.dataset_id}",
+                hint="create a plan for this dataset: tokenmill pack",
             )
 
     def damaged(self, why: str, path: Path | None = None) -> VerificationError:
         """The error for a plan, or one of its files, that does not hold what it must."""
-        hint = "make the plan again: tokenmill pack --overwrite"
+        hint = "create the plan again: tokenmill pack --overwrite"
         where = str(path or self.folder)
         return VerificationError("a plan is damaged", where=where, why=why, hint=hint)
 
@@ -271,7 +271,7 @@ class Plan:
             if not problem:
                 return manifest.rows
         elif manifest.format_version > 1:
-            problem = "it does not say what its rows are"
+            problem = "it does not describe its rows"
         else:
             try:
                 return row_format_of(manifest.options, manifest.figures)
@@ -289,7 +289,7 @@ class Plan:
                 return array
             problem = f"it is not an array of {length} numbers of type {kinds[0]}"
         else:
-            problem = "it is missing, or has another size than plan.json says"
+            problem = "it is missing, or its size does not match plan.json"
         raise self.damaged(problem, path)
 
 
@@ -307,10 +307,10 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     if not (folder / PLAN_NAME).is_file():
         meant = _meant(str(name), dataset.plans)
         raise UserError(
-            f"there is no plan {str(name)!r}",
+            f"cannot find the plan {str(name)!r}",
             where=str(own),
-            why=f"the dataset has {', '.join(dataset.plans) or 'none'}",
-            hint=f"did you mean {meant}?" if meant else "tokenmill pack makes plans",
+            why=f"the plans of the dataset are {', '.join(dataset.plans) or 'none'}",
+            hint=f"did you mean {meant}?" if meant else "create one with tokenmill pack",
         )
     plan = Plan(folder)
     plan.check_dataset(dataset)
@@ -357,8 +357,10 @@ def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
     is_plan = PLAN_NAME in names and names <= {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
     if not (overwrite and is_plan):
         raise OutputConflictError(
-            "the plan's folder is taken",
+            "the folder of the plan already exists",
             where=str(folder),
-            why="there is a plan" if is_plan else "it is not a plan, or holds more than a plan",
-            hint="tokenmill pack can replace a plan (--overwrite) or make another (--name)",
+            why="it contains a plan"
+            if is_plan
+            else "it contains files that are not part of a plan",
+            hint="replace a plan with tokenmill pack --overwrite, or use another name with --name",
         )

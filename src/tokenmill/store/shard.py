@@ -62,7 +62,7 @@ class ShardWriter:
             raise DataError(
                 f"a document has more than {MAX_DOCUMENT_TOKENS} tokens",
                 where=f"{name}, position {rows.positions[longest]}",
-                why="the index holds 32-bit lengths",
+                why="the index stores lengths in 32 bits",
                 hint="split the document",
             )
         with storage_errors("write a shard", self._paths["bin"]):

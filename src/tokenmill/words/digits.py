@@ -39,8 +39,8 @@ def with_digits(split: Split, digits: Digits) -> Split:
     steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
     if digits != "single" and any(step["type"] == "Digits" for step in steps):
         raise UserError(
-            f"digits of the split {split.name!r} cannot be grouped",
-            why="it has a step that makes each digit a word",
+            f"cannot group the digits of the split {split.name!r}",
+            why="one of its steps makes each digit a word",
             hint="choose another --split, or --digits keep",
         )
     found = [_replaced(step, _PATTERNS[digits]) for step in steps]

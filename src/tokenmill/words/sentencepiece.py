@@ -92,7 +92,10 @@ def named_normalizer(
         import sentencepiece
     except ImportError as error:
         hint = "pip install 'tokenmill[sentencepiece]'"
-        raise UserError("SentencePiece's rules need sentencepiece", hint=hint) from error
+        raise UserError(
+            "SentencePiece's rules need the package sentencepiece, which is not installed",
+            hint=hint,
+        ) from error
     message = sentencepiece.SentencePieceNormalizer(rule_name=rule).serialized_normalizer_spec()
     return Normalizer(rule, Normalizer.read(message).table, add_prefix, join_spaces)
 

@@ -71,9 +71,9 @@ def read_model(data: bytes) -> ModelFile:
         normalizer = Normalizer.read(before)
         escapes = bool(dict(read_fields(before)).get(_ESCAPES_SPACES, 1))
     except (ValueError, TypeError, AttributeError) as error:
-        raise UserError("this is no SentencePiece model", why=str(error)) from error
+        raise UserError("this is not a SentencePiece model", why=str(error)) from error
     if not any(piece.type == UNKNOWN for piece in pieces):
-        raise UserError("this is no SentencePiece model", why="it has no unknown piece")
+        raise UserError("this is not a SentencePiece model", why="it has no unknown piece")
     kind = spec.get(_MODEL_TYPE, UNIGRAM)
     falls_back, marks_starts = bool(spec.get(_BYTE_FALLBACK)), not spec.get(_MARKS_ENDS) and escapes
     return ModelFile(pieces, kind, falls_back, normalizer, marks_starts)
@@ -127,5 +127,5 @@ def _without(data: bytes, numbers: set[int]) -> bytes:
 
 def _bytes(value: int | float | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a number where bytes are expected")
+        raise ValueError("expected bytes, got a number")
     return value

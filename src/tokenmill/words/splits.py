@@ -124,7 +124,7 @@ def named_split(name: str) -> Split:
     if split is None:
         close = nearest(name, [*SPLITS, *SENTENCEPIECE_SPLITS, *ALIASES])
         raise UserError(
-            f"unknown split {name!r}",
+            f"cannot find the split {name!r}",
             why=f"the splits are {', '.join([*SPLITS, *SENTENCEPIECE_SPLITS])}",
             hint=f"did you mean {close}?" if close else "or name a tokenizer.json of your own",
         )
@@ -152,7 +152,7 @@ def split_of(tokenizer_json: Json) -> Split:
         in_bytes = "ByteLevel" in [step["type"] for step in steps]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         what = "cannot read the normalizer and the pre-tokenizer of the tokenizer"
-        hint = "they must be what the tokenizers library writes into a tokenizer.json"
+        hint = "they must have the form that the tokenizers library writes into tokenizer.json"
         raise UserError(what, why=f"{type(error).__name__}: {error}", hint=hint) from error
     return Split("", normalizer, pre_tokenizer, in_bytes)
 

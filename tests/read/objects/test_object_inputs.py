@@ -212,7 +212,7 @@ def test_files_of_web_servers_are_inputs(
     address = f"http://127.0.0.1:{s3_port}/{bucket.name}"
     local = build([str(path)], tokenizer_path, tmp_path / "local")
     assert build([f"{address}/a%20b.jsonl"], tokenizer_path, tmp_path / "web") == local
-    with pytest.raises(UserError, match="names no file"):
+    with pytest.raises(UserError, match="does not name a file"):
         names_of(f"{address}/")
     with pytest.raises(UserError, match="an input does not exist"):
         names_of(f"{address}/nothing.jsonl")

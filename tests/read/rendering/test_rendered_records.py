@@ -132,12 +132,12 @@ def test_every_field_of_a_template_must_be_there(suffix: str, tmp_path: Path) ->
 def test_plain_text_has_no_fields(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("{title}")
     sources = find_sources([str(tmp_path / "a.txt")])
-    with pytest.raises(UserError, match="an input holds no records"):
+    with pytest.raises(UserError, match="an input contains no records"):
         check_fields(sources, TEMPLATE)
 
 
 def test_a_field_with_loss_ranges_beside_a_template_is_refused() -> None:
-    with pytest.raises(UserError, match="'spans' cannot say what has no loss"):
+    with pytest.raises(UserError, match="cannot use the field 'spans' for the loss"):
         Fields(no_loss="spans", rendering=TextTemplate("{a}"))
 
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_analysed_is_refused(tmp_path: Path, tokenizer_path: Path
         tokenmill.analyze(path, tokenizer_path, sequence_lengths=[0])
     with pytest.raises(UserError, match="sequence_length: is an option of a plan"):
         tokenmill.analyze(path, tokenizer_path, sequence_length=512)
-    with pytest.raises(UserError, match="unknown model shape"):
+    with pytest.raises(UserError, match="cannot find a model shape named"):
         tokenmill.analyze(path, tokenizer_path, model="9z")
     tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
     with pytest.raises(UserError, match="a dataset is analysed as it was built"):

@@ -200,7 +200,7 @@ def test_tokens_that_do_not_spell_their_texts_are_laid_by_offsets(tmp_path: Path
         ({"by": "langage"}, "no field 'langage' in the first records"),
         ({"by": "language", "base": "e"}, "no group 'e'"),
         ({"words": "icu"}, "unknown rule for words 'icu'"),
-        ({"model": "gpt5"}, "unknown model shape 'gpt5'"),
+        ({"model": "gpt5"}, "cannot find a model shape named 'gpt5'"),
         ({"sequence_lengths": [0]}, "a sequence length is out of bounds"),
     ],
 )

@@ -135,16 +135,16 @@ class TestObjects:
         with pytest.raises(StorageError) as raised:
             store.add_files(files)
         assert str(raised.value) == (
-            "an object exists with other bytes\n"
+            "an object already exists with different content\n"
             f"  where: {store.location}/tokens/0.xxh3\n"
-            "  why: objects of a build never change: another program wrote it, or two runs of one "
-            "unit differ\n"
+            "  why: objects of a build never change: either another program wrote it, or two runs "
+            "of one unit gave different results\n"
             "  next: choose another prefix, or remove this object and run the same command again"
         )
         assert store.size("tokens/0.bin") is None
 
     def test_web_servers_cannot_be_written_to(self) -> None:
-        with pytest.raises(UserError, match="web servers can only be read"):
+        with pytest.raises(UserError, match="tokenmill can only read from web servers"):
             open_store("https://127.0.0.1/corpus")
 
 
@@ -231,11 +231,11 @@ class TestProbe:
             assert names_of(store, "work") == []
         assert raised.value.exit_code == 6
         assert str(raised.value) == (
-            "this object store is not safe for builds\n"
+            "cannot build safely in this object store\n"
             f"  where: {store.location}\n"
-            "  why: the second of two creates of one name replaced the first\n"
-            "  next: use a store with conditional writes (If-None-Match), as S3, Google Cloud "
-            "Storage, Azure, R2 or MinIO, or build into a folder and copy it with `tokenmill cp`"
+            "  why: creating an object twice replaced the first one\n"
+            "  next: use a store with conditional writes (If-None-Match), such as S3, Google Cloud "
+            "Storage, Azure, R2 or MinIO; or build into a folder and copy it with `tokenmill cp`"
         )
 
     def test_faults_are_not_taken_for_lies(self, s3_store: OpenStore, moto_port: int) -> None:

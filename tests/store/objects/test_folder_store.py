@@ -99,7 +99,7 @@ class TestCreate:
 
         monkeypatch.setattr(os, "link", link)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
-        with pytest.raises(StorageError, match="the name comes and goes"):
+        with pytest.raises(StorageError, match="another process keeps creating and deleting it"):
             FolderStore(tmp_path).create("work/job.json", b"first")
         assert files_below(tmp_path) == []
 
@@ -311,10 +311,10 @@ class TestProbe:
         with pytest.raises(StorageError) as raised:
             refuse_unsafe(FolderStore(tmp_path))
         assert str(raised.value) == (
-            "several agents cannot work in this place\n"
+            "several agents cannot work in this location\n"
             f"  where: {tmp_path}\n"
             "  why: this file system has no hard links (link: Operation not permitted)\n"
-            "  next: build without --shard: one agent alone can, or choose another file system"
+            "  next: build without --shard (a single agent), or choose another file system"
         )
 
     def test_lost_answers_do_not_look_like_lies(

@@ -68,7 +68,7 @@ class TestGoogle:
     def test_is_refused_where_conditions_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with google() as port, chaos(port, Chaos(strip_conditions=True)) as liar:
             use(monkeypatch, google_environment(liar.port))
-            with pytest.raises(StorageError, match="this object store is not safe for builds"):
+            with pytest.raises(StorageError, match="cannot build safely in this object store"):
                 probe(open_store("gs://bucket/corpus"))
 
 

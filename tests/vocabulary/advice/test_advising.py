@@ -117,7 +117,7 @@ def test_more_compute_than_the_best_moves_the_third_approach_only() -> None:
         ({"model": "gpt2", "parameters": 1e9}, "a model shape says its parameters"),
         ({"parameters": 0.5}, "parameters must be a number from 1 on, got 0.5"),
         ({"parameters": 1e9, "compute": float("nan")}, "compute must be a number"),
-        ({"model": "gpt9"}, "unknown model shape 'gpt9'"),
+        ({"model": "gpt9"}, "cannot find a model shape named 'gpt9'"),
     ],
 )
 def test_a_model_without_meaning_is_refused(given: dict[str, Any], what: str) -> None:

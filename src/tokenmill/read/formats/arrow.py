@@ -124,9 +124,9 @@ class ArrowStreamTable:
         yield from self._reader
         self._raw.seek(self._raw.tell() - len(_END_OF_STREAM))
         if self._raw.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-            raise damaged("", "the Arrow stream is cut off: it has no end mark")
+            raise damaged("", "the Arrow stream is truncated: it has no end-of-stream marker")
         if self._raw.read(1):
-            raise damaged("", "something follows the end of the Arrow stream")
+            raise damaged("", "there is more data after the end of the Arrow stream")
 
 
 def _text_bytes(batch: pa.RecordBatch, column: str) -> int:

@@ -170,7 +170,7 @@ class _RowParser:
             self._header = content.opening, self._form.column_names(content.opening)
         names = self._header[1]
         twice = _named_twice(self._fields, names)
-        problem = Problem("invalid-csv", f"two columns are called {twice!r}") if twice else None
+        problem = Problem("invalid-csv", f"two columns are named {twice!r}") if twice else None
         records: list[dict[str, str] | Problem] = [
             problem or (row if isinstance(row, Problem) else _record(names, row))
             for row in self._rows(content)
@@ -203,7 +203,7 @@ class _RowParser:
 
 def _record(names: list[str], row: list[str]) -> dict[str, str] | Problem:
     if len(row) != len(names):
-        detail = f"the row has {len(row):,} fields, the header {len(names):,}"
+        detail = f"the row has {len(row):,} fields, but the header has {len(names):,}"
         return Problem("ragged-row", detail)
     return dict(zip(names, row, strict=True))
 
@@ -223,7 +223,7 @@ def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
     """Raise a UserError if the texts are not among the columns, or one is there twice."""
     shown = ", ".join(name[:MAX_SHOWN_NAME] for name in names[:MAX_SHOWN_COLUMNS])
     more = f" and {len(names) - MAX_SHOWN_COLUMNS:,} more" * (len(names) > MAX_SHOWN_COLUMNS)
-    why = f"the columns are {one_line(shown)}{more}; the first row must name them"
+    why = f"the first row must name the columns; it names {one_line(shown)}{more}"
     for name in fields.required_texts:
         if name not in names:
             close = nearest(name, {*names})
@@ -231,11 +231,11 @@ def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
             if any("\0" in each for each in names):
                 hint = "if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
             elif not close:
-                hint += "; if these are no columns but a text: --format text"
-            raise UserError(f"no column {name!r}", where=where, why=why, hint=hint)
+                hint += "; if the file is plain text: --format text"
+            raise UserError(f"cannot find the column {name!r}", where=where, why=why, hint=hint)
     if twice := _named_twice(fields, names):
-        hint = "give each column a name of its own"
-        raise UserError(f"two columns are called {twice!r}", where=where, why=why, hint=hint)
+        hint = "give each column a different name"
+        raise UserError(f"two columns are named {twice!r}", where=where, why=why, hint=hint)
 
 
 def _named_twice(fields: Fields, names: Sequence[str]) -> str:

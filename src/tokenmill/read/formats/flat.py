@@ -59,7 +59,7 @@ class FlatParser:
         if fields.rendering:
             return None
         if fields.text not in record:
-            return Problem("missing-field", f"there is no field {fields.text!r}")
+            return Problem("missing-field", f"the record has no field {fields.text!r}")
         try:
             if fields.no_loss:
                 _spans(record.get(fields.no_loss))

@@ -157,7 +157,7 @@ class _ElementScanner:
         position = 0
         while (start := self._after_between(data, position, size)) < size:
             if self._ended:
-                raise damaged(self._where, "the array has ended, and more than white space follows")
+                raise damaged(self._where, "there is more data after the end of the array")
             if self._is_array and data[start] == ord("]"):
                 self._ended, position = True, start + 1
                 continue
@@ -169,7 +169,7 @@ class _ElementScanner:
             stops.append(stop)
             position = stop
         if final and self._whole and self._is_array and not self._ended:
-            raise damaged(self._where, "the array has no end: the file was cut off")
+            raise damaged(self._where, "the array does not end: the file is truncated")
         return Spans(starts, stops, size)
 
     def _after_between(self, data: bytearray, position: int, size: int) -> int:
@@ -223,7 +223,7 @@ class _ElementScanner:
         """The end of a bad element: before the next line that begins as the first element does."""
         if not self._has_lines or self._wasted > MAX_WASTED_BYTES:
             where = f"the element at byte {start:,} of a block"
-            raise damaged(self._where, f"{where} has no end, and none shows where the next begins")
+            raise damaged(self._where, f"{where} does not end, and no next element can be found")
         stop = data.find(self._line + b"{", start, size)
         if stop < 0 and not final:
             raise _Incomplete

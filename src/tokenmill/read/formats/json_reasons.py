@@ -21,7 +21,7 @@ def reason_of(line: bytes, error: Exception, text_path: list[str]) -> tuple[str,
     name = ".".join(text_path)
     parent = walk(value, text_path[:-1])
     if not isinstance(parent, dict) or text_path[-1] not in parent:
-        return "missing-field", f"there is no field {name!r}"
+        return "missing-field", f"the record has no field {name!r}"
     text = parent[text_path[-1]]
     if text is None:
         return "null-text", f"{name!r} is null"
@@ -38,10 +38,10 @@ def json_object(line: bytes, error: Exception) -> dict[str, Any] | tuple[str, st
         return "invalid-json", str(error)
     if not msgspec_accepts:
         if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-            return "lone-surrogate", "an escape names half of a surrogate pair"
+            return "lone-surrogate", "an escape encodes half of a surrogate pair"
         return "invalid-json", str(error)
     if not isinstance(value, dict):
-        return "not-an-object", f"the line is a JSON {type(value).__name__}"
+        return "not-an-object", f"the record must be a JSON object, got {type(value).__name__}"
     return value
 
 

@@ -151,7 +151,7 @@ class JsonlParser:
             blank_bytes=found.blank_bytes,
         )
         if self._extra and not self._add_extra(batch, found.records):
-            raise AssertionError("a line with unusable fields was not set aside")
+            raise AssertionError("a line with unusable fields was not rejected")
         return batch
 
     def _parse_line(self, line: bytes) -> Any:

@@ -74,7 +74,7 @@ class ParquetTable:
             announce(column_ranges(metadata, range(start, stop), command.columns))
         counts = [group.num_rows for group in _row_groups(metadata)]
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
-            why = f"{metadata.num_rows} rows, with {sum(counts)} in its row groups"
+            why = f"the footer has {metadata.num_rows} rows, but the row groups have {sum(counts)}"
             raise damaged("", why)
         num_bytes = sum(metadata.row_group(i).total_byte_size for i in range(start, stop))
         decoded_bytes = command.batch_bytes * BATCHES_PER_DECODE
@@ -99,7 +99,7 @@ def _all_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.R
         found += batch.num_rows
         yield batch
     if found != num_rows:
-        raise damaged("", f"it should have {num_rows} rows, and has {found}")
+        raise damaged("", f"it should have {num_rows} rows, but has {found}")
 
 
 def column_ranges(

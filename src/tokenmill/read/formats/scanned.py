@@ -125,7 +125,7 @@ class ScannedFormat(ByteFormat):
             size = self.opening_bytes(window.buffer, window.filled, final=final)
         size = window.filled if size is None else size
         if size > MAX_OPENING_BYTES:
-            raise damaged(where, f"no record begins within {MAX_OPENING_BYTES:,} bytes")
+            raise damaged(where, f"no record starts within {MAX_OPENING_BYTES:,} bytes")
         return window.take(size)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:

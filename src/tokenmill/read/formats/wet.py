@@ -68,9 +68,9 @@ class Wet(ScannedFormat):
                 types.add(_type_of(record))
         if types & {b"request", b"response", b"resource"} and b"conversion" not in types:
             raise UserError(
-                "a WARC file holds no text",
+                "cannot read text from a WARC file",
                 where=source.where,
-                why="its records are pages as they came; those of WET files are conversions",
+                why="its records are raw web pages; WET files contain the extracted text",
                 hint=ADVICE["WARC"],
             )
         lower = {name.lower() for name in found}
@@ -164,7 +164,7 @@ class _RecordScanner:
         found = _NEXT.search(data, start, size)
         if not found and not final:
             if size - start > MAX_TEXT_BYTES:
-                raise damaged(self._where, f"no record begins within {MAX_TEXT_BYTES:,} bytes")
+                raise damaged(self._where, f"no record starts within {MAX_TEXT_BYTES:,} bytes")
             raise _Incomplete
         stop = found.start() if found else size
         return start + len(data[start:stop].rstrip(b"\r\n"))
@@ -172,7 +172,7 @@ class _RecordScanner:
     def _waste(self, num_bytes: int) -> None:
         self._wasted += num_bytes
         if self._wasted > MAX_WASTED_BYTES:
-            raise damaged(self._where, "the lengths of too many records are wrong")
+            raise damaged(self._where, "too many records have a wrong Content-Length")
 
 
 def _after_line_ends(data: bytearray, position: int, size: int) -> int:
@@ -199,9 +199,9 @@ def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | Problem | 
     """The wanted fields of a record (all if `names` is empty); None if it is passed over."""
     head = _head_of(record, 0, len(record))
     if not head:
-        return Problem("invalid-warc", "no head of a record with a Content-Length")
+        return Problem("invalid-warc", "expected a record header with a Content-Length")
     if head.end + head.length != len(record):
-        detail = f"a Content-Length of {head.length:,} does not lead to the next record"
+        detail = f"the Content-Length {head.length:,} does not end at the next record"
         return Problem("invalid-warc", detail)
     if _type_of(record) != b"conversion":
         return None

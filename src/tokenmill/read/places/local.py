@@ -46,7 +46,7 @@ class Local:
             raise UserError(
                 "a source has changed since the build",
                 where=str(path),
-                why=size or "it is gone",
+                why=size or "the file does not exist",
                 hint="restore the file, or verify without --against-sources",
             )
         return replace(local_source(source.name, path, status), index=source.index)
@@ -124,7 +124,7 @@ def _identity(folder: Path) -> tuple[int, int]:
 def _refuse_description(path: Path) -> None:
     if is_description(path):
         raise UserError(
-            "a file describes a saved data set, and holds no records",
+            "the file describes a saved dataset and contains no records",
             where=str(path),
             hint=f"name the folder: {path.parent}",
         )
@@ -133,7 +133,7 @@ def _refuse_description(path: Path) -> None:
 def _refuse_folder(error: OSError) -> NoReturn:
     """A folder that cannot be listed may hold inputs, so it is not passed over."""
     where = str(error.filename)
-    raise path_error(error)("a folder cannot be read", where=where, why=str(error)) from error
+    raise path_error(error)("cannot read a folder", where=where, why=str(error)) from error
 
 
 def real_paths(paths: Iterable[Path]) -> dict[Path, Path]:
@@ -170,9 +170,7 @@ def regular_file(path: Path) -> os.stat_result:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
             endless = status.st_size == 0 and file.read(1)
     except OSError as error:
-        raise path_error(error)(
-            "an input cannot be read", where=str(path), why=str(error)
-        ) from error
+        raise path_error(error)("cannot read an input", where=str(path), why=str(error)) from error
     if endless:
         why = "its size is 0 but it has content, like files in /proc"
         hint = "copy it to a disk"

@@ -88,7 +88,7 @@ class ReadAheadFile(RangeFile):
         for ranges in columns:
             for (start, stop), following in pairwise([*ranges, (0, 0)]):
                 if not 0 <= start <= stop <= self._num_bytes:
-                    why = f"it names the bytes from {start} to {stop} of {self._num_bytes}"
+                    why = f"it refers to bytes {start} to {stop}, but has {self._num_bytes}"
                     raise damaged(self._where, why)
                 self._starts[stop], self._following[stop] = start, following
         self._ends = sorted(self._starts)

@@ -61,7 +61,7 @@ class _Disk:
 
     def read(self, path: Path, max_bytes: int) -> bytes:
         if path.stat().st_size > max_bytes:
-            raise ValueError(f"it has over {max_bytes} bytes")
+            raise ValueError(f"the file has over {max_bytes} bytes")
         return path.read_bytes()
 
 
@@ -89,33 +89,33 @@ def saved_files(folder: P, files: Files = DISK) -> list[P]:
     if files.is_file(folder / SPLITS_NAME):
         splits = _read(folder / SPLITS_NAME, _Splits, files).splits
         if not splits:
-            raise UserError("a saved data set has no splits", where=str(folder))
+            raise UserError("the saved dataset has no splits", where=str(folder))
         if len(splits) > 1:
             raise UserError(
-                "a saved data set has several splits",
+                "the saved dataset has several splits",
                 where=str(folder),
-                why=f"they are {', '.join(splits)}",
+                why=f"the splits are {', '.join(splits)}",
                 hint=f"name the folder of one of them: {folder / splits[0]}",
             )
         folder = _member(folder, splits[0], SPLITS_NAME)
     state = _read(folder / STATE_NAME, _State, files)
     if state.indices or state.old_indices:
-        why = "its rows have another order than its files"
-        hint = "save it again, after flatten_indices()"
-        raise UserError("a saved data set has an index", where=str(folder), why=why, hint=hint)
+        why = "the index reorders its rows"
+        hint = "save it again after flatten_indices()"
+        raise UserError("the saved dataset has an index", where=str(folder), why=why, hint=hint)
     paths = [_member(folder, file.filename, STATE_NAME) for file in state.files]
     if not paths:
-        raise UserError("a saved data set is empty", where=str(folder))
+        raise UserError("the saved dataset is empty", where=str(folder))
     if missing := [path for path in paths if not files.is_file(path)]:
-        why = f"{STATE_NAME} names {missing[0].name}"
-        raise UserError("a saved data set is not complete", where=str(folder), why=why)
+        why = f"{STATE_NAME} names {missing[0].name}, which does not exist"
+        raise UserError("the saved dataset is incomplete", where=str(folder), why=why)
     return paths
 
 
 def _member(folder: P, name: str, named_in: str) -> P:
     if "/" in name or not is_safe_path(name):
         why = f"{named_in} names {name!r}"
-        raise DataError("a saved data set points outside its folder", where=str(folder), why=why)
+        raise DataError("the saved dataset points outside its folder", where=str(folder), why=why)
     return folder / name
 
 
@@ -125,4 +125,4 @@ def _read(path: PurePath, kind: type[T], files: Files) -> T:
     except TokenmillError:
         raise
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise DataError("a saved data set is damaged", where=str(path), why=str(error)) from error
+        raise DataError("the saved dataset is damaged", where=str(path), why=str(error)) from error

@@ -42,16 +42,16 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
         try:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
-            why = f"{error}; write {{{{ for a brace"
+            why = f"{error}; write {{{{ for a literal brace"
             raise UserError(
                 "cannot read the text template", where=self.template, why=why
             ) from error
         for _, name, form, conversion in parts:
             if name == "" or form or conversion:
-                why = "braces hold the name of a field and nothing else"
+                why = "braces may only contain the name of a field"
                 raise UserError("cannot read the text template", where=self.template, why=why)
         if all(name is None for _, name, _, _ in parts):
-            why = "it names no field, so all texts would be the same"
+            why = "it contains no field, so all texts would be the same"
             raise UserError("cannot read the text template", where=self.template, why=why)
         return [(literal, name) for literal, name, _, _ in parts]
 
@@ -78,6 +78,8 @@ class _TemplateRenderer:
             if path:
                 value = column_value(walk(record, path))
                 if value is None:
-                    raise UnfitRecordError("missing-field", f"there is no {'.'.join(path)!r}")
+                    raise UnfitRecordError(
+                        "missing-field", f"the record has no field {'.'.join(path)!r}"
+                    )
                 written.append(value)
         return [RenderedText("".join(written))]

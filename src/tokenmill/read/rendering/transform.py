@@ -98,17 +98,17 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
 
     def _copy(self) -> Function:
         if self.problem:
-            hint = "define it in a module, or run with --workers 1 in the calling process"
-            what = f"the {NOUN} cannot be sent to worker processes"
+            hint = "define it in a module, or run in this process with --workers 1"
+            what = f"cannot send the {NOUN} to worker processes"
             raise UserError(what, where=self.name, why=self.problem, hint=hint)
         if not self.source.startswith(NAMED):
             function: Function = unpickled(self.source, NOUN)
             return function
         function = imported(self.source, NOUN, EXAMPLE)
         if source_digest(function, self.name) != self.sha256:
-            why = "the source of its module changed after the start"
+            why = "the source of its module changed after the build started"
             hint = "run the same command again"
-            raise UserError(f"another {NOUN} has that name", where=self.name, why=why, hint=hint)
+            raise UserError(f"the {NOUN} has changed", where=self.name, why=why, hint=hint)
         return function
 
 
@@ -162,16 +162,16 @@ def source_digest(function: Function, name: str) -> str:
 
 def _facts(function: Any, name: str, seen: set[int]) -> list[Any]:
     if not isinstance(function, types.FunctionType):
-        why = f"it is of the type {type(function).__name__}"
+        why = f"got an object of type {type(function).__name__}"
         raise UserError(f"a {NOUN} must be a function", where=name, why=why, hint="use def")
     seen.add(id(function))
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError, SyntaxError) as error:
         raise UserError(
-            f"the source of the {NOUN} cannot be found",
+            f"cannot find the source code of the {NOUN}",
             where=name,
-            why=f"its digest is part of what a resumed build must agree with ({error})",
+            why=f"a resumed build compares its digest ({error})",
             hint="define it in a file or in a notebook",
         ) from error
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -212,10 +212,10 @@ def _fact(value: Any, name: str, seen: set[int]) -> Any:
     if isinstance(value, types.FunctionType):
         return value.__qualname__ if id(value) in seen else _facts(value, name, seen)
     raise UserError(
-        f"the {NOUN} depends on a value that cannot be known again",
+        f"the {NOUN} depends on a value that a resumed build cannot compare",
         where=name,
-        why=f"it takes a {type(value).__name__} from the function around it, or as a default",
-        hint="make that value at the top of a module, or inside the function",
+        why=f"it uses a {type(value).__name__} from an enclosing function or as a default",
+        hint="define that value at the top of a module, or inside the function",
     )
 
 
@@ -239,7 +239,7 @@ class _TransformRenderer:
             raise FailedRenderingError(
                 f"the {NOUN} failed on a record",
                 why=f"{describe_failure(error)}, in {self._transform.name}",
-                hint="mend it, or leave such records out in it: return None",
+                hint="fix the function, or return None for records that it cannot use",
             ) from error
         return list(self._texts(found))
 
@@ -252,26 +252,26 @@ class _TransformRenderer:
             elif isinstance(each, dict):
                 yield self._from_dict(each)
             else:
-                raise self._unusable(f"it returned an object of the type {type(each).__name__}")
+                raise self._unusable(f"it returned an object of type {type(each).__name__}")
 
     def _from_dict(self, found: dict[str, Any]) -> RenderedText:
         key, ranges = self._transform.text, self._transform.no_loss
         text = found.get(key)
         if not isinstance(text, str):
-            raise self._unusable(f"it returned a dict whose {key!r} is no text")
+            raise self._unusable(f"it returned a dict without a string under {key!r}")
         if ranges is None:
             if "no_loss" in found:
-                hint = 'say so: no_loss="no_loss"'
-                raise self._unusable("it returned 'no_loss', which nobody asked for", hint)
+                hint = 'add no_loss="no_loss"'
+                raise self._unusable("it returned 'no_loss', but no_loss is not set", hint)
             return RenderedText(text)
         try:
             return RenderedText(text, char_spans(found.get(ranges)))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._unusable(f"{ranges!r} of a dict that it returned is {error}") from error
+            raise self._unusable(f"{ranges!r} in the returned dict is {error}") from error
 
     def _unusable(self, why: str, hint: str = "") -> FailedRenderingError:
         return FailedRenderingError(
-            f"the {NOUN} returned something else than texts",
+            f"the {NOUN} did not return text",
             why=f"{why}, in {self._transform.name}",
-            hint=hint or "return a str, a dict with one, a list of these, or None",
+            hint=hint or "return a str, a dict with a str, a list of these, or None",
         )

@@ -49,7 +49,7 @@ def read_manifest_of(end: CopyEnd) -> tuple[bytes, Manifest]:
     with _as_folder(end, MANIFEST_NAME, data) as folder:
         manifest = read_manifest(folder)
         check_manifest(folder, manifest)
-    assert data is not None, "read_manifest refuses a folder without one"
+    assert data is not None, "read_manifest raises if there is no manifest"
     return data, manifest
 
 
@@ -71,11 +71,11 @@ def read_plan(end: CopyEnd, name: str, dataset_id: str) -> CopiedPlan:
         path = folder / PLANS / name / PLAN_FILE
         manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
     if manifest.dataset_id != dataset_id:
-        raise damaged(end, f"{place}/{PLAN_FILE}", "the plan belongs to another dataset")
+        raise damaged(end, f"{place}/{PLAN_FILE}", "the plan belongs to a different dataset")
     if [file.name for file in manifest.files] != [f"{array}.npy" for array in ARRAYS]:
-        raise damaged(end, f"{place}/{PLAN_FILE}", "it names other files than those of a plan")
+        raise damaged(end, f"{place}/{PLAN_FILE}", "it names files that do not belong to a plan")
     files = [msgspec.structs.replace(file, name=f"{place}/{file.name}") for file in manifest.files]
-    assert data is not None, "read_sealed refuses a missing file"
+    assert data is not None, "read_sealed raises if the file is missing"
     return CopiedPlan(name, data, files)
 
 

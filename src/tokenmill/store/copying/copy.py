@@ -71,7 +71,7 @@ def copy_dataset(
     """
     origin, target = open_end(source, "a dataset"), open_end(destination, "the destination")
     if not target.can_list:
-        why = "web servers can only be read"
+        why = "tokenmill can only read from web servers"
         raise UserError("cannot copy to this location", where=target.location, why=why)
     _refuse_nested(origin, target)
     data, manifest = read_manifest_of(origin)
@@ -108,7 +108,7 @@ def _refuse_nested(origin: CopyEnd, target: CopyEnd) -> None:
             "a dataset cannot be copied into itself",
             where=target.location,
             why=f"the dataset is {origin.location}",
-            hint="choose a place that is neither in it nor around it",
+            hint="choose a destination outside the dataset that does not contain it",
         )
 
 
@@ -125,7 +125,7 @@ def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
     held = target.store.read(MANIFEST_NAME)
     if held is not None:
         if held != manifest:
-            raise _conflict(target, "there is another dataset")
+            raise _conflict(target, "it contains a different dataset")
         return
     note = canonical_json(
         {
@@ -136,26 +136,26 @@ def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
         }
     )
     if target.store.read(COPY_NAME) is None and not target.is_empty():
-        raise _conflict(target, "it is not empty, and no copy has begun there")
+        raise _conflict(target, "it is not empty, and it is not an unfinished copy")
     if target.store.create(COPY_NAME, note) != note:
-        raise _conflict(target, "a copy of another dataset has begun there")
+        raise _conflict(target, "it contains an unfinished copy of a different dataset")
 
 
 def _conflict(target: CopyEnd, why: str) -> OutputConflictError:
-    hint = "choose another place, or remove what is there"
-    what = "the destination holds something else"
+    hint = "choose another destination, or delete its content"
+    what = "the destination is not empty"
     return OutputConflictError(what, where=target.location, why=why, hint=hint)
 
 
 def _create(target: CopyEnd, name: str, data: bytes) -> None:
     if target.store.create(name, data) != data:
-        raise _conflict(target, f"another program has made {name}")
+        raise _conflict(target, f"another program created {name}")
 
 
 def _refuse_other(target: CopyEnd, name: str, data: bytes) -> None:
     held = target.store.read(name)
     if held is not None and held != data:
-        raise _conflict(target, f"{name} is another plan's")
+        raise _conflict(target, f"{name} belongs to a different plan")
 
 
 def _arrays_without_plan(target: CopyEnd, plans: Sequence[CopiedPlan]) -> set[str]:

@@ -19,7 +19,7 @@ from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import FileEntry
 
 PROGRESS_SECONDS = 0.2
-AGAIN = "run the same command again: it copies what is missing"
+AGAIN = "run the same command again; it copies the missing files"
 
 
 class _StoppedError(Exception):
@@ -92,9 +92,9 @@ class Transfer:
             self._copy(file, scratch)
             if self.verify and not self._is_intact(file):
                 raise VerificationError(
-                    "a file was damaged on the way",
+                    "a file was damaged during the copy",
                     where=f"{self.target.location}/{file.name}",
-                    why="what can be read there has another xxh3 digest than what was written",
+                    why="the xxh3 digest of the copy differs from that of the written data",
                     hint=AGAIN,
                 )
 
@@ -126,9 +126,9 @@ class Transfer:
         except FileNotFoundError as error:
             raise damaged(self.origin, file.name, "it is missing") from error
         if num_bytes != file.bytes:
-            raise damaged(self.origin, file.name, f"it should have {file.bytes} bytes")
+            raise damaged(self.origin, file.name, f"its size is not {file.bytes} bytes")
         if digest.hexdigest() != file.xxh3_128:
-            why = "its xxh3 digest is not the one that the manifest names"
+            why = "its xxh3 digest differs from the one in the manifest"
             raise damaged(self.origin, file.name, why)
 
     def _is_intact(self, file: FileEntry) -> bool:
@@ -153,7 +153,7 @@ class Transfer:
             size = sizes.get(file.name, self.target.store.size(file.name))
             if size != file.bytes:
                 raise StorageError(
-                    "a file is not where it was copied to",
+                    "a copied file is missing at the destination",
                     where=f"{self.target.location}/{file.name}",
                     why=f"it should have {file.bytes} bytes; found {size}",
                     hint=AGAIN,

@@ -163,13 +163,18 @@ class CountsFolder:
         self.folder = local_path(folder, "word counts")
         path = self.folder / COUNTS_NAME
         if not path.is_file():
-            hint = "tokenmill tokenizer count makes them"
+            hint = "create them with tokenmill tokenizer count"
             raise UserError(
-                "there are no word counts", where=str(folder), why=f"no {COUNTS_NAME}", hint=hint
+                "cannot find word counts",
+                where=str(folder),
+                why=f"it has no {COUNTS_NAME}",
+                hint=hint,
             )
         self.manifest = read_sealed(path, CountsManifest, (COUNTS_FORMAT, COUNTS_VERSION))
         if self.manifest.format != COUNTS_FORMAT or self.manifest.format_version < 1:
-            raise VerificationError("these are no word counts of tokenmill", where=str(path))
+            raise VerificationError(
+                "this file does not contain word counts of tokenmill", where=str(path)
+            )
         self.split = self.manifest.split
         self.groups = {group.name: self._open(group, i) for i, group in enumerate(self._entries())}
         """The words of each group, by its name."""
@@ -221,9 +226,9 @@ class CountsFolder:
             if entry and path.is_file() and path.stat().st_size == entry.bytes:
                 array = open_array(path, (dtype,), lengths[part]) if lengths[part] >= 0 else None
             if array is None or entry is None:
-                raise self._damaged(path, f"it is not what {COUNTS_NAME} says")
+                raise self._damaged(path, f"it does not match {COUNTS_NAME}")
             if file_digest(path) != entry.xxh3_128:
-                raise self._damaged(path, "its digest differs")
+                raise self._damaged(path, f"its digest differs from the one in {COUNTS_NAME}")
             # A slice of the class memmap takes several times as long as one of a plain array.
             arrays[part] = array.view(np.ndarray)
         words = WordCounts(arrays["words"], arrays["offsets"], arrays["counts"])
@@ -265,7 +270,7 @@ def merge_counts(
     for other in others:
         _require_alike(first, other)
     if is_counts_folder(folder):
-        raise OutputConflictError("there are word counts already", where=str(folder))
+        raise OutputConflictError("the folder already contains word counts", where=str(folder))
     groups: dict[str, list[WordCounts]] = {}
     left_out: dict[str, LeftOut] = {}
     totals = Counts()
@@ -289,11 +294,12 @@ def merge_counts(
 def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
     ours, theirs = first.manifest, other.manifest
     if _behaviour(ours.split) != _behaviour(theirs.split):
-        why = f"{ours.split.name or 'one split'} is not {theirs.split.name or 'another'}"
-        what = "counts of different splits cannot be added up"
+        names = [each.split.name or "unnamed" for each in (ours, theirs)]
+        why = f"the splits are {' and '.join(names)}"
+        what = "cannot add up counts of different splits"
     elif ours.by != theirs.by:
-        why = f"one is by {ours.by or 'nothing'}, the other by {theirs.by or 'nothing'}"
-        what = "counts of different groups cannot be added up"
+        why = f"one is grouped by {ours.by or 'nothing'}, the other by {theirs.by or 'nothing'}"
+        what = "cannot add up counts with different groups"
     else:
         return
     where = f"{first.folder} and {other.folder}"
@@ -308,7 +314,7 @@ def _behaviour(split: Split) -> list[Any]:
 def _weights_problem(weights: Mapping[str, int], groups: Mapping[str, WordCounts]) -> str:
     for name, weight in weights.items():
         if name not in groups:
-            return f"there is no group {name!r}; the groups are {', '.join(map(repr, groups))}"
+            return f"cannot find the group {name!r}; the groups are {', '.join(map(repr, groups))}"
         if weight < 0:
-            return f"the weight of {name!r} is below 0"
+            return f"the weight of {name!r} must not be negative"
     return ""

@@ -67,9 +67,9 @@ class Merge:
         num_bytes = sum(run.num_bytes * weight for run, weight in kept)
         if num_bytes > MAX_COUNT:
             raise UserError(
-                "the counts of words are too large to be added up",
-                why=f"they are of {float(num_bytes):.3g} bytes, and at most 2^53 can be counted",
-                hint="divide all weights by the same number",
+                "the word counts are too large to add up",
+                why=f"they stand for {float(num_bytes):.3g} bytes of text; the limit is 2^53",
+                hint="divide all weights by one common factor",
             )
         self._arrays = [  # alive as long as their addresses are used
             (np.asarray(run.data), np.asarray(run.offsets), np.asarray(run.counts))

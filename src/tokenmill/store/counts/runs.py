@@ -63,7 +63,7 @@ def open_run(path: Path) -> dict[str, WordCounts]:
     sizes = [8 * (2 * n + 1) + -(-num_bytes // 8) * 8 for _, n, num_bytes in entries]
     sound = all(n >= 0 and num_bytes >= 0 for _, n, num_bytes in entries)
     if start[:8] != _MAGIC or not sound or place + sum(sizes) != size:
-        raise _damaged(path, "its header and its size contradict each other")
+        raise _damaged(path, "its header does not match its size")
     data = np.asarray(FileMap(path, size))  # a job has thousands of runs
     groups = {}
     for (name, num_words, num_bytes), taken in zip(entries, sizes, strict=True):
@@ -85,4 +85,6 @@ def _part(data: UInt8Array, dtype: Any, place: int, length: int) -> npt.NDArray[
 
 def _damaged(path: Path, why: str) -> VerificationError:
     hint = "start again with --overwrite"
-    return VerificationError("a file of the job is damaged", where=str(path), why=why, hint=hint)
+    return VerificationError(
+        "a file of the counting job is damaged", where=str(path), why=why, hint=hint
+    )

@@ -11,10 +11,10 @@ from tokenmill.words.counts import UInt8Array, WordCounts
 
 _PROBLEMS = (
     "",
-    "its offsets do not grow from 0 to the end of its words",
+    "its offsets do not ascend from 0 to the end of its words",
     "a word is not UTF-8",
-    "its words are not in the order of their bytes",
-    "a count is below 1, or its occurrences are over 2^53 bytes",
+    "its words are not sorted by their bytes",
+    "a count is below 1, or the occurrences of a word exceed 2^53 bytes",
 )
 
 

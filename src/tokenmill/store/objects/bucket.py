@@ -51,7 +51,7 @@ class BucketStore:
         raise StorageError(
             "cannot create an object",
             where=self._where(name),
-            why=f"the store answered {len(WAITS)} times that it exists, and it does not",
+            why=f"the store said {len(WAITS)} times that it exists, but it cannot be read",
             hint="run the same command again",
         )
 
@@ -98,10 +98,10 @@ class BucketStore:
         data = file.read_bytes()
         if self.create(name, data) != data:
             raise StorageError(
-                "an object exists with other bytes",
+                "an object already exists with different content",
                 where=self._where(name),
-                why="objects of a build never change: another program wrote it, or two runs of "
-                "one unit differ",
+                why="objects of a build never change: either another program wrote it, or two runs "
+                "of one unit gave different results",
                 hint="choose another prefix, or remove this object and run the same command again",
             )
 

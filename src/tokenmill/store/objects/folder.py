@@ -56,7 +56,9 @@ class FolderStore:
                     time.sleep(seconds)
                 if (held := _created(path, data, durable=durable)) is not None:
                     return held
-        raise storage_error(OSError(errno.EBUSY, "the name comes and goes"), "write", path)
+        raise storage_error(
+            OSError(errno.EBUSY, "another process keeps creating and deleting it"), "write", path
+        )
 
     def replace(self, name: str, data: bytes) -> None:
         path = self._path(name)

@@ -19,7 +19,7 @@ def open_store(location: str) -> ObjectStore:
     if not is_remote(location):
         return FolderStore(Path(location))
     if ObjectName.parse(location).scheme in WEB:
-        why = "web servers can only be read"
+        why = "tokenmill can only read from web servers"
         places = ", ".join(f"{cloud}://BUCKET/PREFIX" for cloud in CLOUDS)
         hint = f"choose a folder, or one of {places}"
         raise UserError("cannot write to this location", where=location, why=why, hint=hint)

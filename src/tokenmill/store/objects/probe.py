@@ -55,10 +55,10 @@ def refuse_unsafe(store: ObjectStore) -> None:
     abilities = probe(store)
     if not abilities.several_agents:
         raise StorageError(
-            "several agents cannot work in this place",
+            "several agents cannot work in this location",
             where=store.location,
             why=abilities.why_not,
-            hint="build without --shard: one agent alone can, or choose another file system",
+            hint="build without --shard (a single agent), or choose another file system",
         )
 
 
@@ -77,9 +77,9 @@ def _try_create(store: ObjectStore, name: str) -> None:
     """Two creates. Reads need no trial: clients compare the ETag of each answer themselves."""
     try:
         if store.create(name, FIRST, durable=False) != FIRST:
-            raise _lies(store, "a new object held other bytes than those that it was created with")
+            raise _lies(store, "a new object does not have the content that was written")
         if store.create(name, SECOND, durable=False) != FIRST:
-            raise _lies(store, "the second of two creates of one name replaced the first")
+            raise _lies(store, "creating an object twice replaced the first one")
     except StorageError as error:
         if NOT_IMPLEMENTED not in error.why:
             raise
@@ -105,9 +105,9 @@ def _try_links(store: FolderStore, name: str) -> Abilities:
 
 def _lies(store: ObjectStore, why: str) -> StorageError:
     return StorageError(
-        "this object store is not safe for builds",
+        "cannot build safely in this object store",
         where=store.location,
         why=why,
-        hint="use a store with conditional writes (If-None-Match), as S3, Google Cloud Storage, "
-        "Azure, R2 or MinIO, or build into a folder and copy it with `tokenmill cp`",
+        hint="use a store with conditional writes (If-None-Match), such as S3, Google Cloud "
+        "Storage, Azure, R2 or MinIO; or build into a folder and copy it with `tokenmill cp`",
     )

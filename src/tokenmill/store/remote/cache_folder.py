@@ -50,9 +50,9 @@ def claim_cache(folder: str | Path) -> Path:
         names = {each.name for each in path.iterdir()}
         if names and MARK not in names:
             raise OutputConflictError(
-                "the folder is no cache of tokenmill",
+                "the folder is not a cache of tokenmill",
                 where=str(path),
-                why=f"it holds other files, and no {MARK}; blocks of a cache get deleted",
+                why=f"it contains other files and no {MARK}; tokenmill deletes files in its cache",
                 hint="give a new or empty folder",
             )
         with contextlib.suppress(FileExistsError), open(path / MARK, "xb") as file:
@@ -129,10 +129,10 @@ def check_punching(folder: Path) -> None:
         punch_holes(path, [0])
     except StorageError as error:
         raise StorageError(
-            "a cache with a limit cannot be here",
+            "this folder does not support a cache with a limit",
             where=str(folder),
-            why=f"its file system does not delete parts of files: {error.why or error.what}",
-            hint="use a folder on ext4, XFS, Btrfs or tmpfs, or give no cache_bytes",
+            why=f"its file system cannot free parts of files: {error.why or error.what}",
+            hint="use a folder on ext4, XFS, Btrfs or tmpfs, or omit cache_bytes",
         ) from error
     finally:
         with contextlib.suppress(OSError):

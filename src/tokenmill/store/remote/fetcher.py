@@ -88,8 +88,8 @@ class Fetcher:
                     raise StorageError(
                         "the process that reads from the store has ended",
                         where=self._location,
-                        why=f"{starts} were started, and each ended before it had answered",
-                        hint="look at its messages above, and at the memory of this machine",
+                        why=f"it was started {starts} times and ended each time before it answered",
+                        hint="check its messages above and the free memory of this machine",
                     )
                 self._restart()
 

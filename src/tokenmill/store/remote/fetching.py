@@ -108,7 +108,7 @@ class Fetching:
             ):
                 if found != known:
                     at = request.start + place * BLOCK_BYTES
-                    why = f"from byte {at} on, the digest of a block differs"
+                    why = f"the digest of the block at byte {at} differs"
                     raise self._damaged(request.key, why)
             _write(descriptor, data, request.start)
 
@@ -117,10 +117,10 @@ class Fetching:
         if size is None:
             found = self._client.head(request.key)
             if found is None:
-                raise MissingObjectError("an object does not exist", where=self._name(request.key))
+                raise MissingObjectError("cannot find an object", where=self._name(request.key))
             size = found.num_bytes
             if size > MAX_JSON_BYTES:
-                why = f"{size} bytes are over the limit of {MAX_JSON_BYTES}"
+                why = f"it has {size} bytes; the limit is {MAX_JSON_BYTES}"
                 raise VerificationError(
                     "an object is too large", where=self._name(request.key), why=why
                 )
@@ -133,7 +133,7 @@ class Fetching:
                 for piece in self._pieces(request.key, size):
                     file.write(piece)
             if request.digest and file_digest(unfinished) != request.digest:
-                why = "its digest is not the one that was stored for it"
+                why = "its digest differs from the stored one"
                 raise self._damaged(request.key, why)
 
     @contextmanager
@@ -170,7 +170,7 @@ class Fetching:
         return f"{self._client.location}/{key}"
 
     def _damaged(self, key: str, why: str) -> VerificationError:
-        hint = "tokenmill verify lists what else is damaged; restore the object from a copy"
+        hint = "restore the object from a copy; tokenmill verify lists all damaged files"
         return VerificationError(
             "a file of the dataset is damaged", where=self._name(key), why=why, hint=hint
         )

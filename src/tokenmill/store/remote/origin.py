@@ -79,10 +79,10 @@ class Origin:
         """
         if self.cache_bytes is not None:
             raise UserError(
-                "documents of a dataset in a bucket are read by whole shards",
+                "the cache is too small to read documents",
                 where=self.location,
-                why=f"its cache may keep {self.cache_bytes} bytes of tokens",
-                hint="open it without cache_bytes, or copy it: tokenmill cp",
+                why=f"documents are read by whole shards, and cache_bytes is {self.cache_bytes}",
+                hint="open the dataset without cache_bytes, or copy it: tokenmill cp",
             )
         file = shard.files[0]
         path = self.path(file.name)
@@ -198,10 +198,10 @@ def open_origin(
     """
     name = str(ObjectName.parse(location))
     if cache_bytes is not None and cache_bytes < BLOCK_BYTES:
-        why = f"{cache_bytes} bytes, and a block of tokens has {BLOCK_BYTES}"
+        why = f"got {cache_bytes}; a block of tokens has {BLOCK_BYTES} bytes"
         raise UserError("cache_bytes is too small", why=why)
     if prefetch_steps < 0:
-        raise UserError("prefetch_steps cannot be negative", why=str(prefetch_steps))
+        raise UserError("prefetch_steps must not be negative", why=f"got {prefetch_steps}")
     root = claim_cache(cache)
     fetcher = Fetcher(name)
     with ExitStack() as stack:
@@ -231,10 +231,10 @@ def _manifest(origin: Origin) -> Manifest:
         origin._carry_out([origin._small(MANIFEST_NAME, path)])
     except MissingObjectError as error:
         raise UserError(
-            "there is no dataset",
+            "cannot find a dataset",
             where=origin.location,
             why="it has no manifest.json",
-            hint="check the name; a build that has not finished has none",
+            hint="check the name; only a finished build has a manifest",
         ) from error
     try:
         return read_manifest(origin.folder)

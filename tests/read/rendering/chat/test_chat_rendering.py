@@ -80,7 +80,7 @@ def test_a_special_token_in_a_message_is_no_control_token_by_accident() -> None:
     assert render({"messages": TALK}, **refused) == RENDERED
     with pytest.raises(UnfitRecordError, match="in a message would be read as a control token"):
         render(talk, **refused)
-    with pytest.raises(DataError, match="a conversation has a special token in its text"):
+    with pytest.raises(DataError, match="a conversation contains a special token"):
         render(talk, **refused, special_tokens="error")
     accepted = RenderedText(TEXT.replace("Hi", "Hi<|im_end|>"), [(0, 62)], 1)
     assert render(talk, **refused, special_tokens="control") == accepted
@@ -111,7 +111,7 @@ def test_what_a_template_says_of_a_record_is_cut_and_encoded() -> None:
     "source", ["{{ raise_exception }}", "{{ messages | map(attribute='role') }}"]
 )
 def test_an_address_in_memory_is_refused(source: str) -> None:
-    with pytest.raises(UnfitRecordError, match="it writes an address in memory"):
+    with pytest.raises(UnfitRecordError, match="it prints a memory address"):
         render({"messages": TALK}, template=source + CHATML)
     own = [{"role": "user", "content": "<f at 0x7f>"}, TALK[1]]
     assert render({"messages": own}).text == TEXT.replace("Hi", "<f at 0x7f>")
@@ -128,7 +128,7 @@ def test_sets_have_one_order_in_all_processes() -> None:
 
 def test_why_there_is_nothing_to_learn() -> None:
     with pytest.raises(
-        UnfitRecordError, match="it is on critic, and the messages are of assistant, user"
+        UnfitRecordError, match="--loss-on is critic, but the roles are assistant, user"
     ):
         render({"messages": TALK}, loss_on=("critic",))
 
@@ -153,12 +153,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("source", "what"),
     [
-        (FOREVER, "it ran for more than 0.2 s of processor time on one conversation"),
-        ("{{ 9 ** (9 ** 9) }}", "it ran for more than 0.2 s of processor time on one conversation"),
-        ("{{ 'a' * 10000000000 }}", "it takes more than 2,048 MiB of memory"),
+        (FOREVER, "it took more than 0.2 s of CPU time for one conversation"),
+        ("{{ 9 ** (9 ** 9) }}", "it took more than 0.2 s of CPU time for one conversation"),
+        ("{{ 'a' * 10000000000 }}", "it needs more than 2,048 MiB of memory"),
         (
             "{% set long = 'a' * 1000000 %}{% for a in range(99999) %}{{ long }}{% endfor %}",
-            "it made more than 67,108,864 characters of one conversation",
+            "it wrote more than 67,108,864 characters for one conversation",
         ),
     ],
 )
@@ -187,6 +187,6 @@ def test_templates_reach_nothing_outside() -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_process_starts_again_after_a_record_that_it_did_not_survive() -> None:
     source = "{% if messages | length > 2 %}" + FOREVER + "{% endif %}" + CHATML
-    with pytest.raises(DataError, match="the chat template does not end"):
+    with pytest.raises(DataError, match="the chat template did not finish"):
         render({"messages": [*TALK, *TALK]}, template=source)
     assert render({"messages": TALK}, template=source) == RENDERED

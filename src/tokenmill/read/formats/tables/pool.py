@@ -159,13 +159,13 @@ class ParserProcess:
     def _death(self) -> TokenmillError:
         where, code = self.where, self._popen.wait()
         if -code in CRASHES:
-            return damaged(where, f"Arrow crashes while it reads the file: {_signal_name(-code)}")
+            return damaged(where, f"Arrow crashed while reading the file: {_signal_name(-code)}")
         if code < 0:
             return EngineError(
                 "the process that parses an input was killed",
                 where=where,
                 why=f"{_signal_name(-code)}; SIGKILL usually means that memory ran out",
-                hint="lower --workers, and run the same command again: it resumes",
+                hint="lower --workers and run the same command again; it resumes where it stopped",
             )
         why = f"exit code {code}; see its message above"
         return InternalError("the process that parses an input failed", where=where, why=why)

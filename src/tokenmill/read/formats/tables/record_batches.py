@@ -29,14 +29,14 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
     for name, kind in types.items():
         if kind is None and name not in command.optional:
             raise UserError(
-                f"there is no column {name!r}",
+                f"cannot find the column {name!r}",
                 why=f"the columns are {', '.join(schema.names)}",
                 hint=NAME_ANOTHER,
             )
     text = command.text
     if text is not None and not _holds_text(types[text]):
         why = f"its type is {types[text]}, not a string"
-        raise UserError(f"column {text!r} holds no text", why=why)
+        raise UserError(f"the column {text!r} does not contain text", why=why)
     return [name for name, kind in types.items() if kind is not None]
 
 

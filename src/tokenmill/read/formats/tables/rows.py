@@ -29,7 +29,7 @@ def parse_record_batch(
     try:
         extra = {name: _values(name, batch.column(name), reasons) for name in fields.extra}
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise damaged(source.where, f"Python has no such value: {error}") from error
+        raise damaged(source.where, f"a value cannot be converted to Python: {error}") from error
     spans = None
     if fields.no_loss:
         spans = []
@@ -75,7 +75,9 @@ def rendering_parser(fields: Fields) -> Parse:
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             ]
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise damaged(source.where, f"Python has no such value: {error}") from error
+            raise damaged(
+                source.where, f"a value cannot be converted to Python: {error}"
+            ) from error
         found = paths or [[name] for name in batch.schema.names]
         records = [_nested(found, values) for values in zip(*columns, strict=True)]
         if isinstance(fields.rendering, Conversations):

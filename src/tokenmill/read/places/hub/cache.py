@@ -193,9 +193,9 @@ def cache_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(
-            "cannot write to the cache of downloads",
+            "cannot write to the download cache",
             where=str(path),
             why=error.strerror or str(error),
-            hint="free some space or name another folder with --cache-dir, and run the same "
-            "command again: it resumes where it stopped",
+            hint="free some space or give another folder with --cache-dir, then run the same "
+            "command again; it resumes where it stopped",
         ) from error

@@ -111,7 +111,7 @@ class HubClient:
                 return sorted(files, key=lambda file: file.path)
             if num_entries > MAX_ENTRIES:
                 break
-        raise _broken(where, f"it lists over {MAX_ENTRIES:,} entries, or has {MAX_PAGES:,} pages")
+        raise _broken(where, f"the listing has over {MAX_ENTRIES:,} entries or {MAX_PAGES:,} pages")
 
     def chunks(self, file: HubFile, start: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes [start, stop) of a file; goes on where an answer breaks off."""
@@ -159,7 +159,7 @@ class HubClient:
                         pieces.append(piece)
                         num_bytes += len(piece)
                         if num_bytes > MAX_ANSWER_BYTES:
-                            raise _broken(where, f"it has over {MAX_ANSWER_BYTES} bytes")
+                            raise _broken(where, f"the answer has over {MAX_ANSWER_BYTES} bytes")
                     next_page = response.links.get("next", {}).get("url", "")
                     # Only the parameters: the token goes to no host that an answer names.
                     following = dict(parse_qsl(urlsplit(next_page).query))
@@ -218,7 +218,7 @@ class HubClient:
                     yield answers
                     return
                 if len(answers) > MAX_REDIRECTS:
-                    raise _broken(where, f"it leads on more than {MAX_REDIRECTS} times")
+                    raise _broken(where, f"more than {MAX_REDIRECTS} redirects")
                 if why := objection_to_redirect(response.url, following.url, self._endpoint):
                     raise _broken(where, why)
                 _finish(response)
@@ -249,23 +249,23 @@ def _first_byte(answers: Sequence[Any], file: HubFile, start: int) -> int:
     commits = _headers(answers, "X-Repo-Commit")
     etags = _headers(answers, "X-Linked-Etag") or _headers(answers, "ETag")
     if not commits or not etags:
-        raise _broken(file.origin, "it names no commit or no digest; is HF_ENDPOINT a Hub?")
+        raise _broken(file.origin, "it has no commit or no digest; check that HF_ENDPOINT is a Hub")
     total = response.headers.get("Content-Length")
     if "Content-Encoding" in response.headers:
         total = None  # of what is sent, not of the file
     if response.status_code == 206:
         first, _, total = response.headers.get("Content-Range", "").partition("/")
         if not first.startswith(f"bytes {start}-"):
-            raise _broken(file.origin, f"asked for byte {start}, it answers {first!r}")
+            raise _broken(file.origin, f"requested byte {start}, got {first!r}")
     same = file.commit in commits and file.etag in etags
     if not same or total not in (None, "*", str(file.num_bytes)):
         raise InputChangedError(
-            "a file on the Hub is not what it was listed as",
+            "a file on the Hub changed after it was listed",
             where=file.origin,
-            why=f"commit, digest and size are {*commits, *etags, total}, not "
+            why=f"commit, digest and size are now {*commits, *etags, total}, not "
             f"{file.commit, file.etag, file.num_bytes}",
-            hint="run the same command again: it lists the files again; if the error persists, a "
-            "proxy or mirror serves another file",
+            hint="run the same command again to list the files again; if the error persists, "
+            "check whether a proxy or mirror serves another file",
         )
     return start if response.status_code == 206 else 0
 

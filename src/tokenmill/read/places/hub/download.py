@@ -146,10 +146,10 @@ def _complete(client: HubClient, file: HubFile, stream: BinaryIO) -> Iterator[in
         yield len(piece)
     if stream.tell() != file.num_bytes or digest.hexdigest() != file.etag:
         raise DamagedInputError(
-            "a file of the Hub is damaged",
+            "a file from the Hub is damaged",
             where=file.origin,
             why=f"its digest is {digest.hexdigest()}, not {file.etag}",
-            hint="run the same command again: it downloads the file again",
+            hint="run the same command again to download the file again",
         )
     stream.flush()
     os.fsync(stream.fileno())
@@ -171,8 +171,8 @@ def _require_room(cache: HubCache, missing: Sequence[HubFile]) -> None:
         needed = sum(file.num_bytes - cache.held_bytes(file) for file in blobs.values())
     if needed > free:
         raise StorageError(
-            "no room for the download",
+            "not enough disk space for the download",
             where=str(cache.folder),
-            why=f"{needed:,} bytes are to come; {free:,} are free",
-            hint="name another folder with --cache-dir, or read without keeping: --streaming",
+            why=f"it needs {needed:,} bytes; {free:,} are free",
+            hint="give another folder with --cache-dir, or read without downloading: --streaming",
         )

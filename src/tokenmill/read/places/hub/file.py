@@ -34,7 +34,7 @@ class HubFile:
         have written become names of files.
         """
         if not is_safe_path(self.path):
-            return f"{self.path!r} leads out of its data set, or cannot be a file's name"
+            return f"{self.path!r} points outside its dataset or is not a valid file name"
         if not (is_commit(self.commit) and _ETAG.fullmatch(self.etag) and self.num_bytes >= 0):
             return f"{self.path!r} has {self.num_bytes} bytes and digest {self.etag!r}"
         return ""
@@ -49,5 +49,7 @@ def recorded_file(origin: str, num_bytes: int, etag: str) -> HubFile:
     name = parse_hub_name(origin)
     file = HubFile(name.repo, name.revision, name.path, num_bytes, etag)
     if file.problem:
-        raise DataError("a record names no file of the Hub", where=origin, why=file.problem)
+        raise DataError(
+            "a record does not name a valid file on the Hub", where=origin, why=file.problem
+        )
     return file

@@ -93,8 +93,8 @@ def parse_hub_name(name: str) -> HubName:
     path = path.strip("/")
     named = all(map(_REPO_PART.fullmatch, before.split("/")))
     if not (named and is_safe_path(revision) and (not path or is_safe_path(path))):
-        why = "the form is hf://datasets/OWNER/NAME[@REVISION][/PATH]"
-        raise UserError("an input is not a dataset on the Hub", where=name, why=why)
+        why = "expected hf://datasets/OWNER/NAME[@REVISION][/PATH]"
+        raise UserError("the input does not name a dataset on the Hub", where=name, why=why)
     return HubName(before, revision, path)
 
 
@@ -109,9 +109,9 @@ def _parse_alias(name: str) -> HubName:
         close = f"datasets/{short}"
     hint = f"did you mean {PREFIX}{close}? " if close else ""
     raise UserError(
-        "an input is not a dataset on the Hub",
+        "the input does not name a dataset on the Hub",
         where=name,
-        why="the form is hf://datasets/OWNER/NAME, or hf://ALIAS[@REVISION] with one of "
+        why="expected hf://datasets/OWNER/NAME, or hf://ALIAS[@REVISION] with one of "
         f"{', '.join(ALIASES)}",
         hint=f"{hint}models, spaces and buckets cannot be inputs",
     )

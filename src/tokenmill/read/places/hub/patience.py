@@ -46,14 +46,14 @@ class Patience:
         own_seconds = FIRST_PAUSE_SECONDS * 2 ** (self._num_failures - 1)
         seconds = max(min(own_seconds, MAX_PAUSE_SECONDS), asked_seconds)
         if self._num_failures > self._max_failures or seconds > MAX_ASKED_SECONDS:
-            asks = f"; it asks to wait {asked_seconds:.0f} s" if asked_seconds > 0 else ""
+            asks = f"; the Hub asks to wait {asked_seconds:.0f} s" if asked_seconds > 0 else ""
             raise StorageError(
-                "the Hub does not answer",
+                "the Hub did not answer",
                 where=self.where,
                 why=f"{why}{asks}",
-                hint="run the same command again later: it resumes where it stopped",
+                hint="run the same command again later; it resumes where it stopped",
             )
-        LOGGER.warning("%s: %s; trying again in %.0f s", self.where, why, seconds)
+        LOGGER.warning("%s: %s; retrying in %.0f s", self.where, why, seconds)
         pause(seconds, self._check)
 
 

@@ -55,9 +55,9 @@ class Hub:
         paths = [cache.find(file) for file in files]
         if access.mode == "download" and None in paths:
             raise StorageError(
-                "a downloaded file has vanished from the cache",
+                "a downloaded file was deleted from the cache",
                 where=files[paths.index(None)].origin,
-                hint="keep the cache while a build runs, and run the same command again",
+                hint="keep the cache while a build runs; run the same command again",
             )
         found = zip(sources, paths, strict=True)
         return [source.kept_at(path) if path else source for source, path in found]

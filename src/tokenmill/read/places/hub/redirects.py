@@ -26,12 +26,12 @@ def objection_to_redirect(source: Any, target: Any, endpoint: str) -> str:
         endpoint: the address of the Hub: if it is itself in a private network, so may others be.
     """
     if source.scheme == "https" and target.scheme != "https":
-        return f"it leads from https to {target.scheme} ({target.host})"
+        return f"it redirects from https to {target.scheme} ({target.host})"
     if is_public(target.host):
         return ""
     if not is_public(urlsplit(endpoint).hostname or ""):
         return ""
-    return f"it leads to an address that is not public ({target.host})"
+    return f"it redirects to an address that is not public ({target.host})"
 
 
 def is_public(host: str) -> bool:

@@ -12,7 +12,7 @@ BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token
 
 UNREACHABLE_HINT = (
-    "check the network, and HF_ENDPOINT if it is set; HF_HUB_OFFLINE=1 reads what the cache holds"
+    "check the network, and HF_ENDPOINT if it is set; HF_HUB_OFFLINE=1 uses only cached files"
 )
 
 
@@ -25,19 +25,19 @@ def require_library() -> None:
     if importlib.util.find_spec("huggingface_hub") is None:
         why = "the library huggingface_hub is not installed"
         hint = "pip install 'tokenmill[hf]'"
-        raise UserError("data sets on the Hub cannot be read", why=why, hint=hint)
+        raise UserError("cannot read datasets on the Hub", why=why, hint=hint)
 
 
 def offline(where: str) -> UserError:
     """The error for a request that HF_HUB_OFFLINE forbids."""
     pinned = is_commit(parse_hub_name(where).revision)
     return UserError(
-        "an input is not in the cache, and the Hub is offline",
+        "an input is not in the cache, and offline mode is on",
         where=where,
         why="HF_HUB_OFFLINE is set",
-        hint="unset it, or name another cache with --cache-dir"
+        hint="unset it, or give another cache with --cache-dir"
         if pinned
-        else "unset it, or name a commit that is in the cache, as in @0123...cdef",
+        else "unset it, or give a commit that is in the cache, as in @0123...cdef",
     )
 
 
@@ -51,26 +51,26 @@ def refusal(response: Any, where: str) -> UserError | StorageError:
     page = f"https://huggingface.co/datasets/{name.repo}"
     if code == "GatedRepo":
         hint = f"accept its terms at {page}, then {TOKEN_HINT}"
-        return UserError("the data set is gated", where=where, why=f"status {status}", hint=hint)
+        return UserError("the dataset is gated", where=where, why=f"status {status}", hint=hint)
     if code == "RevisionNotFound":
-        hint = "check the spelling of what follows the @"
-        why = f"the data set has no revision {name.revision!r}"
+        hint = "check the revision after the @"
+        why = f"the dataset has no revision {name.revision!r}"
         return UserError("an input does not exist", where=where, why=why, hint=hint)
     if code == "EntryNotFound":
-        why = f"the data set has no file or folder {name.path!r}"
-        hint = f"look at {page}"
+        why = f"the dataset has no file or folder {name.path!r}"
+        hint = f"see {page}"
         return MissingEntryError("an input does not exist", where=where, why=why, hint=hint)
     if status in (401, 403):
         message = response.headers.get("X-Error-Message", "")[:200]
         message = "".join(filter(str.isprintable, message))  # it may go to a terminal
         return UserError(
-            "an input does not exist, or may not be read",
+            "an input does not exist, or you have no access to it",
             where=where,
             why=f"status {status}{': ' + message if message else ''}",
             hint=f"check the spelling; if it is private or gated, accept its terms at {page} and "
             f"{TOKEN_HINT}",
         )
     if status == 404:
-        why = "the Hub knows no such data set"
-        return UserError("an input does not exist", where=where, why=why, hint=f"look at {page}")
+        why = "the Hub has no dataset with this name"
+        return UserError("an input does not exist", where=where, why=why, hint=f"see {page}")
     return StorageError("the Hub refused a request", where=where, why=f"status {status}")

@@ -57,8 +57,8 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
 
 def _some(name: HubName, files: list[HubFile]) -> list[HubFile]:
     if not files:
-        why = f"the data set has no file or folder {name.path!r}"
-        hint = f"look at https://huggingface.co/datasets/{name.repo}/tree/{name.revision}"
+        why = f"the dataset has no file or folder {name.path!r}"
+        hint = f"see https://huggingface.co/datasets/{name.repo}/tree/{name.revision}"
         raise UserError("an input does not exist", where=str(name), why=why, hint=hint)
     return files
 
@@ -99,10 +99,12 @@ def _of_one_kind(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
         kinds.setdefault(kind_of(file.path), []).append(file)
     if len(kinds) > 1:
         groups = [kinds[kind] for kind in sorted(kinds)]
-        raise _unclear(name, f"the folder holds {' and '.join(sorted(kinds))} files", groups, files)
+        raise _unclear(
+            name, f"the folder contains {' and '.join(sorted(kinds))} files", groups, files
+        )
     if not kinds:
-        why = f"it holds no file that ends in {', '.join((*SUFFIXES, *FURTHER_SUFFIXES))}"
-        raise UserError("a folder holds no records", where=str(name), why=why)
+        why = f"no file in it ends in {', '.join((*SUFFIXES, *FURTHER_SUFFIXES))}"
+        raise UserError("a folder contains no files with records", where=str(name), why=why)
     return next(iter(kinds.values()))
 
 
@@ -115,9 +117,9 @@ def _only_group(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
             groups.setdefault((folder, _NUMBERING.sub("", last)), []).append(file)
     if not groups:
         raise UserError(
-            "the data set has no Parquet files",
+            "the dataset has no Parquet files",
             where=str(name),
-            hint=f"name a folder, file or glob in it, as in {name}/PATH; or take the Hub's own "
+            hint=f"name a folder, file or glob in it, as in {name}/PATH; or use the Hub's own "
             f"conversion: {replace(name, revision='refs/convert/parquet')}",
         )
     if len(groups) > 1:
@@ -141,7 +143,7 @@ def _unclear(
         "cannot tell which files of the dataset to read",
         where=str(name),
         why="\n       ".join([f"{why}:", *shown, *more]),
-        hint=f"name one or several of them, or a folder or glob: tokenmill build {first} ...",
+        hint=f"name one or more of them, or a folder or glob: tokenmill build {first} ...",
     )
 
 

@@ -37,7 +37,7 @@ def expand(client: Client, name: ObjectName, *, is_folder: bool) -> list[ObjectI
     else:
         found = list(_Folder(client, client.list(key)).below(key))
     if not found:
-        hint = "check the spelling of the bucket and of the path or glob"
+        hint = "check the bucket and the path or glob"
         raise UserError("an input does not exist", where=str(name), hint=hint)
     return found
 
@@ -93,10 +93,10 @@ class _Folder:
         """The bytes of a small object."""
         found = self.objects[str(path)]
         if found.num_bytes > max_bytes:
-            raise ValueError(f"it has over {max_bytes} bytes")
+            raise ValueError(f"the file has over {max_bytes} bytes")
         data = self._client.get(found.key, found.etag)
         if data is None:
-            raise FileNotFoundError("it has vanished")
+            raise FileNotFoundError("the file does not exist")
         return data
 
 
@@ -112,7 +112,7 @@ def _refuse_description(client: Client, name: ObjectName) -> None:
     parent = str(path.parent) if path.parent.name else ""
     if is_saved(path.parent, _Folder(client, client.list_folder(parent))):
         raise UserError(
-            "a file describes a saved data set, and holds no records",
+            "the file describes a saved dataset and contains no records",
             where=str(name),
             hint=f"name the folder: {name.store}/{parent}",
         )

@@ -58,6 +58,6 @@ class ObjectFile(ReadAheadFile):
             found = detect(io.BytesIO(data[:SNIFF_BYTES]), source.where, source.name, promised[0])
             if found != promised:
                 shown = [" ".join(dict.fromkeys(each)) for each in (found, promised)]
-                why = f"it is {shown[0]}; files with its suffix are {shown[1]}"
+                why = f"its format is {shown[0]}, but files with its suffix are {shown[1]}"
                 raise damaged(source.where, why)
         return data

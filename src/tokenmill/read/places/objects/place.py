@@ -61,7 +61,7 @@ class Buckets:
         except UserError as error:
             raise _impossible(source, error.why) from error
         if not (name.key and is_safe_path(name.key) and source.num_bytes >= 0):
-            raise _impossible(source, "no object can have this name, or so many bytes")
+            raise _impossible(source, "its name or its size is not valid for an object")
         if not (isinstance(source.version, str) and source.version):
             raise _impossible(source, "its version is not recorded")
         return replace(source, location=str(name), in_parts=True)
@@ -80,14 +80,14 @@ class WebFiles(Buckets):
     def _expand(self, name: str) -> tuple[ObjectName, Sequence[ObjectInfo]]:
         parsed = ObjectName.parse(name)
         if not parsed.key or name.endswith("/"):
-            why = "web servers list no folders"
+            why = "web servers cannot list folders"
             hint = "name each file"
-            raise UserError("an address names no file", where=name, why=why, hint=hint)
+            raise UserError("the address does not name a file", where=name, why=why, hint=hint)
         found = _client(parsed.store).head(parsed.key)
         if found is None:
             hint = "check the spelling"
             if is_glob(parsed.key):
-                hint = "name each file: web servers list no folders, so there are no globs"
+                hint = "name each file: globs do not work because web servers cannot list folders"
             raise UserError("an input does not exist", where=str(parsed), hint=hint)
         return parsed, [found]
 
@@ -95,14 +95,14 @@ class WebFiles(Buckets):
 def _source(where: ObjectName, info: ObjectInfo, name: str) -> Source:
     full = ObjectName(where.scheme, where.bucket, info.key)
     if not is_safe_path(info.key):
-        why = "its name holds a backslash or a control character"
-        raise UserError("an input cannot be named", where=str(full), why=why)
+        why = "its name contains a backslash or a control character"
+        raise UserError("cannot use the name of an input", where=str(full), why=why)
     if not info.etag:
         raise UserError(
             "an input has no version",
             where=str(full),
-            why="the server gives neither an ETag nor a time of its last change, so a change "
-            "during the build could go unseen",
+            why="the server sends neither an ETag nor a Last-Modified time, so tokenmill could "
+            "not detect a change during the build",
             hint="download the file",
         )
     return Source(
@@ -125,4 +125,4 @@ def _client(store: str) -> Client:
 
 
 def _impossible(source: Source, why: str) -> DataError:
-    return DataError("a source cannot be an object", where=source.location, why=why)
+    return DataError("a source does not name a valid object", where=source.location, why=why)

@@ -42,7 +42,7 @@ sys.modules["numpy"] = None  # not needed here: saves 30 MB and most of the star
 from tokenmill.read.rendering.chat.process import main
 main()
 """
-HINT = "check the template and the record; nothing of them was used"
+HINT = "check the template and the record; no text of this conversation was used"
 _SIZE = struct.Struct("<Q")
 
 
@@ -123,12 +123,12 @@ class _ProcessRenderer:
                 return [RenderedText(text, no_loss, special_strings)]
             case Unfit(reason=reason, detail=detail):
                 raise UnfitRecordError(reason, detail)
-        raise InternalError("the process of the chat template gave a wrong answer")
+        raise InternalError("the chat template process gave an invalid answer")
 
     def _start(self) -> None:
         if importlib.util.find_spec("jinja2") is None:
             hint = "pip install 'tokenmill[chat]'"
-            raise UserError("cannot read chat templates", why="Jinja is not installed", hint=hint)
+            raise UserError("cannot render chat templates", why="Jinja is not installed", hint=hint)
         self._process = subprocess.Popen(
             # -P: no module is looked for in the folder where the command happens to be run.
             [sys.executable, "-P", "-c", PROGRAM],
@@ -171,10 +171,10 @@ class _ProcessRenderer:
         self._stop()
         if code == -signal.SIGPROF:
             seconds = MAX_SECONDS if self._is_ready else PROBE_SECONDS
-            why = f"it ran for more than {seconds:g} s of processor time on one conversation"
+            why = f"it took more than {seconds:g} s of CPU time for one conversation"
         else:
             why = f"the process that renders it ended with code {code}"
-        raise DataError("the chat template does not end", where=where, why=why, hint=HINT)
+        raise DataError("the chat template did not finish", where=where, why=why, hint=HINT)
 
     def _stop(self) -> None:
         self._process = None
@@ -230,14 +230,14 @@ def main() -> None:
 def _failure(error: BaseException) -> Failed:
     from tokenmill.read.rendering.chat.template import LimitError
 
-    what = "the chat template makes too much"
+    what = "the chat template exceeds a limit"
     if isinstance(error, LimitError):
         return Failed(what, str(error), HINT, is_data=True)
     if isinstance(error, MemoryError):
-        why = f"it takes more than {MAX_MEMORY >> 20:,} MiB of memory"
+        why = f"it needs more than {MAX_MEMORY >> 20:,} MiB of memory"
         return Failed(what, why, HINT, is_data=True)
     why = _as_detail(f"{type(error).__name__}: {error}")
-    return Failed("the chat template cannot be used", why, "", is_data=False)
+    return Failed("cannot render the chat template", why, "", is_data=False)
 
 
 def _as_detail(text: str) -> str:

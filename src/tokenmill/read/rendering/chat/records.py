@@ -41,7 +41,7 @@ def conversation_of(record: Mapping[str, Any], kind: str) -> Conversation | tupl
         prompt, completion = record.get("prompt"), record.get("completion")
         if isinstance(prompt, str) and isinstance(completion, str):
             return prompt, completion
-        why = "'prompt' and 'completion' are not two strings; lists are read with --chat messages"
+        why = "'prompt' and 'completion' must be strings; for lists, use --chat messages"
         raise UnfitRecordError("not-a-pair-of-strings", why)
     num_prompt = None
     if record.get("messages") is not None:
@@ -57,7 +57,7 @@ def conversation_of(record: Mapping[str, Any], kind: str) -> Conversation | tupl
 
 def _messages(value: object, name: str) -> list[dict[str, Any]]:
     if value is None:
-        raise UnfitRecordError("missing-field", f"there are no messages, and no {name!r}")
+        raise UnfitRecordError("missing-field", f"the record has neither messages nor {name!r}")
     if not isinstance(value, list) or not value:
         raise UnfitRecordError("not-a-conversation", f"{name!r} is not a list of messages")
     for index, message in enumerate(value):
@@ -78,7 +78,7 @@ def _from_sharegpt_message(message: object) -> object:
     if not isinstance(message, dict) or "from" not in message:
         return message
     if not isinstance(message["from"], str) or message["from"] not in SHAREGPT_ROLES:
-        why = f"{message['from']!r} is none of {', '.join(SHAREGPT_ROLES)}"
+        why = f"'from' must be one of {', '.join(SHAREGPT_ROLES)}, got {message['from']!r}"
         raise UnfitRecordError("unknown-role", why)
     rest = {key: value for key, value in message.items() if key not in ("from", "value")}
     return {"role": SHAREGPT_ROLES[message["from"]], "content": message.get("value"), **rest}
@@ -91,7 +91,9 @@ def _tools(record: Mapping[str, Any]) -> list[Any] | None:
         try:
             tools = json.loads(tools) if tools.strip() else None
         except (ValueError, RecursionError) as error:
-            raise UnfitRecordError("invalid-tools", f"'tools' is not JSON: {error}") from error
+            raise UnfitRecordError(
+                "invalid-tools", f"'tools' is not valid JSON: {error}"
+            ) from error
     if tools is None:
         return None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

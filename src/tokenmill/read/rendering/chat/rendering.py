@@ -61,7 +61,7 @@ class ConversationRenderer:
         try:
             special_strings = self._control_strings(found)
         except RecursionError as error:
-            raise UnfitRecordError("too-deep", "it has too many levels of lists") from error
+            raise UnfitRecordError("too-deep", "its lists are nested too deeply") from error
         if isinstance(found, Conversation):
             text, spans = self._from_template(found)
         else:
@@ -71,12 +71,12 @@ class ConversationRenderer:
         return RenderedText(text, complement(spans, len(text)), special_strings)
 
     def _why_nothing(self, found: Conversation | tuple[str, str]) -> str:
-        why = "no part of the conversation has loss"
+        why = "no token of the conversation has loss"
         if not isinstance(found, Conversation):
             return why
         roles = sorted({message["role"] for message in found.messages})
         loss_on = ", ".join(self._description.loss_on)
-        return f"{why}: it is on {loss_on}, and the messages are of {', '.join(roles)}"
+        return f"{why}: --loss-on is {loss_on}, but the roles are {', '.join(roles)}"
 
     def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
         """A prompt and its completion as they are, as TRL joins them."""
@@ -110,9 +110,9 @@ class ConversationRenderer:
         if not tokens or special_tokens == "control":
             return len(tokens)
         why = f"{tokens[0]!r} in a message would be read as a control token"
-        hint = "--special-tokens control accepts it"
+        hint = "use --special-tokens control to accept it"
         if special_tokens == "error":
-            what = "a conversation has a special token in its text"
+            what = "a conversation contains a special token"
             raise DataError(what, why=why, hint=f"{hint}, with --overwrite")
         raise UnfitRecordError("special-token-in-content", f"{why}; {hint}")
 
@@ -136,7 +136,7 @@ def _refuse_addresses(text: str, conversation: Conversation) -> None:
     """Refuse what Python writes for a function or a generator: it differs from run to run."""
     found = set(_ADDRESS.findall(text)) if " at 0x" in text else set()
     if found and any(not any(each in own for own in _strings([*conversation])) for each in found):
-        why = "it writes an address in memory: it prints a function, or a filter without `| list`"
+        why = "it prints a memory address, from a function or a filter without `| list`"
         raise UnfitRecordError("template-fails", why)
 
 

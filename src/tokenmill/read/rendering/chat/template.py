@@ -70,14 +70,16 @@ class _Output:
         self.parts.append(part)
         self.num_characters += len(part)
         if self.num_characters > MAX_CHARACTERS:
-            raise LimitError(f"it made more than {MAX_CHARACTERS:,} characters of one conversation")
+            raise LimitError(
+                f"it wrote more than {MAX_CHARACTERS:,} characters for one conversation"
+            )
 
     def finished(self) -> Rendered:
         """The text; raises a TemplateError if a marked range is somewhere else in it."""
         text = "".join(self.parts)
         for start, marked in self.generated:
             if not text.startswith(marked, start):
-                why = "{% generation %} is inside a macro or a {% set %}: its place is not known"
+                why = "{% generation %} must not be inside a macro or a {% set %}"
                 raise jinja2.TemplateError(why)
         return Rendered(text, [(start, start + len(text)) for start, text in self.generated])
 
@@ -99,7 +101,7 @@ class _Namespace(jinja2.utils.Namespace):
 
 def _refuse_private(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace cannot have an attribute {name!r}")
+        raise jinja2.exceptions.SecurityError(f"a namespace must not have an attribute {name!r}")
 
 
 class _Dict:
@@ -208,5 +210,5 @@ class _Today:
 
     def __call__(self, form: str) -> str:
         if self._date is None:
-            raise jinja2.TemplateError("it writes today's date: say which with --chat-date")
+            raise jinja2.TemplateError("it uses today's date; set it with --chat-date")
         return self._date.strftime(form)

@@ -113,7 +113,7 @@ class Turns:
             why = f"the turn of message {index} ends before it starts; {INSTEAD}"
             raise UnfitRecordError(REWRITES, why)
         if eos and self.text.startswith(eos, stop):
-            why = f"the end of the turn of message {index} is written by the message after it"
+            why = f"the template writes the end of turn of message {index} with the next message"
             raise UnfitRecordError("end-of-turn-outside", f"{why}; {INSTEAD}")
         return start, stop
 
@@ -130,8 +130,8 @@ class Turns:
     def _length_of(self, count: int, *, prompt: bool) -> int:
         found = self._rendered(count, prompt=prompt).text
         if not self.text.startswith(found):
-            what = "a prompt after" if prompt else "the text of"
-            why = f"{what} the first {count} messages is not how the whole begins; {INSTEAD}"
+            what = "prompt after" if prompt else "rendering of"
+            why = f"the text does not begin with the {what} the first {count} messages; {INSTEAD}"
             raise UnfitRecordError(REWRITES, why)
         return len(found)
 
@@ -140,7 +140,7 @@ class Turns:
         found = self._template.render(self._messages[:count], tools, options, prompt=prompt)
         self._work += count + len(found.text) // 2048
         if self._work > MAX_WORK:
-            why = f"its {len(self._messages):,} messages would be rendered too often; {INSTEAD}"
+            why = f"its {len(self._messages):,} messages take too long to render; {INSTEAD}"
             raise UnfitRecordError("too-long", why)
         return found
 
@@ -148,7 +148,7 @@ class Turns:
 def _weight(message: dict[str, Any]) -> int:
     weight = message.get("weight")
     if weight is not None and weight not in (0, 1):
-        why = f"a message has weight {weight!r}; a token has loss or none, so it must be 0 or 1"
+        why = f"the weight of a message must be 0 or 1, got {weight!r}"
         raise UnfitRecordError("weight-between", why)
     return 1 if weight is None else int(weight)
 
