@@ -6,9 +6,9 @@ report = tokenmill.build("data/", tokenizer="tokenizer.json", out="corpus/")
 tokenmill.verify("corpus/")
 tokenmill.make_plan("corpus/", sequence_length=4096)
 dataset = tokenmill.open("corpus/")
-dataset.shards[0].document(0)  # the ids of the first document
+dataset.shards[0].document(0)  # token ids of the first document
 
-The public names are listed in `__init__.pyi`; each is imported when it is first used.
+`__init__.pyi` lists the public names. Each one is imported on first use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 @functools.cache
 def _homes() -> dict[str, str]:
-    """The module of each public name, from the stub."""
+    """Return the module that defines each public name, as the stub says."""
     import ast
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""python -m tokenmill"""
+"""Entry point of `python -m tokenmill`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arrow arrays from numbers, strings and bytes, made of their buffers.
+"""Arrow arrays built directly from buffers of numbers, strings and bytes.
 
-`pyarrow.array` and `pyarrow.scalar` ask whether they were given something of pandas, and import
-pandas to know: half a second and 60 MB in every worker process, wherever it is installed.
+`pyarrow.array` and `pyarrow.scalar` import pandas, if it is installed, to check the type of their
+argument. This costs half a second and 60 MB in every worker process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def number_array(values: npt.NDArray[np.number]) -> pa.Array:
-    """Numbers, shape (n,), in the Arrow type of their dtype; not copied if contiguous."""
+    """Return numbers, shape (n,), as an Arrow array; contiguous ones are not copied."""
     import pyarrow as pa
 
     buffer = pa.py_buffer(np.ascontiguousarray(values))
@@ -25,11 +25,11 @@ def number_array(values: npt.NDArray[np.number]) -> pa.Array:
 
 
 def string_array(values: Sequence[str | None]) -> pa.Array:
-    """Strings, or nulls, together at most 2 GiB of UTF-8.
+    """Return strings and nulls, together at most 2 GiB of UTF-8, as an Arrow array.
 
     Raises:
-        OverflowError: they are longer.
-        UnicodeEncodeError: a string holds half of a surrogate pair.
+        OverflowError: the strings are longer.
+        UnicodeEncodeError: a string contains half of a surrogate pair.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Offsets arithmetic: the one home of everything that turns lengths into places."""
+"""Arithmetic of lengths, offsets and token boundaries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 from tokenmill.records import CharSpans, Int64Array, TokenBatch
 
 LONG_DOCUMENT_TOKENS = 1_000
-"""Documents that are so long on average are copied one by one."""
+"""Average length in tokens from which documents are copied one by one."""
 
 
 def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
-    """Exclusive cumulative sum: lengths [3, 0, 2] give offsets [0, 3, 3, 5]."""
+    """Return the exclusive cumulative sum: lengths [3, 0, 2] give offsets [0, 3, 3, 5]."""
     values = np.asarray(lengths, dtype=np.int64)
     offsets = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=offsets[1:])
@@ -23,14 +23,14 @@ def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
 
 
 def batch_of(documents: Sequence[npt.ArrayLike]) -> TokenBatch:
-    """The ids of several documents, each of shape (num_tokens,), as a batch."""
+    """Return a batch from the ids of each document, shape (num_tokens,)."""
     arrays = [np.asarray(ids, np.uint32) for ids in documents]
     ids = np.concatenate([np.empty(0, np.uint32), *arrays])
     return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
 
 
 def with_documents(tokens: TokenBatch, places: Sequence[int], others: TokenBatch) -> TokenBatch:
-    """A batch with the documents at some places replaced by others, of which there are as many."""
+    """Return a batch in which `others` replace the documents at `places`, one each."""
     pieces = np.split(tokens.ids, tokens.offsets[1:-1])
     for place, ids in zip(places, np.split(others.ids, others.offsets[1:-1]), strict=True):
         pieces[place] = ids
@@ -38,7 +38,7 @@ def with_documents(tokens: TokenBatch, places: Sequence[int], others: TokenBatch
 
 
 def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
-    """Batches one after another, as one."""
+    """Concatenate batches."""
     if len(parts) == 1:
         return parts[0]
     lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
@@ -72,17 +72,17 @@ def enclose_documents(
 
 
 def _copy_each(tokens: TokenBatch, starts: Int64Array, enclosed: npt.NDArray[np.integer]) -> None:
-    """Copy document i to `starts[i]`: for long ones faster than any mask."""
+    """Copy document i to `starts[i]`; for long documents this is faster than a mask."""
     bounds = pairwise(tokens.offsets.tolist())
     for (start, stop), place in zip(bounds, starts.tolist(), strict=True):
         enclosed[place : place + stop - start] = tokens.ids[start:stop]
 
 
 def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift: int) -> CharSpans:
-    """Token ranges covered by character spans: a token belongs when it shares a character.
+    """Return the ranges of tokens that share a character with a character span.
 
-    `starts` and `stops` hold the character range of each token; `shift` tokens precede them.
-    Ranges come sorted, and neighbours that touch are merged.
+    `starts` and `stops` are the character range of each token; `shift` tokens precede them. The
+    ranges are sorted, and adjacent ranges are merged.
     """
     covered = np.zeros(len(starts) + 1, dtype=np.int8)
     for start, stop in spans:
@@ -95,11 +95,11 @@ def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift:
 def ranges_outside(
     spans: CharSpans, starts: Int64Array, stops: Int64Array, num_characters: int
 ) -> CharSpans:
-    """Token ranges that share no character with what is outside of character spans.
+    """Return the ranges of tokens that lie entirely inside character spans.
 
-    For conversations: `spans` carry no loss, and a token that reaches out of them is kept. As in
-    `return_assistant_tokens_mask` of transformers, a stretch with loss goes from its first token
-    to its last, with those between that have no characters.
+    For conversations: `spans` are excluded from the loss, and a token that reaches outside of them
+    has loss. As in `return_assistant_tokens_mask` of transformers, a stretch with loss includes
+    the tokens without characters between its first and its last token.
     """
     has_loss = np.zeros(len(starts) + 1, dtype=bool)
     edges = [0, *(place for span in sorted(spans) for place in span), num_characters]
@@ -113,14 +113,14 @@ def ranges_outside(
 
 
 def ends_with(tokens: TokenBatch, token_id: int) -> npt.NDArray[np.bool_]:
-    """Whether each document ends with an id, of shape (num_documents,)."""
+    """Return whether each document ends with `token_id`, shape (num_documents,)."""
     ended = tokens.lengths > 0
     ended[ended] = tokens.ids[tokens.offsets[1:][ended] - 1] == token_id
     return ended
 
 
 def without_ends(tokens: TokenBatch, ended: npt.NDArray[np.bool_]) -> TokenBatch:
-    """Documents without their last id where `ended`, of shape (num_documents,), is true."""
+    """Remove the last id of each document for which `ended`, shape (num_documents,), is true."""
     first, last = int(tokens.offsets[0]), int(tokens.offsets[-1])
     keep = np.ones(last - first, bool)
     keep[tokens.offsets[1:][ended] - 1 - first] = False

@@ -1,7 +1,7 @@
-"""Functions over arrays, compiled to machine code on first use (numba) and kept on disk after that.
+"""Decorators and intrinsics for functions that numba compiles on first use and caches on disk.
 
-A compiled function takes numpy arrays and numbers, holds no lock while it runs, and computes in
-integers wherever its result decides what is written: equal input gives equal output on any machine.
+A compiled function takes numpy arrays and numbers and releases the GIL while it runs. If its result
+decides what is written, it computes in integers: equal input gives equal output on any machine.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from numba.extending import intrinsic
 P = ParamSpec("P")
 R = TypeVar("R")
 _njit: Any = numba.njit
-"""Its type stubs lack some of its options."""
+"""`numba.njit` without its type stubs, which lack some options."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function when it is first called."""
+    """Compile a function on its first call."""
     return _compiled(function, "never")
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, for small functions that compiled ones call: copied into their callers.
+    """Inline a small function into the compiled functions that call it.
 
-    Each call compiles the function again; from two calls on, `inner` compiles sooner.
+    The function is compiled again for each call site. With two or more call sites, `inner` compiles
+    faster.
     """
     return _compiled(function, "always")
 
 
 def inner(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, for functions that only compiled ones call; Python cannot call them.
+    """Compile a function that only compiled functions call; Python cannot call it.
 
-    They compile in half the time: nothing converts Python's objects, and the file on disk of their
-    caller holds them, too. The processor sees no difference, as LLVM inlines what is small.
+    It compiles in half the time: there is no code to convert Python objects, and the cache file of
+    the caller contains it. It runs at the same speed, because LLVM inlines small functions.
     """
     made = _njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return cast("Callable[P, R]", made)
 
 
 def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
-    # Nobody calls these functions from C, so the code for that is not compiled.
+    # These functions are never called from C, so no C wrapper is compiled.
     compiler = partial(_njit, nogil=True, inline=inline, no_cfunc_wrapper=True)
     try:
         made = compiler(cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+    except RuntimeError:  # neither the package folder nor the user's cache is writable
         made = compiler()(function)
     return cast("Callable[P, R]", made)
 
@@ -129,37 +130,37 @@ def _trailing_zeros(_: Any, bits: Any) -> Any:
     return types.int64(bits), generate
 
 
-# Functions that are given addresses in place of arrays count no references, which would take longer
-# than what they do for a byte. The caller knows that an array that lives has what is read.
+# These functions take addresses instead of arrays: counting references to an array would take
+# longer than reading a byte. The caller keeps the array alive and checks bounds.
 
 byte_at = cast("Callable[[int], int]", _byte_at)
-"""For compiled functions: the byte at an address."""
+"""For compiled functions: read the byte at an address."""
 
 int32_at = cast("Callable[[int], int]", _int32_at)
-"""For compiled functions: the signed number of four bytes at an address, which is aligned."""
+"""For compiled functions: read the signed 32-bit integer at an aligned address."""
 
 eight_bytes_at = cast("Callable[[int], np.uint64]", _eight_bytes_at)
-"""For compiled functions: the eight bytes from an address on, aligned or not."""
+"""For compiled functions: read the eight bytes that start at any address."""
 
 prefetch = cast("Callable[[int], int]", _prefetch)
-"""For compiled functions: begin to read what is at an address into the processor's cache.
+"""For compiled functions: start to load the memory at an address into the processor's cache.
 
-Reads that are begun together take the time of one. No address is wrong: nothing is returned of it.
+Several prefetches overlap. Any address is safe, because no value is returned.
 """
 
 folded_product = cast("Callable[[np.uint64, np.uint64], np.uint64]", _folded_product)
-"""For compiled functions: the halves of the 128 bits of a product, one xor the other."""
+"""For compiled functions: the upper and lower 64 bits of a 128-bit product, combined by xor."""
 
 trailing_zeros = cast("Callable[[np.uint64], int]", _trailing_zeros)
-"""For compiled functions: the place of the lowest bit that is set; 64 if none is."""
+"""For compiled functions: the index of the lowest set bit, or 64 if no bit is set."""
 
 
 @inlined
 def mapped_array(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """For compiled functions: `length` values from an address on, of the dtype of `like`.
+    """For compiled functions: an array of `length` values at an address, with the dtype of `like`.
 
-    A compiled function takes any number of mapped files that way, as a table of addresses.
-    Whoever makes the table keeps the files mapped, and bounds are checked before values are read.
+    A compiled function can take any number of mapped files this way, as a table of addresses. The
+    owner of the table keeps the files mapped, and bounds are checked before values are read.
     """
     return carray(_as_pointer(address), length, like.dtype)  # type: ignore[call-arg]
 

@@ -1,11 +1,11 @@
-"""What a decoder-only transformer costs: parameters, FLOPs and memory, from its shape.
+"""Parameters, FLOPs and memory of a decoder-only transformer, computed from its shape.
 
-A matrix of n weights takes 2 n FLOPs a token forward (a multiplication and an addition), and twice
+A matrix of n weights takes 2 n FLOPs per token forward (a multiplication and an addition) and twice
 that backward, so training takes 6 n (Kaplan et al. 2020, arXiv 2001.08361, 2.1). Attention takes
 4 n_heads d_head FLOPs forward for every key that a query sees, in every layer: queries times keys,
 and weights times values. A token that sees s keys takes 12 n_layers n_heads d_head s in training
-(PaLM, arXiv 2204.02311, appendix B). Norms, biases, softmax and activations are left out, as they
-are there. The lookup of an embedding takes no FLOPs; the output matrix takes them, tied or not.
+(PaLM, arXiv 2204.02311, appendix B). As there, norms, biases, softmax and activations are not
+counted. An embedding lookup takes no FLOPs; the output matrix takes FLOPs, tied or not.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tokenmill.errors import UserError
 from tokenmill.suggestions import nearest
 
 FLOPS_PER_WEIGHT = 6
-"""Of training on one token: 2 forward, 4 backward."""
+"""FLOPs per weight to train on one token: 2 forward, 4 backward."""
 ATTENTION_FLOPS = 12
-"""Of training, for a query, a key, and a dimension of a layer's heads."""
+"""FLOPs of training per query, key and head dimension of a layer."""
 TRAINING_BYTES_PER_PARAMETER = 16
 """Mixed precision with Adam: weight and gradient in 2 bytes each, and weight, mean and variance in
 4 bytes each (ZeRO, arXiv 1910.02054, 3.1)."""
 LOGIT_BYTES = 4
-"""The loss is computed in float32."""
+"""Bytes of a logit; the loss is computed in float32."""
 HALF_BYTES = 2
-"""Activations, and keys and values of inference, in bfloat16 or float16."""
+"""Bytes of an activation, and of a key or value in inference, in bfloat16 or float16."""
 USUAL_ASPECT = 128
-"""Hidden size by layers: that of Llama 2 7B, Llama 3 8B, and close to that of the others."""
+"""Hidden size divided by layers, as in Llama 2 7B and Llama 3 8B; other models are close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class ModelShape:
     gated: bool
     """Whether a feed-forward block has three matrices (SwiGLU), not two."""
     vocabulary_size: int
-    """As published."""
+    """Published vocabulary size."""
     tied: bool
     """Whether input and output share one embedding."""
     biased: bool = False
     """Whether matrices and norms have biases (GPT-2)."""
     num_positions: int = 0
-    """Learned positions; 0 for rotary ones."""
+    """Number of learned positions; 0 for rotary positions."""
 
     @property
     def layer_weights(self) -> int:
@@ -60,7 +60,7 @@ class ModelShape:
 
     @property
     def non_vocabulary_parameters(self) -> int:
-        """All parameters but embedding and output matrix."""
+        """Parameters outside the embedding and the output matrix."""
         norm = self.hidden_size * (1 + self.biased)
         queries_keys_values = self.head_size * (self.num_heads + 2 * self.num_kv_heads)
         biases = queries_keys_values + 2 * self.hidden_size + self.feed_forward_size
@@ -68,7 +68,7 @@ class ModelShape:
         return self.num_layers * layer + norm + self.num_positions * self.hidden_size
 
     def embedding_parameters(self, vocabulary_size: int) -> int:
-        """Parameters of the embedding, and of the output matrix if it is another."""
+        """Parameters of the embedding, and of the output matrix if it is not tied."""
         return embedding_parameters(vocabulary_size, self.hidden_size, tied=self.tied)
 
     def parameters(self, vocabulary_size: int) -> int:
@@ -76,35 +76,34 @@ class ModelShape:
         return self.non_vocabulary_parameters + self.embedding_parameters(vocabulary_size)
 
     def weights(self, vocabulary_size: int) -> int:
-        """Weights that every token is multiplied with: those of the layers and of the output."""
+        """Weights that every token is multiplied by: those of the layers and of the output."""
         return self.num_layers * self.layer_weights + vocabulary_size * self.hidden_size
 
     def matrix_flops(self, vocabulary_size: int, num_tokens: int) -> int:
-        """FLOPs of training on some tokens, without attention: 6 N D."""
+        """FLOPs of training on `num_tokens` tokens without attention: 6 N D."""
         return FLOPS_PER_WEIGHT * self.weights(vocabulary_size) * num_tokens
 
     def attention_flops(self, squared_lengths: int, *, causal: bool = False) -> int:
-        """FLOPs of attention in training, for the sum of squared segment lengths.
+        """FLOPs of attention in training, from the sum of squared segment lengths.
 
-        Like PaLM's, the number counts all keys of a segment for each of its queries. With
-        `causal`, it counts half of them, which is what kernels that leave out the keys after a
-        query take.
+        As in PaLM, all keys of a segment count for each of its queries. With `causal`, half of
+        them count, as in kernels that skip the keys after a query.
         """
         sizes = self.num_layers * self.num_heads * self.head_size
         return ATTENTION_FLOPS * sizes * squared_lengths // (1 + causal)
 
     def training_flops(self, vocabulary_size: int, num_tokens: int, squared_lengths: int) -> int:
-        """FLOPs of training on segments with that many tokens, attention included."""
+        """FLOPs of training on segments with `num_tokens` tokens, including attention."""
         matrices = self.matrix_flops(vocabulary_size, num_tokens)
         return matrices + self.attention_flops(squared_lengths)
 
     def activation_bytes(self, num_tokens: int) -> int:
-        """Bytes that all layers keep of so many tokens for the backward pass, without scores.
+        """Bytes that all layers keep for the backward pass, without attention scores.
 
-        Counted as in Korthikanti et al. 2022 (arXiv 2205.05198, 4.1), in 2 bytes a number: what
-        norms, matrices, attention and the feed-forward block need again. For GPT, dropout masks
-        included, these are their 34 bytes a token, layer and hidden unit; Llama has no dropout. A
-        kernel that computes scores again (FlashAttention, arXiv 2205.14135) keeps no more.
+        Counted as in Korthikanti et al. 2022 (arXiv 2205.05198, 4.1), with 2 bytes per number: the
+        inputs of norms, matrices, attention and the feed-forward block. For GPT, including dropout
+        masks, this gives their 34 bytes per token, layer and hidden unit; Llama has no dropout.
+        Kernels that recompute scores (FlashAttention, arXiv 2205.14135) keep nothing else.
         """
         queries, keys = self.num_heads * self.head_size, self.num_kv_heads * self.head_size
         norms = 2 * self.hidden_size
@@ -116,53 +115,52 @@ class ModelShape:
         return self.num_layers * layer * num_tokens
 
     def score_bytes(self, squared_lengths: int) -> int:
-        """Bytes of attention scores that all layers keep, for the sum of squared row lengths.
+        """Bytes of attention scores that all layers keep, from the sum of squared row lengths.
 
-        Only where a kernel writes them out: this is what grows with the square of a length. With
-        dropout 5 bytes a score (softmax, its mask, what the mask leaves; arXiv 2205.05198, 4.1),
-        without 2 (softmax).
+        This only applies to kernels that store the scores. A score takes 5 bytes with dropout
+        (softmax, mask and masked result; arXiv 2205.05198, 4.1) and 2 without (softmax).
         """
         each = 2 * HALF_BYTES + 1 if self.has_dropout else HALF_BYTES
         return each * self.num_layers * self.num_heads * squared_lengths
 
     def checkpointed_bytes(self, num_tokens: int) -> int:
-        """Bytes of the input of each layer, if the rest is computed again (the same paper, 5)."""
+        """Bytes of the input of each layer, if the rest is recomputed (the same paper, 5)."""
         return HALF_BYTES * self.num_layers * self.hidden_size * num_tokens
 
     def kv_cache_bytes(self, num_tokens: int) -> int:
-        """Bytes of keys and values of so many tokens of context in inference.
+        """Bytes of the keys and values of `num_tokens` tokens of context in inference.
 
-        2 n_layers n_kv_heads d_head numbers a token (Shazeer 2019, arXiv 1911.02150).
+        2 n_layers n_kv_heads d_head numbers per token (Shazeer 2019, arXiv 1911.02150).
         """
         numbers = 2 * self.num_layers * self.num_kv_heads * self.head_size
         return HALF_BYTES * numbers * num_tokens
 
     @property
     def has_dropout(self) -> bool:
-        """Whether it is trained with dropout, as GPT-2 and GPT-3 shapes are counted here."""
+        """Whether the model is trained with dropout, as assumed for GPT-2 and GPT-3 shapes."""
         return self.biased
 
 
 def embedding_parameters(vocabulary_size: int, hidden_size: int, *, tied: bool) -> int:
-    """Parameters of the embedding, and of the output matrix if it is another."""
+    """Parameters of the embedding, and of the output matrix if it is not tied."""
     return vocabulary_size * hidden_size * (1 if tied else 2)
 
 
 def training_bytes(num_parameters: int) -> int:
-    """Bytes that parameters take in training with Adam in mixed precision, over all ranks."""
+    """Bytes of the parameters in training with Adam in mixed precision, over all ranks."""
     return TRAINING_BYTES_PER_PARAMETER * num_parameters
 
 
 def logit_bytes(vocabulary_size: int, num_tokens: int) -> int:
-    """Bytes of the logits of a micro-batch of so many tokens, if they are kept whole."""
+    """Bytes of the logits of a micro-batch of `num_tokens` tokens, if all are kept at once."""
     return LOGIT_BYTES * vocabulary_size * num_tokens
 
 
 def named_shape(name: str) -> ModelShape:
-    """The shape of a published model; its size alone names the usual one: 7b is llama-2-7b.
+    """Return the shape of a published model; a size alone also works: 7b is llama-2-7b.
 
     Raises:
-        UserError: no model of that name is known here.
+        UserError: the name is unknown.
     """
     name = BY_SIZE.get(name.lower(), name)
     if name not in SHAPES:
@@ -184,13 +182,13 @@ def custom_shape(
     feed_forward_size: int | None = None,
     tied: bool = False,
 ) -> ModelShape:
-    """The shape of a model like Llama, with the usual sizes where none are given.
+    """Return the shape of a model like Llama, with default sizes for those not given.
 
-    Those are heads of 128, as many for keys and values, and a feed-forward size of 8/3 of the
-    hidden size, rounded up to a multiple of 256.
+    By default, heads have size 128, keys and values have as many heads as queries, and the
+    feed-forward size is 8/3 of the hidden size, rounded up to a multiple of 256.
 
     Raises:
-        UserError: sizes are below 1, or heads do not divide the hidden size.
+        UserError: a size is below 1, or the heads do not divide the hidden size.
     """
     num_heads = max(hidden_size // 128, 1) if num_heads is None else num_heads
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -211,12 +209,13 @@ def custom_shape(
 
 
 def shape_of_size(parameters: float, *, tied: bool = False) -> ModelShape:
-    """A shape like Llama with about so many parameters beside the vocabulary.
+    """Return a shape like Llama with about `parameters` parameters outside the vocabulary.
 
-    Its hidden size is 128 times its layers, so that L layers have about 12 L (128 L)^2 weights.
+    The hidden size is 128 times the number of layers, so L layers have about 12 L (128 L)^2
+    weights.
 
     Raises:
-        UserError: that is less than one layer has.
+        UserError: one layer has more parameters than that.
     """
     num_layers = round((parameters / (12 * USUAL_ASPECT**2)) ** (1 / 3)) if parameters > 0 else 0
     if num_layers < 1:
@@ -244,7 +243,7 @@ def _llama(
     vocabulary_size: int,
     tied: bool = False,
 ) -> ModelShape:
-    """`heads` are those of queries, those of keys and values, and the size of each."""
+    """Return a shape; `heads` are the query heads, the key-value heads, and the head size."""
     return ModelShape(
         name, hidden_size, num_layers, *heads, feed_forward_size,
         gated=True, vocabulary_size=vocabulary_size, tied=tied,
@@ -255,7 +254,7 @@ SHAPES = {
     shape.name: shape
     for shape in (
         # GPT-2: config.json of openai-community/gpt2*. GPT-3 XL: arXiv 2005.14165, table 2.1, with
-        # 16 heads of 128; the 24 of the table do not make its 2048 dimensions and 1.3 B parameters.
+        # 16 heads of 128: the table's 24 heads contradict its 2048 dimensions and 1.3 B parameters.
         _gpt("gpt2", 768, 12, 12, 1024),
         _gpt("gpt2-medium", 1024, 24, 16, 1024),
         _gpt("gpt2-large", 1280, 36, 20, 1024),
@@ -283,4 +282,4 @@ BY_SIZE = {
     "13b": "llama-2-13b",
     "70b": "llama-3-70b",
 }
-"""The model that a size alone means."""
+"""The model that a size alone stands for."""

@@ -1,4 +1,4 @@
-"""Errors that one process writes down, and another raises again."""
+"""Errors that one process serializes and another process raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An error of any kind; long texts are cut."""
+    """A serialized error; long texts are truncated."""
 
     kind: _Text
     what: _Text
@@ -31,7 +31,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, error: BaseException, where: str = "") -> ErrorRecord:
-        """What an error says; one that is not ours is a bug, and happened at `where`."""
+        """Serialize an error; an unexpected exception becomes an InternalError at `where`."""
         if not isinstance(error, TokenmillError):
             why = f"{type(error).__name__}: {error}"
             hint = "run the command again with --debug and report the output"
@@ -45,6 +45,6 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def rebuild(self) -> TokenmillError:
-        """The error, to be raised."""
+        """Return the error that was serialized."""
         kind = _KINDS.get(self.kind, InternalError)
         return kind(self.what, where=self.where, why=self.why, hint=self.hint)

@@ -1,34 +1,34 @@
-"""The error tree: every error says what, where, why and what next, and has a stable exit code.
+"""Error classes. Each message says what happened, where, why and what to do; exit codes are stable.
 
     TokenmillError                 1   (never raised itself)
-    ├── InternalError              1   our own bug: please report it
+    ├── InternalError              1   a bug in tokenmill: please report it
     ├── UserError                  2   a wrong option, field, tokenizer or recipe
     │   ├── OutputConflictError    4   the output folder is taken or locked
     │   └── InputChangedError      8   resume refused: inputs, tokenizer or recipe differ
-    ├── DataError                  3   more bad records than allowed, or what a policy forbids
-    │   └── DamagedInputError      3   a file's bytes are not what its format promises
-    ├── VerificationError          5   a dataset on disk is not what its manifest says
-    ├── StorageError               6   disk full, read-only, vanished files
-    │   └── MissingObjectError     6   an object that a store does not have
+    ├── DataError                  3   too many bad records, or a record that a policy forbids
+    │   └── DamagedInputError      3   an input file is damaged
+    ├── VerificationError          5   a dataset does not match its manifest
+    ├── StorageError               6   full disk, read-only folder, missing file, failing store
+    │   └── MissingObjectError     6   an object does not exist in a store
     └── EngineError                7   an encoding engine crashed, panicked or gave wrong ids
 
     KeyboardInterrupt
     └── Interrupted              130   stopped by a signal (143 for SIGTERM); the run can be resumed
 
-User mistakes (2, 4, 8), damaged data (3, 5) and our own bugs (1) are different classes on purpose.
+User errors (2, 4, 8), damaged data (3, 5) and bugs in tokenmill (1) have separate classes.
 """
 
 from __future__ import annotations
 
 
 def one_line(name: str) -> str:
-    """A name with its control characters spelled out, so that it cannot pass for a line of ours."""
+    """Escape control characters, so that a file name cannot fake a line of a message."""
     shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     return "".join(shown)
 
 
 class TokenmillError(Exception):
-    """An error that can be shown to a user as it is."""
+    """An error with a message for the user; the base class of all errors below."""
 
     exit_code = 1
 
@@ -40,37 +40,37 @@ class TokenmillError(Exception):
 
 
 class InternalError(TokenmillError):
-    """An invariant of tokenmill itself does not hold."""
+    """A bug in tokenmill: an internal invariant does not hold."""
 
     exit_code = 1
 
 
 class UserError(TokenmillError, ValueError):
-    """The request cannot be carried out as it was made."""
+    """The request is invalid: a wrong option, field, tokenizer or recipe."""
 
     exit_code = 2
 
 
 class OutputConflictError(UserError):
-    """The output folder holds something else, or another build is writing it."""
+    """The output folder has other content, or another build is writing to it."""
 
     exit_code = 4
 
 
 class InputChangedError(UserError):
-    """What a run started with is not what it is resumed with."""
+    """A resumed run has different inputs, tokenizer or recipe than when it started."""
 
     exit_code = 8
 
 
 class DataError(TokenmillError):
-    """More records were rejected than the recipe allows, or one holds what a policy forbids."""
+    """More records were rejected than the recipe allows, or a policy forbids a record."""
 
     exit_code = 3
 
 
 class DamagedInputError(DataError):
-    """A whole input file is damaged: its unit fails, the others go on."""
+    """An input file is damaged; only its unit of work fails."""
 
 
 class VerificationError(TokenmillError):
@@ -80,25 +80,25 @@ class VerificationError(TokenmillError):
 
 
 class StorageError(TokenmillError, OSError):
-    """The file system refused a read or a write."""
+    """The file system or an object store refused a read or a write."""
 
     exit_code = 6
 
 
 class MissingObjectError(StorageError):
-    """An object store has no such object."""
+    """An object does not exist in an object store."""
 
 
 class EngineError(TokenmillError):
-    """An encoding engine failed, or differs from its reference."""
+    """An encoding engine failed, or its token ids differ from the reference tokenizer."""
 
     exit_code = 7
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the run between two commits. Nothing that was committed is lost.
+    """A signal stopped the run between two commits; committed work is kept.
 
-    Not a TokenmillError: handlers of errors, ours and those of libraries, let it pass.
+    This is not a TokenmillError, so that error handlers do not catch it.
     """
 
     def __init__(self, signal_number: int) -> None:

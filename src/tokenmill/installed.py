@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 LONGEST_HEAD = 1 << 16
-"""Bytes of a METADATA file in which the version is looked for: it is among the first fields."""
+"""Bytes of a METADATA file that are searched for the version, which is one of its first fields."""
 _VERSION = re.compile(r"^version:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def installed_version(name: str) -> str:
-    """The version that the metadata of an installed distribution give.
+    """Return the version of an installed distribution.
 
-    What is not an ordinary folder NAME-VERSION.dist-info on the path is left to `importlib`.
+    Anything other than a folder NAME-VERSION.dist-info on the path is left to `importlib`.
 
     Raises:
         ModuleNotFoundError: the distribution is not installed.
@@ -34,7 +34,7 @@ def installed_version(name: str) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _metadata_folders(path: tuple[str, ...]) -> dict[str, Path]:
-    """Folders or files of metadata by name of the distribution: the first on the path counts."""
+    """Return the metadata folder or file of each distribution; the first on the path wins."""
     found: dict[str, Path] = {}
     for entry in path:
         try:
@@ -50,14 +50,14 @@ def _metadata_folders(path: tuple[str, ...]) -> dict[str, Path]:
 
 
 def _are_folders(path: tuple[str, ...]) -> bool:
-    """Whether nothing but folders can hold distributions: no archives, no finders of others."""
+    """Return whether all distributions are in folders: no archives, no third-party finders."""
     archives = any(Path(entry).is_file() for entry in path)
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
-    return not archives and len(finders) <= 1  # that of `importlib` itself
+    return not archives and len(finders) <= 1  # one is `importlib`'s own
 
 
 def _version_in(info: Path) -> str | None:
-    """The version in a folder of metadata; None where it cannot be read there."""
+    """Return the version in a metadata folder, or None if it cannot be read."""
     if info.suffix != ".dist-info":
         return None
     try:
@@ -70,5 +70,5 @@ def _version_in(info: Path) -> str | None:
 
 
 def _normalized(name: str) -> str:
-    """A distribution's name, the same for all ways to spell it (PEP 503)."""
+    """Normalize the name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "_", name).lower()

@@ -1,4 +1,4 @@
-"""The public name of `tokenmill.load.masks`: the same module, with the same submodules."""
+"""Public alias of `tokenmill.load.masks` and its submodules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 from tokenmill.load import masks
 from tokenmill.load.masks import *  # noqa: F403 - for type checkers and editors
 
-# Not a copy: a rule of one module must be a rule of the other.
+# An alias, not a copy: rules that are registered in one must also exist in the other.
 for _name in masks.__all__:
     if isinstance(_module := getattr(masks, _name), ModuleType):
         sys.modules[f"{__name__}.{_name}"] = _module

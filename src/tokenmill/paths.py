@@ -1,4 +1,4 @@
-"""Names that users give to files and folders: only what lies on this machine becomes a path."""
+"""Checks of the paths that users give: only files on this machine become paths."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tokenmill.errors import StorageError, UserError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _LIKELY_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|(?<=..):/)")
-"""A chain of fsspec, or what `Path` makes of a URL. Files may be called so, too."""
+"""An fsspec chain, or a URL that went through `Path`; existing files may have such names."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
-"""Control characters, backslashes, and what UTF-8 cannot hold."""
+"""Control characters, backslashes, and surrogates, which UTF-8 cannot encode."""
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR)
 _MISTAKES = (
     *_NO_SUCH_FILE, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL
 )  # fmt: skip
-"""Errors of a path that the user can mend; all others are failures of the storage."""
+"""Path errors that the user can fix; all others are storage failures."""
 
 
 def local_path(name: str | Path, what: str) -> Path:
-    """The path that `name` means; there need not be a file. `what` is what the user names by it.
+    """Return `name` as a path, which need not exist. `what` describes it in error messages.
 
     Raises:
         UserError: the name is a URL, or not a valid path.
@@ -41,7 +41,7 @@ def local_path(name: str | Path, what: str) -> Path:
     path = Path(name)
     try:
         path.stat()
-    except ValueError as error:  # a zero byte
+    except ValueError as error:  # the name contains a zero byte
         raise UserError(f"{what} is not a valid path", where=ascii(text), why=str(error)) from error
     except OSError as error:
         if error.errno not in _NO_SUCH_FILE:
@@ -51,12 +51,12 @@ def local_path(name: str | Path, what: str) -> Path:
 
 
 def path_error(error: OSError) -> type[UserError | StorageError]:
-    """The kind of error that the user sees: a mistake of theirs, or a failure of the storage."""
+    """Return UserError for mistakes in a path, StorageError for failures of the storage."""
     return UserError if error.errno in _MISTAKES else StorageError
 
 
 def refuse_non_utf8(path: Path, what: str) -> None:
-    """Raise a UserError for a path that is not UTF-8: files in JSON will name it."""
+    """Raise a UserError for a path that is not UTF-8, because JSON files will contain it."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -65,24 +65,24 @@ def refuse_non_utf8(path: Path, what: str) -> None:
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a path stays in the folder that it is meant for, and can be a file's name."""
+    """Return whether a relative path stays inside its folder and is a valid file name."""
     stays = not {"", ".", ".."} & set(path.split("/"))
     return stays and not _UNSAFE.search(path)
 
 
 def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:
-    """All bytes of a regular file. A pipe or a device is never waited for, nor read.
+    """Return all bytes of a regular file. Pipes and devices are refused without reading.
 
     Raises:
-        UserError: it is neither a regular file nor a small one, or cannot be read.
+        UserError: the path is not a regular file, is larger than `max_bytes`, or cannot be read.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             is_regular, size = stat.S_ISREG(status.st_mode), status.st_size
-            # `read` takes memory for all that it is asked for, so no more than there should be.
+            # `read` allocates all bytes that it is asked for, so do not ask for more than the size.
             data = file.read(size + 1) if is_regular and size <= max_bytes else b""
-            if len(data) > size:  # as files of /proc are
+            if len(data) > size:  # files in /proc report size 0
                 data += file.read(max_bytes + 1 - len(data))
     except OSError as error:
         why = error.strerror or str(error)
@@ -90,14 +90,14 @@ def read_bounded(path: Path, max_bytes: int, what: str) -> bytes:
     if not is_regular:
         why = "it is a folder, a device, a pipe or a socket"
         raise UserError(f"{what} is not a regular file", where=str(path), why=why)
-    if max(size, len(data)) > max_bytes:  # a file of /proc says nothing of its size
+    if max(size, len(data)) > max_bytes:  # the reported size of a file in /proc is 0
         why = f"it has {max(size, len(data))} bytes; the limit is {max_bytes}"
         raise UserError(f"{what} is too large", where=str(path), why=why)
     return data
 
 
 def redacted(name: str) -> str:
-    """A URL without what may be a secret: user and password, query, fragment.
+    """Return a URL without possible secrets: user and password, query, fragment.
 
     "https://me:secret@host/file?sig=1" becomes "https://***@host/file?***".
     """

@@ -1,9 +1,9 @@
-"""The only shuffle: a keyed permutation of [0, n) that needs no memory and can be inverted.
+"""Keyed permutations of [0, n) that need no memory and can be inverted; every shuffle uses them.
 
-A balanced Feistel network over the next even number of bits permutes [0, 2^k); numbers that fall
-outside [0, n) are sent through it again until they do not ("cycle walking": J. Black,
-P. Rogaway: Ciphers with arbitrary finite domains, 2002). The round function is the finaliser of
-splitmix64. Integers only, so that the order is the same on any machine.
+A balanced Feistel network over the next even number of bits permutes [0, 2^k). Results outside
+[0, n) go through the network again until they fall inside ("cycle walking": J. Black, P. Rogaway:
+Ciphers with arbitrary finite domains, 2002). The round function is the finalizer of splitmix64.
+Only integers are used, so the order is the same on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ UInt64Array = npt.NDArray[np.uint64]
 
 
 class Permutation:
-    """A permutation of [0, n), chosen by `seed` and `epoch`."""
+    """A pseudorandom permutation of [0, n), determined by `seed` and `epoch`.
+
+    Calling it with positions, shape (m,), returns the number at each position; `places` is the
+    inverse. It takes no memory, and the order is the same on every machine.
+
+    Raises:
+        ValueError: a position or number is not in [0, n).
+    """
 
     def __init__(self, n: int, seed: int, epoch: int = 0) -> None:
         self.n = n
@@ -30,11 +37,11 @@ class Permutation:
         self._keys = keyed_hash(np.arange(ROUNDS, dtype=np.uint64), int(key))
 
     def __call__(self, places: npt.ArrayLike) -> Int64Array:
-        """What stands at `places`, shape (m,), each in [0, n)."""
+        """Return the number at each of `places`, shape (m,), which are in [0, n)."""
         return self._walked(places, forward=True)
 
     def places(self, values: npt.ArrayLike) -> Int64Array:
-        """Where `values` stand, shape (m,): the inverse."""
+        """Return the position of each of `values`, shape (m,): the inverse permutation."""
         return self._walked(values, forward=False)
 
     def _walked(self, numbers: npt.ArrayLike, *, forward: bool) -> Int64Array:
@@ -45,7 +52,7 @@ class Permutation:
 
 
 def keyed_hash(values: UInt64Array, key: int) -> UInt64Array:
-    """A 64-bit hash of each value; different keys give unrelated hashes."""
+    """Return a 64-bit hash of each value; different keys give unrelated hashes."""
     return _hashes(values, np.uint64(key & (2**64 - 1)))
 
 
@@ -87,11 +94,12 @@ def _walk(values: Int64Array, n: int, half: int, keys: UInt64Array, forward: boo
 
 
 class BlockPermutation:
-    """A permutation of [0, n) that stays within some blocks of neighbours for a while.
+    """A permutation of [0, n) that visits a few blocks of consecutive numbers at a time.
 
-    Blocks of `block` neighbours are permuted, then the numbers of each `at_once` consecutive
-    blocks among themselves. So n / block / at_once stretches of an epoch each read from few
-    places. One `block` may be shorter than the others; it stands anywhere.
+    Blocks of `block` consecutive numbers are permuted as wholes. Then the numbers of every
+    `at_once` consecutive blocks are permuted among themselves. An epoch thus has
+    n / block / at_once stretches, and each stretch reads from few places. If `block` does not
+    divide n, one block is shorter; it can be at any position.
     """
 
     def __init__(self, n: int, block: int, at_once: int, seed: int, epoch: int = 0) -> None:
@@ -104,7 +112,7 @@ class BlockPermutation:
         self._short = int(self._blocks.places([num_blocks - 1])[0]) if n else 0
 
     def __call__(self, places: npt.ArrayLike) -> Int64Array:
-        """What stands at `places`, shape (m,), each in [0, n)."""
+        """Return the number at each of `places`, shape (m,), which are in [0, n)."""
         array = np.asarray(places, np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.n):
             raise ValueError(f"numbers must be in [0, {self.n})")
@@ -120,7 +128,7 @@ class BlockPermutation:
         return result
 
     def _stretch(self, number: int) -> tuple[int, Permutation]:
-        """The first place of some blocks that are mixed, and how; those used last are kept."""
+        """Return the first position of a stretch and its permutation; recent ones are cached."""
         if number not in self._stretches:
             first, stop = self._starts(np.array([number, number + 1]) * self._at_once).tolist()
             key = keyed_hash(np.array([number + 1], np.uint64), self._seed)[0]
@@ -130,12 +138,12 @@ class BlockPermutation:
         return self._stretches[number]
 
     def _starts(self, slots: Int64Array) -> Int64Array:
-        """The place where the block at each slot begins."""
+        """Return the position at which the block in each slot starts."""
         starts: Int64Array = slots * self._block - self._missing * (slots > self._short)
         return np.minimum(starts, self.n)
 
     def _slots(self, places: Int64Array) -> Int64Array:
-        """The slot of the block that each place lies in."""
+        """Return the slot of the block that contains each position."""
         behind = places >= (self._short + 1) * self._block - self._missing
         slots: Int64Array = (places + self._missing * behind) // self._block
         return slots

@@ -1,4 +1,4 @@
-"""Protocol buffers' wire format, as far as SentencePiece's files use it.
+"""The parts of the protobuf wire format that SentencePiece files use.
 
 Source: https://protobuf.dev/programming-guides/encoding
 """
@@ -15,10 +15,10 @@ VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 
 
 def read_fields(data: bytes) -> Iterator[Field]:
-    """The fields of one message, in its order.
+    """Yield the fields of one message, in order.
 
     Raises:
-        ValueError: the bytes are no message.
+        ValueError: the bytes are not a valid message.
     """
     place = 0
     while place < len(data):
@@ -37,7 +37,7 @@ def read_fields(data: bytes) -> Iterator[Field]:
 
 
 def write_field(number: int, value: int | float | bytes) -> bytes:
-    """A field as bytes; an int is at least 0."""
+    """Return a field as bytes; an int must not be negative."""
     if isinstance(value, bytes):
         return _write_varint(number << 3 | BYTES) + _write_varint(len(value)) + value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What flows between the stages: documents, token ids, and the segments that make up sequences."""
+"""The data that stages exchange: documents, token ids, and the segments of sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]
 
 Advance = Callable[[str, int, int], None]
-"""How long work tells how far it has come: called with (stage, done, total)."""
+"""A progress callback, called with (stage, done, total)."""
 
 CharSpans = list[tuple[int, int]]
 """Half-open [start, stop) character ranges of one document."""
@@ -24,7 +24,7 @@ CharSpans = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One record that was not read, with its place and its reason."""
+    """A rejected record, with its position and the reason."""
 
     source: int
     position: int
@@ -33,39 +33,39 @@ class Rejection:
     reason: str
     detail: str
     record: bytes
-    """The record as it was found; kept whole up to a limit that the writer of `rejected/` sets."""
+    """The raw record; the writer of `rejected/` truncates long ones."""
 
 
 @dataclass(slots=True)
 class DocumentBatch:
-    """Documents as read, in source order, with what was set aside between them."""
+    """Documents in source order, with the records that were rejected between them."""
 
     source: int
     texts: list[str]
     positions: Int64Array
-    """Shape (n,): byte offset of each record in its (decompressed) source, or row number; texts of
-    one record have the same.
+    """Shape (n,): byte offset of each record in its (decompressed) source, or row number. Texts of
+    one record have the same position.
     """
     record_bytes: Int64Array
-    """Shape (n,): bytes that each record takes in the books (a line with its end, or a text); 0
-    for the texts of a line after its first.
+    """Shape (n,): bytes that count as read for each record (a line with its end, or a text); 0 for
+    all texts of a record after its first.
     """
     ids: list[str | None] | None = None
     columns: dict[str, list[str | None]] = field(default_factory=dict)
     no_loss: list[CharSpans] | None = None
     special_strings: Int64Array | None = None
-    """Shape (n,): special tokens in what each text was rendered from; None: only texts tell."""
+    """Shape (n,): special tokens in the record of each text; None if only the text is known."""
     rejected: list[Rejection] = field(default_factory=list)
     blank_bytes: int = 0
     bom_bytes: int = 0
 
     @property
     def num_further(self) -> int:
-        """Documents beyond the first of their record."""
+        """Number of documents that are not the first of their record."""
         return int(np.count_nonzero(np.diff(self.positions) == 0))
 
     def head(self, count: int) -> DocumentBatch:
-        """The first `count` documents, with what was set aside before the one that follows."""
+        """Return the first `count` documents, with the records rejected before the next one."""
         if count >= len(self.texts):
             return self
         first = self.select(np.arange(len(self.texts)) < count)
@@ -75,7 +75,7 @@ class DocumentBatch:
         return first
 
     def select(self, keep: npt.NDArray[np.bool_]) -> DocumentBatch:
-        """The documents where `keep` (shape (n,)) is true; rejections and counters stay behind."""
+        """Return the documents for which `keep` (shape (n,)) is true, without rejected records."""
         indices = np.flatnonzero(keep).tolist()
 
         def pick(values: list[T]) -> list[T]:
@@ -95,7 +95,7 @@ class DocumentBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Token ids of several documents, one after another."""
+    """Concatenated token ids of several documents."""
 
     ids: UInt32Array
     """Shape (num_tokens,)."""
@@ -104,7 +104,7 @@ class TokenBatch:
 
     @property
     def lengths(self) -> Int64Array:
-        """Shape (num_documents,): tokens of each document."""
+        """Shape (num_documents,): number of tokens of each document."""
         return np.diff(self.offsets)
 
     def head(self, count: int) -> TokenBatch:
@@ -120,7 +120,7 @@ class TokenBatch:
             first += count
 
     def without_empty(self) -> TokenBatch:
-        """The documents that have tokens."""
+        """Return the batch without documents that have no tokens."""
         return TokenBatch(self.ids, self.offsets[np.diff(self.offsets, prepend=-1) > 0])
 
 
@@ -154,7 +154,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Training rows: sequence i is segments [offsets[i], offsets[i + 1]), one after another."""
+    """Packed sequences: sequence i consists of segments [offsets[i], offsets[i + 1])."""
 
     segments: Segments
     offsets: Int64Array

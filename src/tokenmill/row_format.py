@@ -1,4 +1,4 @@
-"""How the sequences of a plan become rows: what a plan says about itself, whatever packed it."""
+"""How the sequences of a plan become rows, independent of the packing strategy."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ Number = Annotated[int, Meta(ge=1, le=1 << 24)]
 class RowFormat(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """All that a reader needs beside the arrays of a plan."""
+    """Everything that a reader needs in addition to the arrays of a plan."""
 
     sequence_lengths: Annotated[list[Number], Meta(min_length=1)]
-    """Ascending, in tokens: a sequence is padded to the first of them that it fits into."""
+    """Lengths in tokens, ascending; a sequence is padded to the first length that it fits in."""
     row_multiple: Number
-    """Rows are padded from there to a multiple of this."""
+    """Rows are then padded to a multiple of this number of tokens."""
     group_size: Number
-    """Consecutive sequences of a window that belong into one step, and stay together."""
+    """Number of consecutive sequences of a window that stay together in one step."""
     most_segments: Number
-    """Of any sequence."""
+    """The largest number of segments in a sequence."""
     segment_multiple: Number
-    """Each segment is padded to a multiple of this."""
+    """Each segment is padded to a multiple of this number of tokens."""
     bos_at_cuts: bool
-    """A BOS stands before each segment that does not begin its document."""
+    """Whether a BOS precedes each segment that does not start its document."""
     eos_at_cuts: bool
-    """An EOS stands after each segment that does not end its document."""
+    """Whether an EOS follows each segment that does not end its document."""
     bos_predicts: bool
-    """If labels are the next token, a BOS at a cut has one: no other segment has that token."""
+    """Whether a BOS at a cut has a label, if labels are the next token."""
     joins_ends: bool
-    """Two segments of a document are its two ends, and one text."""
+    """Whether two segments of one document are its start and its end, joined into one text."""
     overlap: Tokens
-    """First tokens of a segment that repeat the last ones of the segment before."""
+    """Number of tokens at the start of a segment that repeat the end of the previous segment."""
     overlap_in_loss: bool
     reserved: Tokens = 0
-    """Places that each segment has beside its tokens; missing in plans that reserve none."""
+    """Extra positions reserved for each segment; absent in plans that reserve none."""
 
     @property
     def length(self) -> int:
-        """Most tokens of a sequence, with those set at cuts and the padding between segments."""
+        """Most tokens of a sequence, including tokens added at cuts and padding of segments."""
         return self.sequence_lengths[-1]
 
     @property
     def row_lengths(self) -> list[int]:
-        """Tokens of a row with all its padding, for each of the lengths of sequences."""
+        """Length in tokens of a padded row, for each sequence length."""
         multiple = self.row_multiple
         return [-(-length // multiple) * multiple for length in self.sequence_lengths]
 
     def row_lengths_of(self, sizes: Int64Array) -> Int64Array:
-        """Shape (n,): tokens of the row of each of `sizes` tokens; the longest if none fits."""
-        import numpy as np  # a build imports this module before its first worker has started
+        """Return the row length for each of `sizes`, shape (n,); the longest if none fits."""
+        import numpy as np  # imported late: a build loads this module before workers start
 
         lengths: Int64Array = np.array(self.row_lengths, np.int64)
         return lengths[np.searchsorted(self.sequence_lengths[:-1], sizes)]
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with it."""
+        """Yield what is wrong with the format."""
         if any(second <= first for first, second in pairwise(self.sequence_lengths)):
             yield "rows: sequence_lengths must ascend"

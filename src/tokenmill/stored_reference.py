@@ -1,4 +1,4 @@
-"""The tokenizer that a dataset carries, and its reference."""
+"""The tokenizer stored in a dataset, and the reference encoder for it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tokenmill.store.dataset import Dataset
 
 
 def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
-    """The reference for the tokenizer that the dataset carries.
+    """Return the reference for the tokenizer stored in a dataset.
 
-    Of a Python tokenizer it carries a description alone. No module is imported because a dataset
-    names it: `tokenizer` is that object, or `python:module:name`, as the user gives it.
+    A dataset contains only a description of a Python tokenizer, and its module is never imported
+    on the word of the dataset. For such a dataset, `tokenizer` is the object, or
+    `python:module:name`, as given by the user.
 
     Raises:
-        UserError: a Python tokenizer is missing, or is not the one that encoded.
-        VerificationError: the stored tokenizer is not the one that built the dataset.
+        UserError: a Python tokenizer is missing, or is not the one that encoded the dataset.
+        VerificationError: the stored tokenizer is not the one that encoded the dataset.
     """
     file = stored_tokenizer(dataset)
     if tokenizer is not None:
@@ -39,10 +40,10 @@ def open_reference(dataset: Dataset, tokenizer: object = None) -> Reference:
 
 
 def decode_stored(reference: Reference, ids: Sequence[int]) -> str:
-    """The text of ids that a dataset holds.
+    """Decode token ids of a dataset.
 
     Raises:
-        VerificationError: the tokenizer has no token for one of them.
+        VerificationError: the tokenizer has no token for one of the ids.
     """
     try:
         return reference.decode(ids)
@@ -54,10 +55,10 @@ def decode_stored(reference: Reference, ids: Sequence[int]) -> str:
 
 
 def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
-    """The tokenizer that a dataset carries; of a Python object, its description.
+    """Return the tokenizer stored in a dataset; for a Python tokenizer, its description.
 
     Raises:
-        VerificationError: it is not the one that encoded.
+        VerificationError: it is not the tokenizer that encoded the dataset.
     """
     entry = dataset.manifest.tokenizer
     folder = dataset.folder / "tokenizer"
@@ -69,7 +70,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
 
 
 def _same(stored: TokenizerFile, tokenizer: object) -> TokenizerFile:
-    """The user's own tokenizer, if it is the one that the dataset describes."""
+    """Return the user's Python tokenizer, if it matches the description in the dataset."""
     from tokenmill.encode.references.python_source import differences
 
     if not KINDS[stored.kind].is_described:

@@ -1,4 +1,4 @@
-"""Standard output and standard error that never stop the work when their reader goes away."""
+"""Standard output and error that do not stop the work if their reader disappears."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tokenmill.errors import StorageError
 
 @contextmanager
 def lasting_streams() -> Iterator[None]:
-    """Print through streams that fall silent after their first failure.
+    """Replace stdout and stderr with streams that discard output after their first failure.
 
-    A descriptor that was closed at the start is opened on the null device: otherwise the next file
-    of a dataset would get its number, and with it whatever a library prints.
+    A descriptor that was closed at the start is opened on the null device. Otherwise the next file
+    of a dataset would get its number, and libraries would print into that file.
 
     Raises:
         StorageError: standard output is a file, and the file system refused a write to it.
@@ -26,7 +26,7 @@ def lasting_streams() -> Iterator[None]:
     for descriptor in range(3):
         _open_if_closed(descriptor)
     before = sys.stdout, sys.stderr
-    if sys.stdout is sys.__stdout__:  # else the caller listens in its own way
+    if sys.stdout is sys.__stdout__:  # else the caller has redirected it
         sys.stdout = _stream(1, sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _stream(2, sys.stderr)
@@ -43,7 +43,7 @@ def _open_if_closed(descriptor: int) -> None:
     try:
         os.fstat(descriptor)
     except OSError:
-        # The lowest free number is this one. Workers inherit it.
+        # `open` takes the lowest free descriptor, which is this one. Workers inherit it.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
@@ -57,14 +57,14 @@ def _stream(descriptor: int, replaced: TextIO | None) -> TextIO:
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor whose first failure is its last: later writes go to the null device."""
+    """A descriptor that discards all writes after its first failure."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
         self._is_result = descriptor == 1 and not os.isatty(descriptor)
 
     def write(self, data: Any, /) -> int:
-        """Write bytes; without a reader, do as if they were written."""
+        """Write bytes; if the reader is gone, discard them."""
         try:
             return super().write(data)
         except OSError as error:

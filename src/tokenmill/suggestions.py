@@ -1,4 +1,4 @@
-"""The name that somebody most likely meant: known under another tool's word, or misspelled."""
+"""Suggestions for misspelled names, and for names that other tools use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORDS = {
     "inspect": "show view info stats describe peek head",
     "bench": "benchmark profile",
 }
-"""Our names, and what other tools call the same."""
+"""Names in tokenmill, and the names that other tools use for the same thing."""
 
 ADVICE = {
     "input_dir": "inputs are positional: tokenmill build INPUT ...",
@@ -55,13 +55,13 @@ ADVICE = {
     "max_chunks": "limit the sequences that are written with tokenmill export --max-sequences, or "
     "the documents that are read with tokenmill build --max-documents",
 }
-"""What to do in place of a flag of other scripts, where it is more than another name."""
+"""What to use instead of a flag of other scripts, if tokenmill has no equivalent flag."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that `name` most likely stands for, or "".
+    """Return the known name that is most likely meant by `name`, or "".
 
-    Hyphens, underscores and capitals make no difference; the beginning of one name is enough.
+    Hyphens, underscores and capitals do not matter. A unique prefix is enough.
     """
     import difflib
 
@@ -77,7 +77,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def advice_for(name: str, known: Iterable[str]) -> str:
-    """What to do in place of a flag of another script, "" if `known` has its name."""
+    """Return what to use instead of a flag of another script; "" if `known` contains the name."""
     is_ours = _plain(name) in map(_plain, known)
     return "" if is_ours else ADVICE.get(_plain(name), "")
 

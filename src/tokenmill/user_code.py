@@ -1,7 +1,7 @@
-"""Objects of a user's own Python code: imported by name, and sent to other processes.
+"""Import a user's Python objects by name, and send them to other processes.
 
-Names come from the user's command line, recipe or call, never from a dataset; pickles come from
-our own parent process.
+Names come from the user's command line, recipe or call, never from a dataset. Pickles come only
+from the parent process.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ PICKLED = "pickle:"
 
 
 def describe_failure(error: BaseException) -> str:
-    """An exception of the user's code, with the line that raised it."""
+    """Describe an exception from the user's code, with the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"
 
 
 def imported(source: str, noun: str, example: str) -> Any:
-    """What a module holds under the name of `python:module:name`.
+    """Import the object that `python:module:name` refers to.
 
-    `noun` is what messages call it, such as "tokenizer"; `example` names one.
+    Messages call the object `noun`, such as "tokenizer", and show `example`.
 
     Raises:
-        UserError: the module cannot be imported, or has nothing of that name.
+        UserError: the module cannot be imported, or does not define the name.
     """
     module_name, _, name = source.removeprefix(NAMED).partition(":")
     if not source.startswith(NAMED) or not module_name or not name:
@@ -50,14 +50,14 @@ def imported(source: str, noun: str, example: str) -> Any:
 
 
 def cannot_get(source: str, noun: str, error: BaseException) -> UserError:
-    """The error for a name that leads to nothing usable."""
+    """Return the error for an object that cannot be imported."""
     why = describe_failure(error)
     hint = "install the module, or add its folder to PYTHONPATH"
     return UserError(f"cannot import the {noun}", where=source, why=why, hint=hint)
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what another process would look for in a script that it does not run."""
+    """Refuses objects of the running script, which other processes cannot import."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
@@ -66,12 +66,12 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled(value: Any, noun: str, where: str) -> str:
-    """A value for another process of this user's: base64 of its pickle.
+    """Pickle a value for another process, as base64.
 
-    What is defined in the running script or notebook is sent by value where dill is installed.
+    Objects defined in the running script or notebook are sent by value, if dill is installed.
 
     Raises:
-        UserError: it cannot be pickled.
+        UserError: the value cannot be pickled.
     """
     try:
         data = io.BytesIO()
@@ -97,10 +97,10 @@ def _by_value(value: Any, why: Exception, noun: str, where: str) -> bytes:
 
 
 def unpickled(source: str, noun: str) -> Any:
-    """What `pickled` was given.
+    """Return the value that was given to `pickled`.
 
     Raises:
-        UserError: this process cannot make it.
+        UserError: this process cannot recreate the value.
     """
     try:
         return pickle.loads(base64.b64decode(source.removeprefix(PICKLED)))  # noqa: S301 - ours

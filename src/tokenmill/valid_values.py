@@ -1,4 +1,4 @@
-"""What an option may be, in words, from the type of its field: for refusals that say it."""
+"""Descriptions of the valid values of an option, derived from the type of its field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
 def refusal(error: msgspec.ValidationError, values: Mapping[str, Any], kind: type[Any]) -> str:
-    """Which of `values` of a struct is refused, what it is, and what it may be."""
+    """Return a message with the refused option of a struct, its value and the valid values."""
     found = _PLACE.search(str(error))
     place = found[1].split("[")[0] if found else ""
     value: Any = values
@@ -30,7 +30,7 @@ def refusal(error: msgspec.ValidationError, values: Mapping[str, Any], kind: typ
 
 
 def valid_values(kind: Any) -> str:
-    """What a value of this type is, in words; "" where that would say nothing."""
+    """Describe the valid values of a type; "" if there is nothing useful to say."""
     text = _described(kind, [])
     example = next(filter(None, (_example(each) for each in _metas(kind))), "")
     return f"{text}, e.g. {example}" if text and example else text
@@ -77,7 +77,7 @@ def _number(kind: type, metas: list[msgspec.Meta]) -> str:
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of the fields of a struct; empty for anything else."""
+    """Return the types of the fields of a struct; empty for anything else."""
     for each in (_bare(kind), *typing.get_args(_bare(kind))):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return typing.get_type_hints(each, include_extras=True)

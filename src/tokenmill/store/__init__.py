@@ -1,1 +1,1 @@
-"""Token batches to shards on disk, and back: the only package that knows the bytes of a dataset."""
+"""Reading and writing datasets on disk; no other package knows their file formats."""

@@ -1,7 +1,7 @@
-"""One-dimensional .npy files that grow, and that are opened without believing their headers.
+"""One-dimensional .npy files that can grow, and that are opened without trusting their headers.
 
-The header is 128 bytes, the same for every version of numpy: equal arrays are equal files, and
-what does not begin with exactly the header expected is refused instead of being parsed.
+The header has 128 bytes and is the same for every version of numpy, so equal arrays are equal
+files. A file that does not start with exactly the expected header is refused, not parsed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER_BYTES = 128
 
 
 class ArrayFile:
-    """A .npy file that is appended to."""
+    """A .npy file to append to."""
 
     def __init__(self, path: Path, dtype: str) -> None:
         self._file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115 - closed by close()
@@ -33,7 +33,7 @@ class ArrayFile:
         self.length += len(values)
 
     def finish(self) -> None:
-        """Write the final length into the header, and flush all to the disk."""
+        """Write the final length into the header and flush the file to disk."""
         self._file.seek(0)
         self._file.write(_header(self._dtype, self.length))
         self._file.flush()
@@ -41,13 +41,13 @@ class ArrayFile:
         self._file.close()
 
     def close(self) -> None:
-        """Close the file as it is; it is not wanted any more."""
+        """Close an unfinished file that is no longer needed."""
         with contextlib.suppress(OSError):  # a full disk has been reported already
             self._file.close()
 
 
 def open_array(path: Path, dtypes: tuple[str, ...], length: int) -> npt.NDArray[Any] | None:
-    """A memory map of shape (length,), or None where the file is not such an array."""
+    """Return a memory map of shape (length,), or None if the file is not such an array."""
     with open(path, "rb") as file:
         found = file.read(HEADER_BYTES)
     for name in dtypes:
@@ -61,7 +61,7 @@ def open_array(path: Path, dtypes: tuple[str, ...], length: int) -> npt.NDArray[
 
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Version 1.0 of the format: magic, version, length of the text, text padded with spaces."""
+    """Return a header in version 1.0: magic, version, length, and text padded with spaces."""
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({length},), }}"
     padded = text.ljust(HEADER_BYTES - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()

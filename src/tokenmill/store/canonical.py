@@ -1,4 +1,4 @@
-"""JSON files that cannot change unnoticed: one spelling for one content, with its digest inside."""
+"""JSON files with one canonical form and their own digest inside, so that any change is noticed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def canonical_json(value: object) -> bytes:
-    """The only spelling that is accepted back: two-space indents, fields in declared order."""
+    """Encode as canonical JSON: two-space indents, fields in declared order."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def sealed(value: T) -> T:
-    """`value` with its field `digest` set to the xxh3-128 of its own JSON without one."""
+    """Return `value` with `digest` set to the xxh3-128 of its JSON without a digest."""
     blank = msgspec.structs.replace(value, digest="")
     return msgspec.structs.replace(blank, digest=xxhash.xxh3_128_hexdigest(canonical_json(blank)))
 
 
 def write_sealed(path: Path, value: T) -> T:
-    """Write `value` with its digest, atomically; returns it as it was written."""
+    """Write `value` with its digest atomically, and return it with the digest."""
     written = sealed(value)
     write_atomically(path, canonical_json(written))
     return written
 
 
 def read_limited(path: Path) -> bytes:
-    """The bytes of a JSON file that is not unreasonably large.
+    """Read the bytes of a JSON file, up to a size limit.
 
     Raises:
-        VerificationError: the file is missing, or too large.
+        VerificationError: the file is missing or too large.
     """
     try:
         size = path.stat().st_size
@@ -57,7 +57,7 @@ class _Version(msgspec.Struct):
 
 
 def _refuse_newer(data: bytes, path: Path, newest: tuple[str, int]) -> None:
-    """Raise a UserError if a JSON file has a later format version than `newest` names."""
+    """Raise a UserError if a JSON file has a later format version than `newest`."""
     try:
         found = msgspec.json.decode(data, type=_Version)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -74,13 +74,13 @@ def _refuse_newer(data: bytes, path: Path, newest: tuple[str, int]) -> None:
 
 
 def read_sealed(path: Path, kind: type[T], newest: tuple[str, int] | None = None) -> T:
-    """Read what `write_sealed` wrote.
+    """Read a file that `write_sealed` wrote.
 
-    `newest` is a format's name and the latest version that this code knows.
+    `newest` is the name of the format and the latest version that this code can read.
 
     Raises:
         UserError: the file has a later version of the format.
-        VerificationError: the file is missing, or any byte differs from what was written.
+        VerificationError: the file is missing, or any of its bytes has changed.
     """
     data = read_limited(path)
     try:
@@ -95,10 +95,10 @@ def read_sealed(path: Path, kind: type[T], newest: tuple[str, int] | None = None
 
 
 def unseal(data: bytes, kind: type[T], where: str) -> T:
-    """The content of a sealed file.
+    """Decode a sealed file.
 
     Raises:
-        VerificationError: any byte differs from what was written; `where` names the file.
+        VerificationError: a byte has changed; `where` names the file in the message.
     """
     try:
         return _unsealed(data, kind)
@@ -110,10 +110,10 @@ def unseal(data: bytes, kind: type[T], where: str) -> T:
 
 
 def _unsealed(data: bytes, kind: type[T]) -> T:
-    """The content of a sealed file, whose last field is its digest.
+    """Decode a sealed file; its last field is its digest.
 
     Raises:
-        ValueError: the bytes are not the one spelling of the content, or its digest differs.
+        ValueError: the bytes are not canonical, or the digest differs.
     """
     value = msgspec.json.decode(data, type=kind)
     digest: str = value.digest  # type: ignore[attr-defined]

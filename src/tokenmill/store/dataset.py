@@ -1,4 +1,4 @@
-"""A dataset on disk, opened for reading: memory-mapped tokens, boundaries and documents."""
+"""Opened datasets: memory-mapped tokens, boundaries and documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Shard:
-    """One shard: its ids as a memory map, and the boundaries of its documents."""
+    """One shard of a dataset: memory-mapped token ids and the boundaries of its documents."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Shard:
         self._origin = origin
 
     def path(self, part: str) -> Path:
-        """The file of a part: bin, idx, xxh3 or parquet.
+        """Return the path of a part: bin, idx, xxh3 or parquet.
 
-        Of a dataset in a bucket, all but tokens are brought first.
+        For a dataset in a bucket, parts other than tokens are downloaded first.
         """
         file = self.entry.files[SHARD_PARTS.index(part)]
         if self._origin is not None and part == "parquet":
@@ -57,18 +57,18 @@ class Shard:
 
     @cached_property
     def ids(self) -> npt.NDArray[np.integer]:
-        """Shape (num_tokens,), read-only, straight from the file."""
+        """Token ids of the shard, shape (num_tokens,), as a read-only memory map."""
         if self._origin is not None:
             self._origin.obtain_tokens(self.entry, self.block_digests.tolist())
         return np.memmap(self.path("bin"), self._dtype, mode="r")
 
     @cached_property
     def lengths(self) -> Int64Array:
-        """Shape (num_documents,): tokens of each document, boundary tokens included."""
+        """Shape (num_documents,): tokens of each document, including boundary tokens."""
         return self.read_lengths()
 
     def read_lengths(self) -> Int64Array:
-        """`lengths`, checked and read again: for passes over all shards, which keep none."""
+        """Read and check `lengths` without keeping them, for passes over all shards."""
         path = self.path("idx")
         dtype, lengths = unpack_index(path.read_bytes(), str(path))
         right = dtype == self._dtype and len(lengths) == self.entry.documents
@@ -84,13 +84,13 @@ class Shard:
 
     @cached_property
     def index(self) -> npt.NDArray[np.uint8]:
-        """Lengths (int32) and byte offsets (int64) of documents, mapped for use here and there."""
+        """The memory-mapped index of the shard: lengths (int32) and byte offsets (int64)."""
         self.check_index_header()
         start = HEADER.size
         return np.memmap(self.path("idx"), np.uint8, "r")[start : start + 12 * self.entry.documents]
 
     def check_index_header(self) -> None:
-        """Raise a VerificationError where the index is of other tokens, or other documents."""
+        """Raise a VerificationError if the index has other documents or another dtype."""
         path = self.path("idx")
         if read_index_header(path) != (self._dtype, self.entry.documents):
             why = "its documents or its dtype differ from the manifest"
@@ -99,14 +99,14 @@ class Shard:
             )
 
     def place(self, index: int) -> tuple[int, int]:
-        """The first token of a document and the number of its tokens, from the mapped index."""
+        """Return the first token and the number of tokens of a document, from the mapped index."""
         lengths = self.index[: 4 * self.entry.documents].view("<i4")
         starts = self.index[4 * self.entry.documents :].view("<i8")
         return int(starts[index]) // self._dtype.itemsize, int(lengths[index])
 
     @cached_property
     def block_digests(self) -> npt.NDArray[np.uint64]:
-        """xxh3-64 of every 64 KiB block: those of the tokens, then those of the index."""
+        """xxh3-64 of every 64 KiB block of the tokens, then of the index."""
         path = self.path("xxh3")
         data = path.read_bytes()
         expected = self.entry.files[SHARD_PARTS.index("xxh3")].bytes
@@ -117,23 +117,23 @@ class Shard:
 
     @cached_property
     def offsets(self) -> Int64Array:
-        """Shape (num_documents + 1,): where each document starts in `ids`."""
+        """Shape (num_documents + 1,): the index in `ids` at which each document starts."""
         return offsets_from_lengths(self.lengths)
 
     def release(self) -> None:
-        """Forget what was read or mapped, and the files that are open for it."""
+        """Release memory, memory maps and open files."""
         for name in ("ids", "index", "block_digests", "lengths", "offsets"):
             self.__dict__.pop(name, None)
 
     def document(self, index: int) -> npt.NDArray[np.integer]:
-        """The ids of one document, boundary tokens included."""
+        """Return the token ids of one document, including boundary tokens."""
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     def documents(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The documents table of this shard, or those of some columns that it has.
+        """Return the documents table of this shard, or only the `columns` that it has.
 
         Raises:
-            VerificationError: it is damaged.
+            VerificationError: the table is damaged.
         """
         return read_documents(self.path("parquet"), self.entry.documents, columns)
 
@@ -142,9 +142,9 @@ PLAN_NAME = "plan.json"
 
 
 class Dataset:
-    """A dataset, opened. Opening checks the manifest and the size of every file it names.
+    """An opened dataset. Opening checks the manifest and the size of every file in it.
 
-    With an `origin`, the folder is its cache, and what is missing there is brought when needed.
+    With an `origin`, the folder is a cache, and missing files are downloaded when needed.
     """
 
     def __init__(self, folder: str | Path, origin: Origin | None = None) -> None:
@@ -162,7 +162,7 @@ class Dataset:
         self._first_document = offsets_from_lengths(counts)
 
     def __reduce__(self) -> tuple[type[Dataset], tuple[Path, Origin | None]]:
-        """Another process opens it anew."""
+        """Pickle the location only; another process opens the dataset again."""
         return type(self), (self.folder, self.origin)
 
     def __repr__(self) -> str:
@@ -178,13 +178,13 @@ class Dataset:
 
     @property
     def plans(self) -> list[str]:
-        """Names of the plans that it holds."""
+        """Names of the plans in the dataset."""
         paths = (self.folder / "plans").glob(f"[!.]*/{PLAN_NAME}")
         return sorted(path.parent.name for path in paths)
 
     @property
     def policies(self) -> Policies:
-        """The options that decided what was written."""
+        """The options that determined the content of the dataset."""
         return msgspec.convert(self.manifest.policies, Policies)
 
     @property
@@ -194,14 +194,14 @@ class Dataset:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all shards, boundary tokens included."""
+        """Tokens in all shards, including boundary tokens."""
         return self.manifest.totals.tokens
 
     def locate(self, document: int) -> tuple[Shard, int]:
-        """The shard that holds a document, and the document's index in it.
+        """Return the shard that contains a document, and the document's index in that shard.
 
         Raises:
-            UserError: there is no such document.
+            UserError: the document does not exist.
         """
         if not 0 <= document < self.num_documents:
             why = f"the dataset has {self.num_documents} documents, numbered from 0"
@@ -210,7 +210,7 @@ class Dataset:
         return self.shards[shard], document - int(self._first_document[shard])
 
     def records(self, documents: Int64Array) -> list[dict[str, Any]]:
-        """The rows of the documents tables for some documents (shape (n,)), in that order."""
+        """Return the rows of the documents tables for `documents`, shape (n,), in that order."""
         numbers = np.searchsorted(self._first_document, documents, side="right") - 1
         rows: list[dict[str, Any]] = [{}] * len(documents)
         for number in np.unique(numbers).tolist():
@@ -222,12 +222,12 @@ class Dataset:
         return rows
 
     def announce_pass(self) -> None:
-        """Of a dataset in a bucket, begin to bring the indexes of all shards: each will be read."""
+        """Start to download the indexes of all shards, for a dataset in a bucket."""
         if self.origin is not None:
             self.origin.indexes.announce([shard.entry.files[1] for shard in self.shards])
 
     def _check_sizes(self) -> None:
-        """Raise a VerificationError if a file is missing or has another size."""
+        """Raise a VerificationError if a file is missing or has the wrong size."""
         expected = {file.name: file.bytes for file in self.manifest.files}
         for name, size in sizes_inside(self.folder, expected):
             if size != expected[name]:

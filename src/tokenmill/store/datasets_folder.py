@@ -1,4 +1,4 @@
-"""The files that make a folder of Arrow files one that `datasets.load_from_disk` opens."""
+"""The files that `datasets.load_from_disk` needs in addition to a folder of Arrow files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INFO_NAME = "dataset_info.json"
 
 
 def state_of(names: Sequence[str], fingerprint: str, split: str | None = None) -> bytes:
-    """What `state.json` says of the rows of the Arrow files `names`, in their order."""
+    """Return the content of `state.json` for the Arrow files `names`, in that order."""
     state: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": fingerprint,

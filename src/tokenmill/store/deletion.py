@@ -1,9 +1,9 @@
-"""A dataset, or an unfinished build or copy, deleted from a bucket; nothing else ever is.
+"""Delete a dataset, or an unfinished build or copy, from a bucket, and never anything else.
 
-work/deleting.json   first: a deletion that was stopped is known by it, and finished by the next
-manifest.json        from now on nobody finds a dataset
-run.json, files      of datasets, plans, builds and copies, told by their names
-work/deleting.json   last
+work/deleting.json   created first, so that the next deletion can finish an interrupted one
+manifest.json        deleted next, so that nobody opens a partial dataset
+run.json, files      of datasets, plans, builds and copies, recognized by their names
+work/deleting.json   deleted last
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ UNFINISHED = {
     "work/job.json": ("an unfinished build", b'"tokenmill"'),
     "copy.json": ("an unfinished copy of a dataset", b'"tokenmill-copy"'),
 }
-"""What tells that a place without a manifest is ours, in the order of looking, and what it holds.
+"""Files that show what a location without a manifest contains, in the order they are checked.
 
-Other programs have files of these names as well.
+Other programs use files with these names too, so their content is checked.
 """
 FORMAT = "tokenmill"
 AT_ONCE = 1000
-"""Objects between two reports of progress."""
+"""Objects deleted between two progress reports."""
 
 _OURS = re.compile(
     r"(manifest|run|copy)\.json|tokenizer/[^/]+|plans/[^/]+/(plan\.json|\w+\.npy)"
@@ -46,30 +46,30 @@ _OURS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a prefix of a bucket holds."""
+    """The content of a prefix of a bucket."""
 
     location: str
     what: str
-    """For people: "a dataset (id ...)", "an unfinished build"."""
+    """A description for messages: "a dataset (id ...)", "an unfinished build"."""
     sizes: dict[str, int]
-    """Bytes of the objects that are deleted, by name."""
+    """Size in bytes of each object to delete, by name."""
     strangers: list[str]
-    """Names of objects that stay: no dataset or build has such."""
+    """Names of objects that are kept, because they do not belong to a dataset or build."""
 
 
 class _Head(msgspec.Struct):
-    """The part of a manifest that tells what it is; the rest may be damaged."""
+    """The part of a manifest that identifies it; the rest may be damaged."""
 
     format: str = ""
     dataset_id: str = ""
 
 
 def look_at(location: str) -> Holding:
-    """What a deletion at a location would delete; nothing is changed.
+    """Return what a deletion at a location would delete, without changing anything.
 
     Raises:
-        UserError: it is not a prefix of a bucket.
-        OutputConflictError: it holds no dataset, and no unfinished build or copy.
+        UserError: the location is not a prefix of a bucket.
+        OutputConflictError: it contains no dataset and no unfinished build or copy.
         StorageError: the store fails.
     """
     if not is_remote(location) or ObjectName.parse(location).scheme in WEB:
@@ -95,7 +95,7 @@ def look_at(location: str) -> Holding:
 
 
 def delete(holding: Holding, advance: Advance = lambda stage, done, total: None) -> None:
-    """Delete what was looked at; the same again finishes a deletion that was stopped.
+    """Delete what `look_at` found. Run it again to finish an interrupted deletion.
 
     Raises:
         StorageError: the store fails.
@@ -116,14 +116,14 @@ def delete(holding: Holding, advance: Advance = lambda stage, done, total: None)
 
 
 def _unfinished(client: Client, found: Collection[str]) -> Iterator[str]:
-    """What is left of builds, copies and deletions among the names of a place."""
+    """Yield descriptions of unfinished builds, copies and deletions among the names."""
     for name, (noun, sign) in UNFINISHED.items():
         if name in found and sign in (client.get(name) or b""):
             yield noun
 
 
 def _dataset(manifest: bytes) -> str | None:
-    """What a manifest says that it describes; None if it is another program's."""
+    """Describe the dataset of a manifest; None if another program wrote the manifest."""
     try:
         head = msgspec.json.decode(manifest, type=_Head)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""xxh3 digests: of a whole file, and of every 64 KiB of it for checks at first touch."""
+"""xxh3 digests of whole files, and of every 64 KiB block for checks on first access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class DigestWriter:
-    """A binary file that digests what passes through it."""
+    """A binary file that computes digests of everything written to it."""
 
     def __init__(self, path: Path, buffer_bytes: int = 1 << 16) -> None:
         self._file = open(path, "wb", buffering=buffer_bytes)  # noqa: SIM115 - closed by close()
@@ -22,7 +22,7 @@ class DigestWriter:
         self.num_bytes = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data` (any contiguous bytes-like) to the file and to the digests."""
+        """Append `data`, any contiguous bytes-like object, and update the digests."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         self._file.write(view)
         self._whole.update(view)
@@ -46,13 +46,13 @@ class DigestWriter:
 
     @property
     def block_digests(self) -> bytes:
-        """xxh3-64 of every 64 KiB block, the last one possibly shorter, as little-endian u64."""
+        """xxh3-64 of every 64 KiB block as little-endian u64; the last block may be shorter."""
         last = [] if self._room == BLOCK_BYTES else [self._block.intdigest()]
         return np.asarray(self._blocks + last, dtype="<u8").tobytes()
 
 
 def file_digest(path: Path) -> str:
-    """xxh3-128 of a file, in hexadecimal, read in pieces."""
+    """Return the xxh3-128 of a file in hexadecimal, reading it in pieces."""
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while piece := file.read(1 << 22):
@@ -61,12 +61,12 @@ def file_digest(path: Path) -> str:
 
 
 def num_blocks(num_bytes: int) -> int:
-    """Blocks of a file; the last one may be shorter."""
+    """Return the number of blocks of a file; the last one may be shorter."""
     return -(-num_bytes // BLOCK_BYTES)
 
 
 def block_digests(data: memoryview) -> bytes:
-    """xxh3-64 of every 64 KiB block of `data`, as little-endian u64."""
+    """Return the xxh3-64 of every 64 KiB block of `data`, as little-endian u64."""
     starts = range(0, len(data), BLOCK_BYTES)
     values = [xxhash.xxh3_64_intdigest(data[start : start + BLOCK_BYTES]) for start in starts]
     return np.asarray(values, dtype="<u8").tobytes()

@@ -1,4 +1,4 @@
-"""`documents/NNNNN.parquet`: where each document of a shard came from, and what was kept of it."""
+"""`documents/NNNNN.parquet`: the origin and the kept fields of each document of a shard."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 REQUIRED = ("source", "position", "subset")
-"""Columns that every table has, and that are never null."""
+"""Columns that every table has and that are never null."""
 _DAMAGE = (LookupError, MemoryError, OSError, RuntimeError, SystemError, TypeError, ValueError)
-"""What Arrow raises for damaged files, beside its own errors."""
+"""Exceptions that Arrow raises for damaged files, in addition to its own errors."""
 APPENDS_PER_TABLE = 32
-"""An Arrow table costs as much as thousands of rows."""
+"""Calls of `append` per Arrow table, because a table costs as much as thousands of rows."""
 CHARACTERS_PER_TABLE = 1 << 20
-"""Strings take less memory in a table."""
+"""Characters per Arrow table, because strings take less memory in a table."""
 ROWS_PER_GROUP = 1 << 17
-"""Fixed, so that the file's bytes do not depend on the sizes of batches."""
+"""Rows per row group; fixed, so that the file does not depend on the sizes of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class DocumentRows:
     columns: dict[str, list[str | None]]
     """The kept columns by name."""
     no_loss: list[CharSpans]
-    """Token ranges of each document; empty if the table has no such column."""
+    """Token ranges without loss of each document; empty if the table has no such column."""
 
     @staticmethod
     def of(
@@ -86,22 +86,22 @@ class DocumentRows:
 
     @property
     def num_characters(self) -> int:
-        """In ids and columns."""
+        """Number of characters in ids and columns."""
         return sum(sum(map(len, filter(None, each))) for each in (self.ids, *self.columns.values()))
 
 
 def abandon(writer: pq.ParquetWriter) -> None:
-    """Close a Parquet file that is not wanted, on a disk that may refuse even that."""
+    """Close an unwanted Parquet file, even if the disk refuses to write."""
     with contextlib.suppress(OSError, ValueError):  # the failure has been reported already
         writer.close()
-    writer.is_open = False  # else the destructor tries again, and prints why it cannot
+    writer.is_open = False  # else the destructor tries again and prints its failure
 
 
 class DocumentsWriter:
-    """Writes the table batch by batch, with bounded memory.
+    """Writes the table batch by batch in bounded memory.
 
     Columns: source (name), position (byte offset in the decompressed source, or row), id, subset,
-    then the kept columns as `column.NAME`, then no_loss: token ranges [start, stop) counted from
+    then the kept columns as `column.NAME`, then no_loss: token ranges [start, stop) relative to
     the document's first token.
     """
 
@@ -121,7 +121,7 @@ class DocumentsWriter:
         self._num_characters = 0
         self._pending: list[pa.Table] = []
         self._num_pending = 0
-        """Rows of both."""
+        """Number of rows in both."""
         text = pa.dictionary(pa.int32(), pa.string())
         fields = [("source", pa.int32()), ("position", pa.int64()), ("id", pa.string())]
         fields += [("subset", text), *((f"column.{name}", pa.string()) for name in keep)]
@@ -129,7 +129,7 @@ class DocumentsWriter:
             span = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
             fields.append(("no_loss", pa.list_(span)))
         self._schema = pa.schema(fields)
-        """Of pending rows: sources are numbers until their row group is whole."""
+        """Schema of pending rows; sources are numbers until their row group is complete."""
         self._has_no_loss = has_no_loss
         import pyarrow.parquet as pq
 
@@ -151,7 +151,7 @@ class DocumentsWriter:
             self._write_groups(final=False)
 
     def _make_table(self) -> None:
-        """Make a table of what was appended since the last one."""
+        """Build a table from the rows appended since the last one."""
         import pyarrow as pa
 
         if not self._appended:
@@ -171,12 +171,12 @@ class DocumentsWriter:
         self._pending.append(pa.table(columns, schema=self._schema))
 
     def close(self) -> None:
-        """Write what is left, and the footer."""
+        """Write the remaining rows and the footer."""
         self._write_groups(final=True)
         self._writer.close()
 
     def discard(self) -> None:
-        """Close the file as it is; it is not wanted any more."""
+        """Close an unfinished file that is no longer needed."""
         abandon(self._writer)
 
     def _write_groups(self, *, final: bool) -> None:
@@ -197,9 +197,9 @@ class DocumentsWriter:
         self._num_pending = table.num_rows - whole
 
     def _named(self, sources: Int32Array) -> pa.DictionaryArray:
-        """Names of sources (shape (n,)): only those that occur, in the order of their numbers.
+        """Return the names of `sources`, shape (n,), as a dictionary of only those that occur.
 
-        A build may have 100,000 sources, and the rows of a group are of few of them.
+        A build may have 100,000 sources, but a row group has few of them.
         """
         import pyarrow as pa
 
@@ -211,11 +211,11 @@ class DocumentsWriter:
 def read_documents(
     path: Path, num_documents: int, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """A documents table, or some of its columns: those that it does not have are left out.
+    """Read a documents table, or some of its columns. Columns that it does not have are skipped.
 
     Raises:
-        VerificationError: the file is not a documents table, has another number of rows, or
-            lacks values.
+        VerificationError: the file is not a documents table, has the wrong number of rows, or
+            has missing values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -234,7 +234,7 @@ def read_documents(
             names = schema.names if columns is None else set(columns).intersection(schema.names)
             table = file.read(columns=sorted(names, key=schema.names.index))
         table.validate(full=True)
-        table = table.unify_dictionaries()  # each row group has names of its own
+        table = table.unify_dictionaries()  # each row group has its own dictionary
     except (pa.ArrowException, *_DAMAGE) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's, not the file's
@@ -248,7 +248,7 @@ def read_documents(
 
 
 def _range_lists(ranges: Sequence[CharSpans]) -> pa.Array:
-    """A list of {start, stop} for each document."""
+    """Return an array with a list of {start, stop} for each document."""
     import pyarrow as pa
 
     offsets = offsets_from_lengths([len(spans) for spans in ranges]).astype(np.int32)
@@ -259,7 +259,7 @@ def _range_lists(ranges: Sequence[CharSpans]) -> pa.Array:
 
 
 def _type_of(name: str) -> pa.DataType:
-    """The type of a column; see docs/reference/format.md."""
+    """Return the type of a column; see docs/reference/format.md."""
     import pyarrow as pa
 
     if name in ("source", "subset"):
@@ -271,5 +271,5 @@ def _type_of(name: str) -> pa.DataType:
 
 
 def damaged_table(path: Path, why: str) -> VerificationError:
-    """The error for a documents table that is not as it was written."""
+    """Return the error for a damaged documents table."""
     return VerificationError("a documents table is damaged", where=str(path), why=why, hint=RESTORE)

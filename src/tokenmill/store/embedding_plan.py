@@ -1,11 +1,11 @@
-"""What becomes of a model's embedding rows when its tokenizer is extended or trimmed.
+"""A plan for a model's embedding rows after its tokenizer was extended or trimmed.
 
-    embeddings.json   for each new id, the old ids whose rows it begins with the mean of
-    ids.json          for each old id, its new id, or null if its token was removed
+    embeddings.json   for each new id, the old ids; its initial row is the mean of their rows
+    ids.json          for each old id, the new id, or null if the token was removed
 
-Both are sealed JSON. Ids below `num_unchanged` keep their rows, and `rows[i]` is of the id
-`num_unchanged + i`. The mean of the rows of the tokens that a new token is made of is FVT's way
-(Gee et al. 2022, arXiv 2402.09977); for an id that was only moved, it is its own old row.
+Both are sealed JSON. Ids below `num_unchanged` keep their rows, and `rows[i]` belongs to the id
+`num_unchanged + i`. As in FVT (Gee et al. 2022, arXiv 2402.09977), a new token starts with the mean
+of the rows of the old tokens that it is split into. An id that only moved keeps its row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Id = Annotated[int, Meta(ge=0, lt=1 << 31)]
 
 
 class EmbeddingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the embedding rows of a new tokenizer come from."""
+    """The old embedding rows from which each row of a new tokenizer is computed."""
 
     format: str = PLAN_FORMAT
     format_version: int = VERSION
@@ -42,7 +42,7 @@ class EmbeddingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     num_unchanged: Id
     """Ids below this keep their rows."""
     rows: list[list[Id]]
-    """Old ids of each further id; none where no token has the id."""
+    """Old ids for each further id; empty if no token has the id."""
     digest: str = ""
 
     @property
@@ -51,7 +51,7 @@ class EmbeddingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.num_unchanged + len(self.rows)
 
     def new_ids(self) -> dict[int, int]:
-        """The new id of every old id that keeps its row, alone."""
+        """The new id of every old id whose row is kept unchanged."""
         moved = {
             olds[0]: self.num_unchanged + i for i, olds in enumerate(self.rows) if is_one(olds)
         }
@@ -59,28 +59,28 @@ class EmbeddingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class IdMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The new id of every old one."""
+    """The new id of every old id."""
 
     format: str = IDS_FORMAT
     format_version: int = VERSION
     base: str
     tokenizer: str
     ids: list[Id | None]
-    """By old id; null where the token was removed, or where no token had the id."""
+    """New ids by old id; null if the token was removed or no token had the id."""
     digest: str = ""
 
 
 def is_one(old_ids: list[int]) -> bool:
-    """Whether a row is another one as it is."""
+    """Return whether a row is an unchanged copy of a single old row."""
     return len(old_ids) == 1
 
 
 def read_embedding_plan(path: str | Path) -> EmbeddingPlan:
-    """Read `embeddings.json`, or that of a folder.
+    """Read `embeddings.json`, given its path or its folder.
 
     Raises:
         UserError: the file has a later version of the format.
-        VerificationError: it is missing, damaged, or names rows that do not exist.
+        VerificationError: the file is missing, damaged, or names rows that do not exist.
     """
     path = Path(path)
     path = path / PLAN_NAME if path.is_dir() else path

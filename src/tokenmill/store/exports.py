@@ -15,11 +15,11 @@ Format = Literal["npy", "pt", "parquet", "datasets"]
 Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
 IdType = Literal["int32", "uint16"]
 DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
-"""No `attention_mask`: beside one, models of transformers do not look at `position_ids`."""
+"""Default columns, without `attention_mask`: with it, transformers ignores `position_ids`."""
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows are written, and how."""
+    """Which rows an export writes, and how."""
 
     format: Annotated[
         Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
@@ -47,7 +47,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         IdType | UnsetType,
         Meta(description="dtype of input_ids (default: int32); uint16 needs ids below 65,536"),
     ] = UNSET
-    """Unset means int32, so that exports from before there was a choice keep their bytes."""
+    """dtype of input_ids; unset means int32, so that manifests of older exports stay the same."""
 
 
 class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,13 +57,13 @@ class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def options(self) -> ExportOptions:
-        """Without the folder."""
+        """The options without the folder."""
         names = ExportOptions.__struct_fields__
         return ExportOptions(**{name: getattr(self, name) for name in names})
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `export.json` holds."""
+    """The content of `export.json`."""
 
     format: str = "tokenmill-rows"
     format_version: int = 1

@@ -1,8 +1,9 @@
-"""Files mapped into memory without a descriptor that stays open for each.
+"""Memory-mapped files that keep no descriptor open.
 
-Python's own `mmap` keeps one (before 3.13, always), and a process often may have 1,024. A loader
-maps two files a shard: with 256 shards mapped at once instead of all of 1,024, batches of a global
-shuffle take 18 times as long (`bench/loader.py --parts maps`). So the system is asked directly.
+Python's `mmap` keeps a descriptor open (before 3.13, always), and processes are often limited to
+1,024. A loader maps two files per shard. If it could map only 256 of 1,024 shards at once, batches
+of a global shuffle would take 18 times as long (`bench/loader.py --parts maps`). This module
+therefore calls the system's mmap directly.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class FileMap:
-    """A file mapped for reading, at `address`; Python's own maps keep a descriptor open.
+    """A file mapped for reading at `address`.
 
-    Compiled code reads it, so whoever holds an address has to hold this object.
+    Compiled code reads from the address, so keep this object as long as the address is in use.
 
     Raises:
-        VerificationError: the file has another size than `size` bytes.
-        StorageError: the system refuses to map it.
+        VerificationError: the size of the file is not `size` bytes.
+        StorageError: the system refuses to map the file.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -58,18 +59,18 @@ class FileMap:
         self.address: int = address
         self._size = size
         self.identity = (found.st_ino, found.st_mtime_ns)
-        """What tells the file from another that has taken its name, or its bytes from others."""
+        """Inode and mtime, to notice that the file was replaced or changed."""
         self._unmap = weakref.finalize(self, _libc.munmap, address, size)
         self._unmap.atexit = False  # other threads may still read
 
     @property
     def data(self) -> memoryview:
-        """The bytes of the file, not copied; only for use while the file is mapped."""
+        """The bytes of the file without a copy; only valid while the file is mapped."""
         return memoryview((ctypes.c_ubyte * self._size).from_address(self.address)).cast("B")
 
     @property
     def __array_interface__(self) -> dict[str, object]:
-        """For `np.asarray`: the bytes, mapped for as long as the array or a part of it lives."""
+        """For `np.asarray`: the bytes, which stay mapped while an array or a view of it exists."""
         return {
             "version": 3,
             "shape": (self._size,),

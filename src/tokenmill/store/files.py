@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and paths that stay inside their folder."""
+"""Atomic file operations, and checks that paths stay inside their folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
 
 
 def storage_error(error: OSError, doing: str, path: Path | None = None) -> StorageError:
-    """What the file system said, with what to do about it; `path` defaults to the error's own."""
+    """Return a StorageError with a hint; `path` defaults to the path in the OSError."""
     no_locks = (
         "file locks do not work here, as on some network mounts: start its lock service, "
         "or choose a folder on a local file system"
@@ -95,7 +95,7 @@ def storage_error(error: OSError, doing: str, path: Path | None = None) -> Stora
 
 
 def fsync_path(path: Path) -> None:
-    """Flush a file, or a folder's list of names, to the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -104,7 +104,7 @@ def fsync_path(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a small file so that a crash leaves either the old bytes or the new ones."""
+    """Write a small file so that a crash leaves either the old or the new content."""
     with storage_errors("write", path):
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
@@ -120,10 +120,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def rename_flushed(old: Path, new: Path) -> None:
-    """Give what is on the disk another name in the same folder, in place of what has that name.
+    """Rename a flushed file within its folder, replacing any file with the new name.
 
     Raises:
-        OSError: the file system refuses it.
+        OSError: the file system fails.
     """
     os.replace(old, new)
     fsync_path(new.parent)
@@ -131,10 +131,10 @@ def rename_flushed(old: Path, new: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Where to write a file of any size that becomes `path` once the block ends without an error.
+    """Provide a temporary path; the file becomes `path` if the block ends without an error.
 
     Raises:
-        StorageError: the file system refused it.
+        StorageError: the file system fails.
     """
     with contextlib.ExitStack() as stack:
         with storage_errors("write", path):
@@ -147,31 +147,31 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A hidden folder beside `path`, for what is to become it; removed unless it was renamed.
+    """Provide a hidden folder next to `path`, to be renamed to it; otherwise it is removed.
 
-    It is locked while its process lives. Those that nobody holds any more are removed first.
-    On a file system without locks, nobody removes those of others.
+    The folder is locked while its process runs. Folders that no running process holds are removed
+    first. On a file system without locks, folders of other processes are kept.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left(path)
     with contextlib.ExitStack() as stack:
         is_ours = False
-        while not is_ours:  # another process may take a new folder for one that was left
+        while not is_ours:  # another process may remove a new folder as abandoned
             folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.mkdir()
             try:
                 is_ours = stack.enter_context(locked_folder(folder))
-            except OSError:  # there are no locks here
+            except OSError:  # the file system has no locks
                 is_ours = True
         yield folder
 
 
 def remove_left(path: Path) -> None:
-    """Remove the temporary folders beside `path` that belong to no process any more."""
+    """Remove temporary folders next to `path` that no running process holds."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with contextlib.suppress(OSError), locked_folder(left) as free:
             if free:
@@ -180,7 +180,7 @@ def remove_left(path: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock; False if another process does, or the folder is missing or removed.
+    """Hold a folder's lock; yields False if another process holds it or the folder is missing.
 
     Raises:
         OSError: the file system has no locks.
@@ -198,7 +198,7 @@ def locked_folder(folder: Path) -> Iterator[bool]:
 
 
 def lock_if_free(descriptor: int) -> bool:
-    """Lock a file until it is closed; False if another process holds its lock.
+    """Lock a file until it is closed; return False if another process holds the lock.
 
     Raises:
         OSError: the file system has no locks.
@@ -211,9 +211,9 @@ def lock_if_free(descriptor: int) -> bool:
 
 
 def exchange(old: Path, new: Path) -> bool:
-    """Swap what two names stand for, in one step; False if the system cannot do that.
+    """Swap two names atomically; return False if the system does not support it.
 
-    Python has no call for it, and with two renames a kill between them hides what was there.
+    Python has no function for this. With two renames, a kill between them would hide the old file.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -229,25 +229,25 @@ def exchange(old: Path, new: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all that is in it, if there is one; a link to a folder stays.
+    """Remove a folder and its content, if it exists; a link to a folder is kept.
 
     Raises:
-        OSError: something in it cannot be removed.
+        OSError: some of its content cannot be removed.
     """
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
 
 
 def path_inside(folder: Path, name: str) -> Path:
-    """The resolved path of `name` below `folder`.
+    """Return the resolved path of `name` below `folder`.
 
     Raises:
-        VerificationError: the name, or a link on the way, leads out of the folder.
+        VerificationError: the name, or a link in its path, leads outside the folder.
     """
     root = folder.resolve()
     try:
         path = (folder / name).resolve()
-    except (ValueError, RuntimeError, OSError):  # a zero byte, or links that lead in a circle
+    except (ValueError, RuntimeError, OSError):  # a zero byte, or circular links
         path = root.parent
     if not path.is_relative_to(root):
         raise _leads_out(folder, name)
@@ -255,10 +255,10 @@ def path_inside(folder: Path, name: str) -> Path:
 
 
 def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
-    """Yield the size in bytes of each file below a folder, folder by folder: one look at each.
+    """Yield the size in bytes of each file below a folder, with one system call per file.
 
     Names are not trusted. Folders are resolved once, and files only if they are links. The size is
-    None if there is no regular file of this name.
+    None if no regular file has this name.
 
     Raises:
         VerificationError: a name, or a link on the way, leads out of the folder.
@@ -272,7 +272,7 @@ def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int 
     for parent, inside in by_parent.items():
         try:
             opened = os.open(path_inside(folder, parent), _TO_LOOK_INTO)
-        except OSError:  # there is no such folder
+        except OSError:  # the folder does not exist
             yield from ((name, None) for name in inside)
             continue
         try:
@@ -287,14 +287,14 @@ _TO_LOOK_INTO = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDON
 
 
 def _size_inside(folder: Path, name: str, opened: int, leaf: str) -> int | None:
-    """The size of a file of an opened folder; relative to it, the path is not walked again."""
+    """Return the size of a file, looked up relative to its opened folder."""
     try:
         status = os.stat(leaf, dir_fd=opened, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             status = path_inside(folder, name).stat()
     except ValueError as error:  # a zero byte, or half of a surrogate pair
         raise _leads_out(folder, name) from error
-    except OSError:  # it is missing, or no file system takes the name
+    except OSError:  # it is missing, or the name is not valid
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 

@@ -1,4 +1,4 @@
-"""Megatron's `.idx` layout, byte for byte (docs/reference/format.md): the only place that packs it.
+"""Megatron's `.idx` layout, byte for byte; see docs/reference/format.md.
 
     0   9 bytes   4D 4D 49 44 49 44 58 00 00 ("MMIDIDX", two zero bytes)
     9   u64       version, 1
@@ -31,12 +31,12 @@ MAX_DOCUMENT_TOKENS = 2**31 - 1
 
 
 def token_dtype(largest_id: int) -> np.dtype[np.integer]:
-    """The width of a shard's ids: uint16 where every id fits, else int32 (there is no uint32)."""
+    """Return the dtype of a shard's ids: uint16 if every id fits, else int32."""
     return np.dtype("<u2") if largest_id < 2**16 else np.dtype("<i4")
 
 
 def pack_index(lengths: Int64Array, dtype: np.dtype[np.integer]) -> bytes:
-    """The bytes of a `.idx` for documents of `lengths` tokens, one sequence per document."""
+    """Return the bytes of a `.idx` for documents of `lengths` tokens, one sequence per document."""
     num_documents = len(lengths)
     header = HEADER.pack(MAGIC, 1, DTYPE_CODES[dtype], num_documents, num_documents + 1)
     offsets = offsets_from_lengths(lengths)[:-1] * dtype.itemsize
@@ -46,10 +46,10 @@ def pack_index(lengths: Int64Array, dtype: np.dtype[np.integer]) -> bytes:
 
 
 def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.integer], Int64Array]:
-    """The dtype and the document lengths (shape (n,), tokens) that a `.idx` holds.
+    """Return the dtype and the document lengths (shape (n,), in tokens) of a `.idx`.
 
     Raises:
-        VerificationError: the bytes are not an index as `pack_index` writes it.
+        VerificationError: the bytes are not an index that `pack_index` wrote.
     """
     dtype, count = _read_header(bytes(data[: HEADER.size]), len(data), where)
     start = HEADER.size
@@ -63,7 +63,7 @@ def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.inte
 
 
 def contradiction(where: str) -> VerificationError:
-    """The error for an index whose numbers do not follow from its lengths."""
+    """Return the error for an index with offsets that do not match its lengths."""
     return VerificationError(
         "a token index is inconsistent",
         where=where,
@@ -73,10 +73,10 @@ def contradiction(where: str) -> VerificationError:
 
 
 def read_index_header(path: Path) -> tuple[np.dtype[np.integer], int]:
-    """The dtype of the tokens and the number of documents that a `.idx` says it has.
+    """Return the dtype of the tokens and the number of documents from the header of a `.idx`.
 
     Raises:
-        VerificationError: the header is not that of an index of this size.
+        VerificationError: the header is not valid or does not match the size of the file.
     """
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
@@ -84,12 +84,12 @@ def read_index_header(path: Path) -> tuple[np.dtype[np.integer], int]:
 
 
 def index_bytes(num_documents: int) -> int:
-    """Bytes of a `.idx`."""
+    """Return the size of a `.idx` in bytes."""
     return HEADER.size + 20 * num_documents + 8
 
 
 def _read_header(data: bytes, num_bytes: int, where: str) -> tuple[np.dtype[np.integer], int]:
-    """The dtype of the tokens and the number of sequences that an index of `num_bytes` has."""
+    """Return the dtype and the number of sequences of an index of `num_bytes` bytes."""
     problem = ""
     if len(data) < HEADER.size:
         problem = f"it has {len(data)} bytes; the header alone has {HEADER.size}"
@@ -112,9 +112,9 @@ PART_FOLDERS = {
     "parquet": "documents",
     "jsonl": "rejected",
 }
-"""Where a part of a unit belongs; every other part is for the run that makes something of it."""
+"""The folder of each part of a unit; other parts are intermediate files of a run."""
 
 
 def part_name(key: str, part: str) -> str:
-    """The name of a unit's file below the output: "tokens/00000003-000001.bin"."""
+    """Return the name of a unit's file below the output: "tokens/00000003-000001.bin"."""
     return f"{PART_FOLDERS.get(part, 'work/shards')}/{key}.{part}"

@@ -1,4 +1,4 @@
-"""What a dataset says of itself: `manifest.json` (identity) and `run.json` (circumstances)."""
+"""The contents of `manifest.json` (what the dataset is) and `run.json` (how it was built)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MANIFEST_NAME = "manifest.json"
 RUN_NAME = "run.json"
 
 MAX_COUNT = 2**53
-"""No count of a manifest or a plan is larger: sums stay below 2^63, and bytes of ids too."""
+"""The largest count in a manifest or a plan, so that sums and sizes in bytes stay below 2^63."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Books of one source, or of several: records + further = documents + empty + rejected."""
+    """Counts of one or more sources: records + further = documents + empty + rejected."""
 
     records: Count = 0
     further: Count | msgspec.UnsetType = msgspec.UNSET
-    """Documents, empty ones too, beyond the first of their record; absent if there are none."""
+    """Documents, including empty ones, after the first of their record; absent if none."""
     record_bytes: Count = 0
     documents: Count = 0
     document_bytes: Count = 0
@@ -42,7 +42,7 @@ class Counts(msgspec.Struct, kw_only=True):
     unknown_tokens: Count = 0
 
     def add(self, other: Counts) -> None:
-        """Add the books of `other` to these."""
+        """Add the counts of `other`."""
         for name in self.__struct_fields__:
             if name not in ("rejected", "further"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -54,11 +54,11 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def num_rejected(self) -> int:
-        """Records set aside, for any reason."""
+        """Number of rejected records."""
         return sum(self.rejected.values())
 
     def check_balance(self, where: str) -> None:
-        """Raise an InternalError where a record or a byte is unaccounted for."""
+        """Raise an InternalError if a record or a byte is unaccounted for."""
         records = self.documents + self.empty + self.num_rejected
         num_bytes = self.document_bytes + self.empty_bytes + self.rejected_bytes
         if records != self.records + (self.further or 0) or num_bytes != self.record_bytes:
@@ -80,7 +80,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The part of a source that a shard was made of: bytes, row groups or rows [start, stop)."""
+    """A part of a source that a shard was built from: bytes, row groups or rows [start, stop)."""
 
     source: Annotated[int, Meta(ge=0, lt=2**31)]
     start: Count
@@ -88,7 +88,7 @@ class ExtentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One pair `tokens/UNIT.bin` and `.idx`, with what belongs to it."""
+    """One shard: `tokens/UNIT.bin`, `.idx` and the files that belong to them."""
 
     documents: Count
     tokens: Count
@@ -103,22 +103,22 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     compression: str
     origin: str | msgspec.UnsetType = msgspec.UNSET
-    """Where a file came from that was not on this machine: hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    """Address of a file that was not on this machine: hf://datasets/OWNER/NAME@COMMIT/PATH."""
     bytes: Count
     xxh3_128: str
     counts: Counts
     quarantined: str = ""
-    """Why nothing of this file was committed; "" for every other file."""
+    """Why the file was quarantined; "" if it was not."""
 
 
 class TokenizerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokenizer, and what stands around every document."""
+    """The tokenizer, and the tokens added around every document."""
 
     kind: str
     encoding: str
     sha256: str
     fingerprint: str | msgspec.UnsetType = msgspec.UNSET
-    """What the ids of a text depend on, however the file is spelled; older datasets have none."""
+    """Digest of everything that determines the ids of a text; absent in older datasets."""
     reference: str
     largest_id: TokenId
     prefix_ids: list[TokenId]
@@ -128,7 +128,7 @@ class TokenizerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that makes the dataset what it is, in the order in which it is written."""
+    """The content of `manifest.json`, in the order in which it is written."""
 
     format: str = "tokenmill"
     format_version: int = FORMAT_VERSION
@@ -136,7 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     token_dtype: str
     tokenizer: TokenizerEntry
     policies: dict[str, Any]
-    """As they were written, for the digests; `Dataset.policies` reads them."""
+    """The policies as written, for the digests; `Dataset.policies` parses them."""
     totals: Counts
     sources: list[SourceEntry]
     shards: list[ShardEntry]
@@ -145,62 +145,62 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def files(self) -> list[FileEntry]:
-        """Every file that the manifest answers for."""
+        """Every file that the manifest lists."""
         shards = [file for shard in self.shards for file in shard.files]
         return [*self.tokenizer.files, *shards, *self.rejected]
 
 
 class Attempt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One attempt at a build: when it began, and the options that attempts may differ in."""
+    """One attempt at a build: its start time, and the options that can differ between attempts."""
 
     started: str
     workers: int
     memory_bytes: int
     recycled_workers: int | msgspec.UnsetType = msgspec.UNSET
-    """Workers replaced because their memory had grown; older builds did not count them."""
+    """Workers replaced because their memory had grown; absent in older builds."""
     max_bad: float
     on_bad_file: str
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of documents with the reference; none of them differed."""
+    """The comparison of documents with the reference tokenizer; all of them were equal."""
 
     share: float
-    """Of documents up to a length, each drawn by the hash of its place or id."""
+    """Share of documents that were compared, each drawn by the hash of its position or id."""
     drawn: Count
     excluded_error_rate: float
-    """With 95 % confidence, at most so many of these documents differ, as a share."""
+    """Upper bound on the share of these documents that differ, with 95 % confidence."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a build was like: never part of the dataset's identity."""
+    """The content of `run.json`; not part of the dataset's identity."""
 
     recipe: dict[str, Any]
     identity: dict[str, Any]
-    """What the build was started with, as it was written."""
+    """The inputs and options of the build, as written."""
     inputs: list[str]
     host: str
     versions: dict[str, str]
     engine: str
     audited_documents: int
     audit: Audit | msgspec.UnsetType = msgspec.UNSET
-    """UNSET where the reference encoded, nothing was drawn, or attempts drew by different shares;
-    and in older datasets."""
+    """UNSET if the reference encoded, no document was drawn, attempts used different shares, or
+    the dataset is older than audits."""
     calibrated_texts: int
     attempts: list[Attempt]
     seconds: dict[str, float]
     peak_bytes: int
     tokenizer_commit: str | msgspec.UnsetType = msgspec.UNSET
-    """Of a tokenizer that was named on the Hub: the commit that its files are of."""
+    """For a tokenizer from the Hub: the commit of its files."""
     row_digests: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """By index of the source: of tables, what the bytes of their texts leave out."""
+    """Digests of the rows of tables, by index of the source: boundaries and other columns."""
     digest: str = ""
 
 
 def dataset_id(
     shards: list[ShardEntry], tokenizer: TokenizerEntry, policies: dict[str, Any]
 ) -> str:
-    """Digest of tokens, boundaries, tokenizer and policies, in 32 hexadecimal digits."""
+    """Return the digest of tokens, boundaries, tokenizer and policies, as 32 hexadecimal digits."""
     tokens = [
         file.xxh3_128
         for shard in shards
@@ -212,7 +212,7 @@ def dataset_id(
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write `manifest.json`: from now on the dataset exists."""
+    """Write `manifest.json`, which completes the dataset."""
     write_sealed(folder / MANIFEST_NAME, manifest)
 
 
@@ -220,7 +220,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check `manifest.json`.
 
     Raises:
-        UserError: there is no dataset, or it is of a newer format.
+        UserError: the folder has no dataset, or its format is newer than this version.
         VerificationError: the manifest is damaged.
     """
     path = folder / MANIFEST_NAME

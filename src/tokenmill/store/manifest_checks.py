@@ -1,6 +1,7 @@
-"""What a manifest must say before anything is computed from its numbers.
+"""Checks of a manifest before its numbers are used.
 
-The digest of a manifest finds damage, not lies: whoever makes a dataset can seal what they like.
+The digest of a manifest detects damage but not malice: anyone can write a manifest with a valid
+digest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
 
 
 def wrong_size(where: str, expected: int, found: int | None) -> VerificationError:
-    """The error for a file that has another size than the manifest says; None: it is missing."""
+    """Return the error for a file with the wrong size; `found` is None if it is missing."""
     return VerificationError(
         "a file of the dataset is missing" if found is None else "a file has the wrong size",
         where=where,
@@ -38,7 +39,7 @@ def wrong_size(where: str, expected: int, found: int | None) -> VerificationErro
 def check_manifest(folder: Path, manifest: Manifest) -> None:
     """Check that ids are in the vocabulary, and that counts agree with each other.
 
-    Nothing is read: the sizes that are compared here are those that the manifest names.
+    No file is read; only the sizes in the manifest are compared.
 
     Raises:
         VerificationError: a number or a name breaks a rule of the format.
@@ -53,9 +54,9 @@ def check_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def check_file_names(location: str, files: Iterable[FileEntry]) -> None:
-    """Raise a VerificationError for a name that is not that of a file in a folder of a dataset.
+    """Raise a VerificationError for a name that is not a file in a folder of a dataset.
 
-    Whoever writes the files of a dataset that is elsewhere must not write over what is not one.
+    This keeps downloads and copies of a dataset from overwriting other files.
     """
     for file in files:
         folder = file.name.partition("/")[0]
@@ -111,7 +112,7 @@ def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
 
 
 def _are_parts(names: list[str]) -> bool:
-    """Whether files are those of a shard, in their order."""
+    """Return whether the names are the files of one shard, in order."""
     if len(names) != len(SHARD_PARTS):
         return False
     ids, index, digests, documents = names
@@ -125,7 +126,7 @@ def _are_parts(names: list[str]) -> bool:
 
 
 def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:
-    """What is wrong with a shard's entry, or "" if nothing is."""
+    """Return what is wrong with a shard's entry, or "" if nothing is."""
     if not _are_parts([file.name for file in shard.files]):
         found = ", ".join(file.name for file in shard.files) or "none"
         return f"it must have one .bin, .idx, .xxh3 and .parquet file; its files are {found}"

@@ -1,13 +1,13 @@
-"""A packing plan on disk: flat arrays that say which segments make up each sequence.
+"""A packing plan on disk: flat arrays that list the segments of each sequence.
 
-    plan.json       written last; names the dataset and the arrays, seals itself
+    plan.json       written last, with its own digest; names the dataset and the arrays
     offsets.npy     int64, (num_sequences + 1,): sequence i is segments [offsets[i], offsets[i + 1])
-    documents.npy   uint32, (num_segments,): the document of each segment, counted over all shards
-    starts.npy      uint32, (num_segments,): its first token, counted in the document
-    lengths.npy     uint32, (num_segments,): its tokens
+    documents.npy   uint32, (num_segments,): the document of each segment, numbered over all shards
+    starts.npy      uint32, (num_segments,): its first token, relative to the document
+    lengths.npy     uint32, (num_segments,): its number of tokens
 
-`documents.npy` is uint64 for datasets of 2^32 documents and more. A plan is read with its dataset
-and never changes it; it may stand in `plans/` of the dataset or anywhere else.
+`documents.npy` is uint64 for datasets with 2^32 documents or more. A plan is read together with its
+dataset and never changes it. It can be in `plans/` of the dataset or anywhere else.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ ARRAYS = ("offsets", "documents", "starts", "lengths")
 
 
 class WindowEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Shards that were packed together: their sequences hold no document of another window."""
+    """Shards that were packed together; no sequence mixes documents of two windows."""
 
     shards: Count
     sequences: Count
 
 
 class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a plan says of itself."""
+    """The content of plan.json."""
 
     format: str = PLAN_FORMAT
     format_version: int = PLAN_VERSION
@@ -75,7 +75,7 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     options: dict[str, Any]
     figures: dict[str, Any]
     rows: RowFormat | msgspec.UnsetType = msgspec.UNSET
-    """Missing in version 1; no part of the id."""
+    """How sequences become rows; absent in version 1, and not part of the id."""
     num_sequences: Count
     num_segments: Count
     windows: list[WindowEntry]
@@ -84,7 +84,7 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class PlanWriter:
-    """Writes a plan window by window, under another name until it is complete."""
+    """Writes a plan window by window, under a temporary name until it is complete."""
 
     def __init__(self, folder: Path, num_documents: int) -> None:
         self.folder = folder
@@ -114,7 +114,7 @@ class PlanWriter:
         self._resources.close()
 
     def append(self, sequences: Sequences, first_document: int, num_shards: int) -> None:
-        """Add a window, whose documents are counted from `first_document` of the dataset on."""
+        """Add a window; its document 0 is document `first_document` of the dataset."""
         segments, files = sequences.segments, self._files
         with storage_errors("write the plan", self.folder):
             num_segments = files["documents"].length
@@ -133,10 +133,10 @@ class PlanWriter:
         *,
         overwrite: bool,
     ) -> None:
-        """Seal the plan and give it its name.
+        """Seal the plan and rename it to its final name.
 
         Raises:
-            OutputConflictError: something stands there, and is no plan to be overwritten.
+            OutputConflictError: the folder exists, and is not a plan that may be overwritten.
         """
         with storage_errors("write the plan", self.folder):
             for file in self._files.values():
@@ -167,11 +167,11 @@ class PlanWriter:
             fsync_path(self.folder.parent)
 
     def _take_name(self) -> None:
-        """Become the plan; one that has the name already is removed with the temporary folder."""
+        """Take the final name; an existing plan is removed with the temporary folder."""
         is_taken = self.folder.exists()
         if is_taken and exchange(self._temporary, self.folder):
             return
-        if is_taken:  # a kill between the two renames hides the plan until the next one is made
+        if is_taken:  # a kill between the renames hides the plan until the next is made
             os.replace(self.folder, _replaced(self.folder))
         try:
             os.replace(self._temporary, self.folder)
@@ -180,9 +180,9 @@ class PlanWriter:
 
 
 class Plan:
-    """A plan, opened: its arrays are memory maps. Opening checks names, sizes, dtypes, shapes.
+    """An opened plan, with memory-mapped arrays. Opening checks names, sizes, dtypes and shapes.
 
-    `rows` says how its sequences become rows; for plans of version 1 it is derived from options.
+    `rows` is how its sequences become rows; for plans of version 1, it is derived from the options.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -210,7 +210,7 @@ class Plan:
         return self.manifest.num_sequences
 
     def __reduce__(self) -> tuple[type[Plan], tuple[Path]]:
-        """Another process opens it anew."""
+        """Pickle the folder only; another process opens the plan again."""
         return type(self), (self.folder,)
 
     @cached_property
@@ -220,10 +220,10 @@ class Plan:
         return offsets_from_lengths(counts)
 
     def segments(self, sequence: int) -> list[tuple[int, int, int]]:
-        """The segments of one sequence: document, start and length, in tokens.
+        """Return (document, start, length) of each segment of a sequence, in tokens.
 
         Raises:
-            UserError: there is no such sequence.
+            UserError: the sequence does not exist.
             VerificationError: its offsets are out of order.
         """
         if not 0 <= sequence < len(self):
@@ -236,12 +236,12 @@ class Plan:
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def check_offsets(self) -> None:
-        """Raise a VerificationError if the offsets do not grow: reads all of them."""
+        """Read all offsets, and raise a VerificationError if they do not ascend."""
         if (self.offsets[1:] <= self.offsets[:-1]).any():
             raise self.damaged("its offsets are out of order")
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Raise a UserError where the plan belongs to another dataset."""
+        """Raise a UserError if the plan belongs to a different dataset."""
         if self.manifest.dataset_id != dataset.manifest.dataset_id:
             raise UserError(
                 "the plan belongs to a different dataset",
@@ -252,13 +252,13 @@ class Plan:
             )
 
     def damaged(self, why: str, path: Path | None = None) -> VerificationError:
-        """The error for a plan, or one of its files, that does not hold what it must."""
+        """Return the error for a damaged plan, or a damaged file of it."""
         hint = "create the plan again: tokenmill pack --overwrite"
         where = str(path or self.folder)
         return VerificationError("a plan is damaged", where=where, why=why, hint=hint)
 
     def iter_damage(self) -> Iterator[str]:
-        """Names of arrays whose bytes are not those that were written."""
+        """Yield the names of damaged arrays."""
         digests = {entry.name: entry.xxh3_128 for entry in self.manifest.files}
         for name in (f"{array}.npy" for array in ARRAYS):
             if file_digest(self.folder / name) != digests[name]:
@@ -294,10 +294,10 @@ class Plan:
 
 
 def open_plan(dataset: Dataset, name: str | Path) -> Plan:
-    """A plan of a dataset, by its name in `plans/` or by its folder.
+    """Open a plan of a dataset, given its name in `plans/` or its folder.
 
     Raises:
-        UserError: there is none, or it belongs to another dataset.
+        UserError: the plan does not exist, or it belongs to a different dataset.
     """
     own, path = dataset.folder / "plans", local_path(name, "a plan")
     if dataset.origin is not None and path.name == str(name):
@@ -318,7 +318,7 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
 
 
 def _bring(origin: Origin, name: str) -> None:
-    """Bring a plan of a dataset in a bucket, if there is one."""
+    """Download a plan of a dataset in a bucket, if it exists."""
     folder = origin.obtain_plan(name)
     if folder is not None:
         manifest = read_sealed(folder / PLAN_NAME, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
@@ -327,7 +327,7 @@ def _bring(origin: Origin, name: str) -> None:
 
 
 def _meant(name: str, names: list[str]) -> str:
-    """The one plan whose name begins like this, or is nearly this; "" if there are several."""
+    """Return the only plan with this prefix, or the closest name; "" if it is ambiguous."""
     import difflib
 
     longer = [each for each in names if name and each.startswith(name)]
@@ -336,12 +336,12 @@ def _meant(name: str, names: list[str]) -> str:
 
 
 def _replaced(folder: Path) -> Path:
-    """Where a plan stands while another takes its place."""
+    """Return the temporary name of a plan while another replaces it."""
     return folder.with_name(f".{folder.name}.replaced")
 
 
 def _restore(folder: Path) -> None:
-    """Put a plan back that nothing has taken the place of, or remove it."""
+    """Restore a plan that was moved away but not replaced; otherwise remove it."""
     replaced = _replaced(folder)
     if replaced.is_dir() and not folder.exists():
         os.replace(replaced, folder)
@@ -349,7 +349,7 @@ def _restore(folder: Path) -> None:
 
 
 def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
-    """Raise an OutputConflictError where something stands that may not be replaced."""
+    """Raise an OutputConflictError if the folder exists and must not be replaced."""
     if not folder.exists() and not folder.is_symlink():
         return
     is_folder = folder.is_dir() and not folder.is_symlink()

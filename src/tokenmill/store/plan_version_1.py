@@ -1,4 +1,4 @@
-"""What plans of format version 1 did not say of their rows: it follows from their options."""
+"""The row format of plans of format version 1, derived from their options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokenmill.row_format import Number, RowFormat, Tokens
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that rows depend on, as version 1 wrote them."""
+    """The options that determine rows, as version 1 wrote them."""
 
     sequence_length: Number
     packing: str = "best-fit"
@@ -26,10 +26,10 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_format_of(options: dict[str, Any], figures: dict[str, Any]) -> RowFormat:
-    """The rows of a plan of version 1.
+    """Return the row format of a plan of version 1.
 
     Raises:
-        ValueError: the options are not those of a plan.
+        ValueError: the options are not valid for a plan.
     """
     given = msgspec.convert(options, _Options)
     lengths = [given.sequence_length]

@@ -1,7 +1,7 @@
-"""The policies of a dataset: the options that decided what was written.
+"""The policies of a dataset: the options that determined its content.
 
-They enter `dataset_id` as JSON, byte for byte: an option that is younger than the first datasets
-is absent at its default.
+`dataset_id` includes their JSON byte for byte. So that ids of older datasets stay the same, an
+option that was added later is absent if it has its default.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from msgspec import UNSET, UnsetType
 
 
 class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read; see `run.recipe.options.ReadOptions` for each."""
+    """Options for reading; see `run.recipe.options.ReadOptions`."""
 
     format: str = "auto"
     text_field: str = "text"
     text_template: str | UnsetType = UNSET
     transform: str | UnsetType = UNSET
     transform_sha256: str | UnsetType = UNSET
-    """Of its source."""
+    """SHA-256 of the source code of the transform."""
     id_field: str | None = None
     keep: list[str] = []
     no_loss: str | None = None
@@ -32,14 +32,14 @@ class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodePolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """How it was encoded; see `run.recipe.options.EncodeOptions` for each."""
+    """Options for encoding; see `run.recipe.options.EncodeOptions`."""
 
     special_tokens: Literal["text", "control", "error"]
     unknown: Literal["count", "error"] = "count"
 
 
 class ChatPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """How conversations were rendered; see `read.rendering.chat.conversations.Conversations`."""
+    """Options for conversations; see `read.rendering.chat.conversations.Conversations`."""
 
     chat: Literal["messages", "prompt-completion"]
     template: str
@@ -49,9 +49,9 @@ class ChatPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manifest holds under `policies`; keys that this version does not know are passed over.
+    """The `policies` of a manifest; unknown keys are ignored.
 
-    Older datasets lack some keys: these have their defaults.
+    Keys that older datasets lack have their defaults.
     """
 
     read: ReadPolicies
@@ -60,15 +60,15 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def control_tokens(self) -> bool:
-        """Whether special tokens inside texts are control tokens; a chat template writes them."""
+        """Whether special tokens in texts are encoded as control tokens, as chat templates need."""
         return self.encode.special_tokens == "control" or self.chat is not UNSET
 
     @property
     def has_template(self) -> bool:
-        """Whether a chat template writes what documents begin with, and all that has loss."""
+        """Whether a chat template writes the start of each document and everything with loss."""
         return not isinstance(self.chat, UnsetType) and self.chat.chat == "messages"
 
     @property
     def has_no_loss(self) -> bool:
-        """Whether the documents table says what carries no loss."""
+        """Whether the documents table lists tokens excluded from the loss."""
         return self.read.no_loss is not None or self.chat is not UNSET

@@ -1,4 +1,4 @@
-"""Records that were set aside, as lines of JSON: whole, unless they are longer than 1 MiB."""
+"""Rejected records as JSON Lines; records longer than 1 MiB are truncated."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tokenmill.store.files import storage_errors
 MAX_REJECTED_RECORD_BYTES = 1 << 20
 
 SourceNames = Sequence[str] | Mapping[int, str]
-"""By index of the source."""
+"""Names of sources, by index."""
 
 
 class RejectedWriter(DigestWriter):
-    """Writes one file of them."""
+    """Writes one file of rejected records."""
 
     def __init__(self, path: Path, source_names: SourceNames) -> None:
         super().__init__(path)
@@ -27,7 +27,7 @@ class RejectedWriter(DigestWriter):
         self._source_names = source_names
 
     def add(self, rejected: Sequence[Rejection]) -> None:
-        """Add records."""
+        """Append records."""
         with storage_errors("write rejected records", self._where):
             for item in rejected:
                 line = {

@@ -1,4 +1,4 @@
-"""One shard while it is written: tokens, boundaries, documents and rejected records together."""
+"""Writing one shard: tokens, boundaries, documents and rejected records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tokenmill.store.rejected import RejectedWriter, SourceNames
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
 WRITE_BYTES = 1 << 18
-"""The ids of a batch are more: they are written from where they are, while a cache has them."""
+"""Buffer size of the token file. The ids of a batch are larger and bypass the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """What every shard of a build has in common."""
+    """Properties that all shards of a build share."""
 
     dtype: np.dtype[np.integer]
     keep: tuple[str, ...]
@@ -55,7 +55,7 @@ class ShardWriter:
         self.num_documents = 0
 
     def append(self, rows: DocumentRows, ids: npt.NDArray[np.integer], lengths: Int64Array) -> None:
-        """Add documents: their ids one after another, and the tokens of each."""
+        """Add documents, given their concatenated ids and the number of tokens of each."""
         if len(lengths) and int(lengths.max()) > MAX_DOCUMENT_TOKENS:
             longest = int(lengths.argmax())
             name = self._names[rows.sources[longest]]
@@ -72,11 +72,11 @@ class ShardWriter:
         self.num_documents += len(lengths)
 
     def reject(self, rejected: Sequence[Rejection]) -> None:
-        """Add records that were set aside."""
+        """Add rejected records."""
         self._rejected.add(rejected)
 
     def close(self) -> list[FileEntry]:
-        """Finish all files; those with nothing in them are removed and not returned."""
+        """Finish all files and return them; empty files are removed."""
         with storage_errors("finish a shard", self._paths["bin"]):
             self._tokens.close()
             self._rejected.close()
@@ -106,7 +106,7 @@ class ShardWriter:
         return entries
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove all files of the shard."""
         self._documents.discard()
         for writer in (self._tokens, self._rejected):
             with contextlib.suppress(OSError):

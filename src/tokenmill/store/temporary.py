@@ -1,4 +1,4 @@
-"""Datasets for one command: those in a bucket through a folder that is removed after it."""
+"""Opening datasets for one command; for a bucket, with a temporary cache folder."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def dataset_at(name: str | Path) -> Iterator[Dataset]:
     """Open a dataset in a folder or a bucket.
 
     Raises:
-        UserError: there is none.
-        VerificationError: it is damaged.
+        UserError: the dataset does not exist.
+        VerificationError: the dataset is damaged.
         StorageError: the bucket, or the folder for temporary files, fails.
     """
     if not is_remote(name):
@@ -36,9 +36,9 @@ def dataset_at(name: str | Path) -> Iterator[Dataset]:
 
 @contextmanager
 def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
-    """Open a dataset as `dataset_at`; of one in a bucket, shards only come by `whole_shard`.
+    """Open a dataset like `dataset_at`, but download shards only in `whole_shard`.
 
-    Sizes of its files are not compared.
+    The sizes of its files are not checked.
     """
     if not is_remote(name):
         yield Dataset(name)
@@ -59,10 +59,10 @@ def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
 
 @contextmanager
 def whole_shard(dataset: Dataset, shard: Shard) -> Iterator[None]:
-    """Have all files of a shard on this machine, compared with their digests if they were brought.
+    """Provide all files of a shard on this machine; downloaded files are verified.
 
     Raises:
-        VerificationError: one is not what was written.
+        VerificationError: a file is damaged.
         StorageError: the bucket, or the folder for temporary files, fails.
     """
     if dataset.origin is None:

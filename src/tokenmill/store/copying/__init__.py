@@ -1,1 +1,1 @@
-"""A dataset, copied to another place."""
+"""Copying datasets between folders and object stores."""

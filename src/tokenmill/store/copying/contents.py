@@ -1,4 +1,4 @@
-"""What a dataset to be copied holds: its manifest, its history, its plans; nothing is trusted."""
+"""Reading the manifest, run.json and plans of a dataset to copy, without trusting them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from tokenmill.store.plan import ARRAYS, PLAN_FORMAT, PLAN_VERSION, PlanManifest
 
 @dataclass(frozen=True, slots=True)
 class CopiedPlan:
-    """A plan of the source."""
+    """A plan of the source dataset."""
 
     name: str
     data: bytes
-    """Its plan.json."""
+    """The bytes of plan.json."""
     files: list[FileEntry]
-    """Its arrays, by their names in the dataset."""
+    """The arrays of the plan; names are relative to the dataset."""
 
 
 def damaged(end: CopyEnd, name: str, why: str) -> VerificationError:
-    """The error for a file of a place that is not as it was written."""
+    """Return the error for a damaged file."""
     where = f"{end.location}/{name}"
     return VerificationError("a file of the dataset is damaged", where=where, why=why, hint=RESTORE)
 
 
 def read_manifest_of(end: CopyEnd) -> tuple[bytes, Manifest]:
-    """The manifest of the source, checked, and its bytes."""
+    """Return the bytes of the source's manifest, and the checked manifest."""
     data = end.store.read(MANIFEST_NAME)
     with _as_folder(end, MANIFEST_NAME, data) as folder:
         manifest = read_manifest(folder)
@@ -54,7 +54,7 @@ def read_manifest_of(end: CopyEnd) -> tuple[bytes, Manifest]:
 
 
 def read_run(end: CopyEnd) -> bytes:
-    """The bytes of run.json, checked."""
+    """Return the bytes of run.json after checking them."""
     data = end.store.read(RUN_NAME)
     if data is None:
         raise damaged(end, RUN_NAME, "it is missing")
@@ -64,7 +64,7 @@ def read_run(end: CopyEnd) -> bytes:
 
 
 def read_plan(end: CopyEnd, name: str, dataset_id: str) -> CopiedPlan:
-    """A plan of the source, whose files are those of a plan and nothing else."""
+    """Read a plan of the source; its files must be exactly those of a plan."""
     place = f"{PLANS}/{name}"
     data = end.store.read(f"{place}/{PLAN_FILE}") if is_safe_path(name) else None
     with _as_folder(end, f"{place}/{PLAN_FILE}", data) as folder:
@@ -81,7 +81,7 @@ def read_plan(end: CopyEnd, name: str, dataset_id: str) -> CopiedPlan:
 
 @contextmanager
 def _as_folder(end: CopyEnd, name: str, data: bytes | None) -> Iterator[Path]:
-    """A folder with one file of a place; errors that name the folder name the place instead."""
+    """Provide a folder with one file; its errors name the original location instead."""
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as temporary:
         path = Path(temporary, name)
         if data is not None:

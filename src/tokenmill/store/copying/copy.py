@@ -1,12 +1,12 @@
-"""A dataset, copied to another place file by file: verified on the way, resumed after any end.
+"""Copy a dataset file by file, with verified digests. A stopped copy can be resumed.
 
-    copy.json       first, created once: which manifest the place is being filled for
-    tokens/ ...     each file whole or absent, after its digest was compared with the manifest's
+    copy.json       first, created once: names the manifest that is being copied
+    tokens/ ...     each file whole or absent, after its digest was compared with the manifest
     plans/NAME/     arrays, then plan.json
-    run.json        read against its own digest
-    manifest.json   last, created once: from now on the place holds a dataset; copy.json is removed
+    run.json        checked with its own digest
+    manifest.json   last, created once: the destination is now a dataset, and copy.json is removed
 
-A file that is there with the right size was put there by a run before: only whole files get names.
+If a file exists with the right size, an earlier run copied it: only whole files get their name.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FILES_AT_ONCE = 8
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a copy did."""
+    """The result of a copy."""
 
     dataset_id: str
     files: int
-    """Of the dataset and its plans, without the JSON files that describe them."""
+    """Number of files of the dataset and its plans, without the JSON files that describe them."""
     bytes: int
     copied_files: int
-    """Those that were not there before."""
+    """Number of files that the destination did not have before."""
     copied_bytes: int
     plans: int
 
@@ -57,17 +57,17 @@ def copy_dataset(
     files_at_once: int = FILES_AT_ONCE,
     advance: Advance = lambda stage, done, total: None,
 ) -> CopyReport:
-    """Copy a dataset and its plans: folders, and prefixes of buckets, in both directions.
+    """Copy a dataset and its plans between folders and prefixes of buckets, in any direction.
 
-    Every file is compared with its digest while it is read. The same call again copies what is
-    missing. With `verify`, the destination is read back as well, and what is damaged there is
-    copied again.
+    Every file is compared with its digest while it is read. If a copy is interrupted, the same
+    call copies the missing files. With `verify`, the destination is read back as well, and damaged
+    files are copied again.
 
     Raises:
-        UserError: there is no dataset, or a place cannot be used.
-        OutputConflictError: the destination holds something else.
-        VerificationError: a file of the source is damaged, or one that was copied.
-        StorageError: a place fails; the same call resumes.
+        UserError: the dataset does not exist, or a location cannot be used.
+        OutputConflictError: the destination has other content.
+        VerificationError: a file of the source or a copied file is damaged.
+        StorageError: a location fails; the same call resumes.
     """
     origin, target = open_end(source, "a dataset"), open_end(destination, "the destination")
     if not target.can_list:
@@ -101,7 +101,7 @@ def copy_dataset(
 
 
 def _refuse_nested(origin: CopyEnd, target: CopyEnd) -> None:
-    """Raise a UserError for two places of which one is the other, or lies in it."""
+    """Raise a UserError if the locations are equal, or one contains the other."""
     places = [f"{_resolved(end.location)}/" for end in (origin, target)]
     if places[0].startswith(places[1]) or places[1].startswith(places[0]):
         raise UserError(
@@ -117,10 +117,10 @@ def _resolved(location: str) -> str:
 
 
 def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
-    """Note what the target is being filled with, unless it is this dataset already.
+    """Record which dataset is being copied to the target, unless it is already there.
 
     Raises:
-        OutputConflictError: it holds something else.
+        OutputConflictError: the target has other content.
     """
     held = target.store.read(MANIFEST_NAME)
     if held is not None:
@@ -159,7 +159,7 @@ def _refuse_other(target: CopyEnd, name: str, data: bytes) -> None:
 
 
 def _arrays_without_plan(target: CopyEnd, plans: Sequence[CopiedPlan]) -> set[str]:
-    """Arrays whose plan is not complete at the target: they may be left of another plan."""
+    """Return arrays without a plan.json at the target: another plan may have left them."""
     return {
         file.name
         for plan in plans

@@ -1,4 +1,4 @@
-"""The two ends of a copy: a folder or a prefix of a bucket, read by pieces and written by file."""
+"""Source and destination of a copy: a folder, or a prefix of a bucket."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PLANS = "plans"
 PLAN_FILE = "plan.json"
 
 Check = Callable[[], None]
-"""Called now and then while a file is read; it may raise."""
+"""Called repeatedly while a file is read; may raise to stop the copy."""
 
 
 class CopyEnd(Protocol):
-    """A place that a dataset is copied from or to. Methods raise a StorageError where it fails."""
+    """The source or destination of a copy. Methods raise a StorageError if it fails."""
 
     @property
     def store(self) -> ObjectStore:
-        """The objects of the place."""
+        """The objects of this location."""
 
     @property
     def location(self) -> str:
@@ -39,29 +39,29 @@ class CopyEnd(Protocol):
 
     @property
     def can_list(self) -> bool:
-        """Whether the place says what it holds; web servers do not."""
+        """Whether files can be listed; web servers cannot do this."""
 
     def pieces(self, name: str, num_bytes: int, check: Check) -> Iterator[bytes]:
-        """Yield the bytes of a file that should have so many; fewer, if it ends before."""
+        """Yield the bytes of a file with `num_bytes` bytes; fewer if the file is shorter."""
 
     def path(self, name: str) -> Path | None:
-        """The file itself, if it is on this machine."""
+        """Return the path of a file, if it is on this machine."""
 
     def sizes(self, folders: Iterable[str]) -> dict[str, int]:
-        """Bytes of the files directly in some folders, by name."""
+        """Return the size in bytes of each file directly in `folders`, by name."""
 
     def plans(self) -> list[str]:
-        """Names of the folders in `plans/` that hold a plan.json, sorted."""
+        """Return the sorted names of the folders in `plans/` with a plan.json."""
 
     def is_empty(self) -> bool:
-        """Whether the place holds nothing, or does not exist."""
+        """Return whether the location is empty or does not exist."""
 
     def scratch(self) -> AbstractContextManager[Path]:
-        """A folder for files that are on their way into this place."""
+        """Provide a temporary folder for files to be moved to this location."""
 
 
 class FolderEnd:
-    """A folder of this machine; a CopyEnd."""
+    """A CopyEnd for a folder on this machine."""
 
     can_list = True
 
@@ -73,7 +73,7 @@ class FolderEnd:
     def pieces(self, name: str, num_bytes: int, check: Check) -> Iterator[bytes]:
         path = path_inside(self._folder, name)
         with storage_errors("read a file", path), open(path, "rb", buffering=0) as file:
-            left = num_bytes + 1  # one more tells a file that is too long
+            left = num_bytes + 1  # one more byte shows that a file is too long
             while left and (piece := file.read(min(PIECE_BYTES, left))):
                 check()
                 left -= len(piece)
@@ -102,7 +102,7 @@ class FolderEnd:
 
 
 class BucketEnd:
-    """A prefix of a bucket, or of a web server; a CopyEnd."""
+    """A CopyEnd for a prefix of a bucket or a web server."""
 
     def __init__(self, client: Client) -> None:
         from tokenmill.store.objects.bucket import BucketStore
@@ -140,13 +140,13 @@ class BucketEnd:
 
 
 def open_end(location: str | Path, what: str) -> CopyEnd:
-    """The place of a location; `what` is what the user names by it. Nothing is requested or made.
+    """Return the CopyEnd of a location, without any request. `what` describes it in messages.
 
     Raises:
-        UserError: it is neither a path nor the name of a place in a store.
+        UserError: it is neither a path nor the address of an object store.
     """
     if is_remote(location):
-        from tokenmill.cloud.client import open_client  # imports what talks to servers
+        from tokenmill.cloud.client import open_client  # imported late: loads the client library
 
         return BucketEnd(open_client(str(location)))
     return FolderEnd(local_path(location, what))

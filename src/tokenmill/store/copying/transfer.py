@@ -1,4 +1,4 @@
-"""Files on their way from one place to another: several at once, none taken on trust."""
+"""Concurrent transfer of files, each verified by its digest."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ AGAIN = "run the same command again; it copies the missing files"
 
 
 class _StoppedError(Exception):
-    """Another file failed, or the user stopped the copy."""
+    """Stops the transfer of a file because another file failed or the user stopped the copy."""
 
 
 @dataclass(slots=True)
 class Transfer:
-    """Moves files, several at once."""
+    """Copies several files at a time."""
 
     origin: CopyEnd
     target: CopyEnd
@@ -42,7 +42,7 @@ class Transfer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, files: Sequence[FileEntry], fresh: set[str]) -> None:
-        """Copy what is not at the target; what it has of the names in `fresh` is not trusted."""
+        """Copy files that the target does not have, and all files in `fresh`."""
         folders = sorted({_folder_of(file.name) for file in files})
         if self.origin.can_list:
             require_sizes(self.origin, files)
@@ -66,7 +66,7 @@ class Transfer:
     def _each(
         self, files: Sequence[FileEntry], work: Callable[[FileEntry], None], total: int
     ) -> None:
-        """Do some work for each file in threads; the first error ends it."""
+        """Process each file in threads; stop at the first error."""
         rest, running = iter(files), set[Future[None]]()
         with ThreadPoolExecutor(self.files_at_once, "copy") as pool:
             try:
@@ -84,7 +84,7 @@ class Transfer:
                 pool.shutdown(cancel_futures=True)
 
     def _carry(self, file: FileEntry, scratch: Path, *, is_needed: bool, is_there: bool) -> None:
-        """Copy a file that is needed or, which `verify` tells, damaged where it is."""
+        """Copy a file if it is needed, or if `verify` finds that its copy is damaged."""
         is_good = not is_needed and self.verify and self._is_intact(file)
         if not is_good:
             if is_there:
@@ -100,7 +100,7 @@ class Transfer:
 
     def _copy(self, file: FileEntry, scratch: Path) -> None:
         path = self.origin.path(file.name)
-        if path is not None and self.target.path(file.name) is None:  # uploaded from where it is
+        if path is not None and self.target.path(file.name) is None:  # upload it directly
             for _ in self._checked_pieces(file):
                 pass
             self.target.store.add_files({file.name: path})
@@ -116,7 +116,7 @@ class Transfer:
             self.copied_bytes += file.bytes
 
     def _checked_pieces(self, file: FileEntry) -> Iterator[bytes]:
-        """Yield the bytes of a file of the source; raises after the last one if they are wrong."""
+        """Yield the bytes of a source file; raise after the last one if the digest differs."""
         digest, num_bytes = xxhash.xxh3_128(), 0
         try:
             for piece in self._pieces(self.origin, file):

@@ -1,1 +1,1 @@
-"""Word counts on disk: sorted runs of single units, and the folder that they are merged into."""
+"""Word counts on disk: sorted runs, one per unit of work, and the folder that merges them."""

@@ -1,9 +1,9 @@
 """A folder of word counts: `counts.json`, and three arrays for each group.
 
 counts.json             what was counted, how, and the digests of all files; written last
-00000.words.npy         uint8: the words of the first group, one after another
-00000.offsets.npy       int64: where each begins, and the end of the last
-00000.counts.npy        int64: occurrences
+00000.words.npy         uint8: the concatenated words of the first group
+00000.offsets.npy       int64: the start of each word, and the end of the last one
+00000.counts.npy        int64: occurrences of each word
 """
 
 from __future__ import annotations
@@ -36,32 +36,31 @@ _ARRAYS = {"words": "|u1", "offsets": "<i8", "counts": "<i8"}
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: a source, a language, or "" for all that was counted."""
+    """One group of counts: a source, a language, or "" for everything."""
 
     name: str
     words: Count
     occurrences: Count
     bytes: Count
-    """Of all occurrences."""
+    """Bytes of all occurrences of all words."""
     left_out: LeftOut
     files: list[FileEntry]
 
 
 class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a folder of counts says of itself."""
+    """The content of counts.json."""
 
     format: str = COUNTS_FORMAT
     format_version: int = COUNTS_VERSION
     counts_id: str
-    """Digest of the split and of the groups, in 32 hexadecimal digits; sources are no part of it.
-    """
+    """Digest of the split and the groups, without the sources, in 32 hexadecimal digits."""
     split: Split
     by: str
-    """What the groups are: "", "input", or the column whose values they are."""
+    """What words are grouped by: "", "input", or the name of a column."""
     min_count: Count
-    """Words that occurred less often were left out."""
+    """Rarer words were omitted."""
     policies: dict[str, Any]
-    """How the sources were read."""
+    """The options for reading the sources."""
     totals: Counts
     sources: list[SourceEntry]
     groups: list[GroupEntry]
@@ -70,7 +69,7 @@ class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What was counted, beside the words."""
+    """A description of what was counted, without the words."""
 
     split: Split
     by: str = ""
@@ -86,12 +85,12 @@ def write_counts(
     groups: Mapping[str, Sequence[WordCounts]],
     left_out: Mapping[str, LeftOut] | None = None,
 ) -> CountsManifest:
-    """Merge the runs of each group into a folder, in memory that does not depend on their length.
+    """Merge the runs of each group into a folder, in bounded memory.
 
-    `left_out` are rare words that the runs do not have any more.
+    `left_out` are rare words that were already removed from the runs.
 
     Raises:
-        StorageError: the file system refused it.
+        StorageError: the file system fails.
     """
     with storage_errors("write the counts", folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +119,7 @@ def write_counts(
 
 
 def _write_group(stem: Path, name: str, merge: Merge, left_out: LeftOut) -> GroupEntry:
-    """Write `stem`.words.npy and the like."""
+    """Write the arrays of one group: `stem`.words.npy and so on."""
     paths = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in _ARRAYS}
     num_bytes = occurrences = 0
     with storage_errors("write the counts", stem.parent):
@@ -153,13 +152,13 @@ def _write_group(stem: Path, name: str, merge: Merge, left_out: LeftOut) -> Grou
 
 
 class CountsFolder:
-    """A folder of counts, opened: the words of its groups are memory maps.
+    """An opened folder of counts; the words of its groups are memory maps.
 
-    Opening reads all of it once: digests, and whatever compiled code relies on.
+    Opening reads all files once, to check their digests and what compiled code relies on.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Raise a UserError if there are no counts, a VerificationError if they are damaged."""
+        """Open a folder; raises a UserError if it has no counts, VerificationError if damaged."""
         self.folder = local_path(folder, "word counts")
         path = self.folder / COUNTS_NAME
         if not path.is_file():
@@ -177,23 +176,23 @@ class CountsFolder:
             )
         self.split = self.manifest.split
         self.groups = {group.name: self._open(group, i) for i, group in enumerate(self._entries())}
-        """The words of each group, by its name."""
+        """The words of each group, by name."""
 
     @property
     def counts_id(self) -> str:
-        """A digest of everything but the sources."""
+        """The digest of the split and the groups."""
         return self.manifest.counts_id
 
     @property
     def left_out(self) -> LeftOut:
-        """Rare words that were left out, over all groups."""
+        """Rare words that were omitted, over all groups."""
         return sum((group.left_out for group in self.manifest.groups), LeftOut())
 
     def total(self, weights: Mapping[str, int] | None = None) -> WordCounts:
-        """All groups together, each multiplied by its weight; a group of weight 0 is left out.
+        """Add up all groups, each multiplied by its weight; groups with weight 0 are omitted.
 
         Raises:
-            UserError: a weight is for no group, or below 0.
+            UserError: a weight names an unknown group or is negative.
         """
         weights = dict.fromkeys(self.groups, 1) if weights is None else dict(weights)
         if problem := _weights_problem(weights, self.groups):
@@ -229,7 +228,7 @@ class CountsFolder:
                 raise self._damaged(path, f"it does not match {COUNTS_NAME}")
             if file_digest(path) != entry.xxh3_128:
                 raise self._damaged(path, f"its digest differs from the one in {COUNTS_NAME}")
-            # A slice of the class memmap takes several times as long as one of a plain array.
+            # Slicing a memmap takes several times as long as slicing a plain array.
             arrays[part] = array.view(np.ndarray)
         words = WordCounts(arrays["words"], arrays["offsets"], arrays["counts"])
         if problem := check_words(words):
@@ -245,26 +244,27 @@ def open_counts(folder: str | Path) -> CountsFolder:
     """Open a folder of counts.
 
     Raises:
-        UserError: there are none.
-        VerificationError: they are not what was written.
+        UserError: the folder has no counts.
+        VerificationError: the counts are damaged.
     """
     return CountsFolder(folder)
 
 
 def is_counts_folder(path: str | Path) -> bool:
-    """Whether a folder holds finished counts."""
+    """Return whether a folder contains finished counts."""
     return (Path(path) / COUNTS_NAME).is_file()
 
 
 def merge_counts(
     folders: Sequence[CountsFolder], folder: Path, min_count: int = 1
 ) -> CountsManifest:
-    """Add counts of several corpora up, group by group; then leave out rare words, by the largest
-    minimum of theirs and `min_count`.
+    """Add up counts of several corpora, group by group, and omit rare words.
+
+    The minimum count is the largest of `min_count` and the minimums of the given counts.
 
     Raises:
-        UserError: they were cut into words in different ways, or grouped by different things.
-        OutputConflictError: there are counts already.
+        UserError: the counts have different splits or different groups.
+        OutputConflictError: the folder already contains counts.
     """
     first, *others = folders
     for other in others:
@@ -307,7 +307,7 @@ def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
 
 
 def _behaviour(split: Split) -> list[Any]:
-    """What decides the words; the name does not."""
+    """Return the properties of a split that determine the words; its name does not."""
     return [*split.steps, split.byte_level]
 
 

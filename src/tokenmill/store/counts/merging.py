@@ -1,4 +1,4 @@
-"""Sorted words from any number of runs become one sorted list: a k-way merge in compiled code."""
+"""A k-way merge of any number of sorted runs of words, in compiled code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tokenmill.words.counts import UInt8Array, WordCounts
 UInt64Array = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 PART_BYTES = 8 << 20
-"""Words that a merge hands out at a time, in bytes."""
+"""Bytes of words in each part of a merge."""
 PART_WORDS = 1 << 20
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Words that were left out because they are rare."""
+    """Words that were omitted because they are rare."""
 
     words: Count = 0
     occurrences: Count = 0
     bytes: Count = 0
-    """Of their occurrences."""
+    """Bytes of all their occurrences."""
 
     def __add__(self, other: LeftOut) -> LeftOut:
         return LeftOut(
@@ -38,26 +38,26 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class _Runs(NamedTuple):
-    """What is merged, as compiled code sees it."""
+    """The runs of a merge, as arrays for compiled code."""
 
     table: Int64Array
     """Shape (num_runs, 5): addresses of words, offsets and counts; number of words; weight."""
     next_word: Int64Array
-    """Shape (num_runs,): the word that each run offers."""
+    """Shape (num_runs,): the index of the next word of each run."""
     keys: UInt64Array
-    """Shape (num_runs,): the first 8 bytes of that word, as a number in the order of bytes."""
+    """Shape (num_runs,): the first 8 bytes of that word, as a big-endian number."""
     heap: Int64Array
-    """Shape (num_runs,): runs, the one with the smallest word first."""
+    """Shape (num_runs,): a heap of runs; the first one has the smallest word."""
 
 
 class Merge:
-    """Merges runs part by part, in memory that does not depend on their length."""
+    """Merges runs part by part, in bounded memory."""
 
     def __init__(
         self, runs: Sequence[WordCounts], weights: Sequence[int] = (), min_count: int = 1
     ) -> None:
-        """Counts of run i are multiplied by `weights[i]`, a number above 0; then words with less
-        than `min_count` are left out.
+        """Multiply the counts of run i by `weights[i]`, which is above 0, and then omit words that
+        occur less than `min_count` times.
 
         Raises:
             UserError: sums of the counts could overflow.
@@ -71,7 +71,7 @@ class Merge:
                 why=f"they stand for {float(num_bytes):.3g} bytes of text; the limit is 2^53",
                 hint="divide all weights by one common factor",
             )
-        self._arrays = [  # alive as long as their addresses are used
+        self._arrays = [  # keeps the arrays alive while their addresses are used
             (np.asarray(run.data), np.asarray(run.offsets), np.asarray(run.counts))
             for run, _ in kept
         ]
@@ -91,7 +91,7 @@ class Merge:
         self._left_out = np.zeros(3, np.int64)
 
     def parts(self) -> Iterator[WordCounts]:
-        """The merged words, in order, some at a time; arrays are used again for the next part."""
+        """Yield the merged words in order, in parts; each part reuses the arrays of the last."""
         data = np.empty(max(PART_BYTES, self._longest), np.uint8)
         offsets = np.zeros(PART_WORDS + 1, np.int64)
         counts = np.empty(PART_WORDS, np.int64)
@@ -104,12 +104,12 @@ class Merge:
 
     @property
     def left_out(self) -> LeftOut:
-        """The rare words so far."""
+        """The rare words that were omitted so far."""
         return LeftOut(*self._left_out.tolist())
 
 
 def merged(runs: Sequence[WordCounts], weights: Sequence[int] = ()) -> WordCounts:
-    """All words of some runs, in memory."""
+    """Merge runs in memory."""
     room_words = sum(map(len, runs))
     data = np.empty(sum(len(run.data) for run in runs), np.uint8)  # pages that nobody touches
     offsets, counts = np.zeros(room_words + 1, np.int64), np.empty(room_words, np.int64)  # are free
@@ -125,7 +125,7 @@ def merged(runs: Sequence[WordCounts], weights: Sequence[int] = ()) -> WordCount
 
 @compiled
 def _place(runs: _Runs, run: int) -> tuple[int, int]:
-    """Where the word that a run offers begins in memory, and its length."""
+    """Return the address and the length of the next word of a run."""
     like = runs.next_word
     offsets = mapped_array(runs.table[run, 1], runs.table[run, 3] + 1, like)
     start = offsets[runs.next_word[run]]
@@ -146,7 +146,7 @@ def _load_key(runs: _Runs, run: int, like: UInt8Array) -> None:
 
 @compiled
 def _compare(runs: _Runs, left: int, right: int, like: UInt8Array) -> int:
-    """Below 0 if the word of the left run comes first, 0 if both are equal."""
+    """Return a negative number if the left run's word comes first, 0 if both are equal."""
     if runs.keys[left] != runs.keys[right]:
         return -1 if runs.keys[left] < runs.keys[right] else 1
     first, first_length = _place(runs, left)
@@ -161,7 +161,7 @@ def _compare(runs: _Runs, left: int, right: int, like: UInt8Array) -> int:
 
 @compiled
 def _sift(runs: _Runs, place: int, size: int, like: UInt8Array) -> None:
-    """Move a run down the heap to where it belongs."""
+    """Move a run down the heap to its place."""
     run = runs.heap[place]
     while True:
         child = 2 * place + 1
@@ -179,7 +179,7 @@ def _sift(runs: _Runs, place: int, size: int, like: UInt8Array) -> None:
 
 @compiled
 def _begin(runs: _Runs) -> int:
-    """Make the heap; the number of runs in it."""
+    """Build the heap and return the number of runs in it."""
     like = np.empty(0, np.uint8)
     size = len(runs.heap)
     for run in range(size):
@@ -199,7 +199,7 @@ def _merge(
     min_count: int,
     left_out: Int64Array,
 ) -> tuple[int, int]:
-    """Fill the arrays with words; the runs that are left, and the words."""
+    """Fill the arrays with words; return the number of runs left and of words."""
     words, num_bytes = 0, 0
     while size and words < len(counts):
         first = runs.heap[0]
@@ -235,7 +235,7 @@ def _merge(
 
 @compiled
 def _is(runs: _Runs, run: int, data: UInt8Array, start: int, length: int) -> bool:
-    """Whether a run offers the word that was copied last."""
+    """Return whether the next word of a run equals the last copied word."""
     address, found = _place(runs, run)
     if found != length:
         return False

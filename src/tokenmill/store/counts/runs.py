@@ -1,11 +1,11 @@
-"""A run: the words of a part of a corpus by group, each group sorted by bytes, in one file.
+"""A run: the word counts of one part of a corpus in one file, by group, sorted by bytes.
 
     8 bytes    magic
-    8 bytes    length of the list that follows, little-endian
+    8 bytes    length of the following list, little-endian
     a list     JSON: [name, num_words, num_bytes] of every group, padded with spaces
     by group   offsets (int64), counts (int64), words (padded to 8 bytes)
 
-Runs live in the working folder of a job, until they are merged.
+Runs stay in the working folder of a job until they are merged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ALIGNMENT = 8
 
 
 def write_run(path: Path, groups: Mapping[str, WordCounts]) -> None:
-    """Write the words of each group; the caller flushes the file.
+    """Write the words of each group; the caller must flush the file.
 
     Raises:
-        OSError: the file system refused it.
+        OSError: the file system fails.
     """
     entries = [[name, len(words), len(words.data)] for name, words in groups.items()]
     head = msgspec.json.encode(entries)
@@ -46,10 +46,10 @@ def write_run(path: Path, groups: Mapping[str, WordCounts]) -> None:
 
 
 def open_run(path: Path) -> dict[str, WordCounts]:
-    """The words of each group, as memory maps.
+    """Return the words of each group as memory maps.
 
     Raises:
-        VerificationError: the file is not what was written.
+        VerificationError: the file is damaged.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -64,7 +64,7 @@ def open_run(path: Path) -> dict[str, WordCounts]:
     sound = all(n >= 0 and num_bytes >= 0 for _, n, num_bytes in entries)
     if start[:8] != _MAGIC or not sound or place + sum(sizes) != size:
         raise _damaged(path, "its header does not match its size")
-    data = np.asarray(FileMap(path, size))  # a job has thousands of runs
+    data = np.asarray(FileMap(path, size))  # keeps no descriptor open: there can be many runs
     groups = {}
     for (name, num_words, num_bytes), taken in zip(entries, sizes, strict=True):
         groups[name] = WordCounts(
@@ -79,7 +79,7 @@ def open_run(path: Path) -> dict[str, WordCounts]:
 
 
 def _part(data: UInt8Array, dtype: Any, place: int, length: int) -> npt.NDArray[Any]:
-    """`length` items from byte `place` on."""
+    """Return `length` items that start at byte `place`."""
     return data[place : place + length * np.dtype(dtype).itemsize].view(dtype)
 
 

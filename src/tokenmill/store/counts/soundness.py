@@ -1,4 +1,4 @@
-"""Whether arrays of words may be given to compiled code, which checks no bounds."""
+"""Checks of word arrays before compiled code, which does not check bounds, uses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROBLEMS = (
 
 
 def check_words(words: WordCounts) -> str:
-    """What is wrong with words that were read from a file; "" if nothing is."""
+    """Return what is wrong with words that were read from a file; "" if nothing is."""
     return _PROBLEMS[_problem(words.data, words.offsets, words.counts)]
 
 
@@ -64,7 +64,7 @@ def _is_utf8(data: UInt8Array, place: int, stop: int) -> bool:
 
 @compiled
 def _precedes(data: UInt8Array, first: int, second: int, stop: int) -> bool:
-    """Whether the word in [first, second) comes before the one in [second, stop)."""
+    """Return whether the word in [first, second) sorts before the one in [second, stop)."""
     shorter = min(second - first, stop - second)
     for i in range(shorter):
         if data[first + i] != data[second + i]:

@@ -1,11 +1,11 @@
-"""How much each group of a corpus counts: whole numbers, so that weighted counts stay exact.
+"""Weights of the groups of a corpus, as whole numbers so that weighted counts stay exact.
 
-A weight of 3 is the same as that group's text three times over.
+A weight of 3 is the same as repeating the text of the group three times.
 
-Sampling by `alpha`: languages are seen in proportion to p^alpha instead of their share p, which
-gives small ones more (mBERT 0.7, arXiv 1810.04805's repository; XLM-R 0.3, arXiv 1911.02116).
-Byte premium: what a language takes in bytes beside English for the same content (Arnett et al.,
-arXiv 2403.00686); shares are then of content, not of bytes.
+Sampling by `alpha`: languages are sampled in proportion to p^alpha instead of their share p, which
+favors small languages (mBERT 0.7, arXiv 1810.04805's repository; XLM-R 0.3, arXiv 1911.02116).
+Byte premium: the bytes that a language needs relative to English for the same content (Arnett et
+al., arXiv 2403.00686). With premiums, shares refer to content instead of bytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LARGEST_GROUP = 100
-"""The weight of the group that is seen least beyond its share: what weights are rounded to."""
+"""The smallest weight. All weights are scaled to it and then rounded."""
 
 
 def sampling_weights(
     group_bytes: Mapping[str, int], alpha: float, premiums: Mapping[str, float] | None = None
 ) -> dict[str, int]:
-    """A weight for each group; groups without bytes get 1.
+    """Return a weight for each group; groups without bytes get 1.
 
-    `premiums` are bytes for the same content, beside any one language; missing ones are 1.
-    With `alpha` 1 all weights are equal, with 0 all groups count the same.
+    `premiums` are the bytes for the same content relative to one language; missing ones are 1.
+    With `alpha` 1, all weights are equal; with 0, all groups count the same.
     """
     premiums = premiums or {}
     content = {name: size / premiums.get(name, 1.0) for name, size in group_bytes.items() if size}

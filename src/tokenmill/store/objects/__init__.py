@@ -1,1 +1,1 @@
-"""Where a build keeps what it knows: a folder, or a prefix of a bucket."""
+"""Object stores that a build writes to: a folder, or a prefix of a bucket."""

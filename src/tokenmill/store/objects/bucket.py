@@ -1,8 +1,8 @@
-"""A prefix of a bucket as an object store: conditional requests create an object once.
+"""A prefix of a bucket as an object store. Conditional requests create each object only once.
 
-An answer can be lost after the store acted, and the request that is sent again then finds its own
-object; some stores answer 409 to a create although nothing came of it. So after every answer but a
-plain success the object is read, and what it holds decides.
+An answer can be lost after the store has acted; the repeated request then finds its own object.
+Some stores answer 409 to a create that had no effect. So after every answer other than success,
+the object is read, and its content decides.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tokenmill.errors import StorageError
 from tokenmill.store.objects.object_store import ObjectEntry
 
 WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each try of a create, about; clients already repeat requests that failed."""
+"""Approximate seconds before each attempt to create; clients already retry failed requests."""
 SMALL_BYTES = 8 << 20
-"""Files up to this size are created conditionally, from memory."""
+"""Files up to this size are read into memory and created conditionally."""
 LARGE_TRIES = 3
 REQUESTS_AT_ONCE = 64
-"""Small uploads and removals under way."""
+"""Number of concurrent small uploads and removals."""
 
 
 class BucketStore:
-    """Objects below a prefix of a bucket; an ObjectStore."""
+    """An ObjectStore for objects below a prefix of a bucket."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -59,13 +59,13 @@ class BucketStore:
         self._client.put(name, data, create=False)
 
     def add_files(self, files: Mapping[str, Path]) -> None:
-        """Upload files: small ones first and only where nothing has their name, then large ones.
+        """Upload small files first, only if their names are free, and then large files.
 
-        Digests of large files are small files, so two runs that differ are found before a large
-        object is overwritten; multipart uploads cannot be conditional everywhere.
+        Digests of large files are small files, so two runs that differ are detected before a large
+        object is overwritten. Not every store supports conditional multipart uploads.
 
         Raises:
-            StorageError: the store fails, or holds a small object of that name with other bytes.
+            StorageError: the store fails, or a small object already exists with other content.
         """
         sizes = {name: file.stat().st_size for name, file in files.items()}
         small = [name for name, size in sizes.items() if size <= SMALL_BYTES]
@@ -106,7 +106,7 @@ class BucketStore:
             )
 
     def _add_large(self, name: str, file: Path, num_bytes: int) -> None:
-        """Upload a file; what is asked for twice may be refused, although the first try did it."""
+        """Upload a file. A repeated request may be refused although the first one succeeded."""
         for tries_left in reversed(range(LARGE_TRIES)):
             try:
                 self._client.put_file(name, file)

@@ -1,9 +1,9 @@
-"""A folder as an object store: what link(2) creates is created once, on network mounts too.
+"""A folder as an object store. link(2) creates each object only once, also on network mounts.
 
-Over a network an answer can be lost: the client sends its request again, which then finds its own
-work done. link() says EEXIST or ESTALE, rename() ENOENT (open(2); RFC 1813, section 4.5). So
-neither answer is believed: what the name holds decides, and for a rename, whether the old name is
-gone.
+Over a network, an answer can be lost; the client repeats its request, which then finds that the
+work is done. link() reports EEXIST or ESTALE, and rename() ENOENT (open(2); RFC 1813, section
+4.5). Neither answer is trusted: the content of the name decides, and for a rename, whether the old
+name is gone.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tokenmill.store.files import fsync_path, storage_error, storage_errors
 from tokenmill.store.objects.object_store import ObjectEntry
 
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
-"""What link(2) answers on file systems that have no hard links."""
+"""Errors of link(2) on file systems without hard links."""
 UNCERTAIN = (errno.EEXIST, errno.ENOENT, errno.ESTALE)
-"""Answers that may be those of a request sent a second time, or of a name that just went away."""
+"""Errors that can come from a repeated request, or from a name that was just removed."""
 WAITS = (0.0, 0.0, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0)
-"""Seconds before each try; a network mount may need a while to see what another host has done."""
+"""Seconds before each attempt; changes by other hosts take time to appear on a network mount."""
 
 
 class FolderStore:
-    """Objects are files below a folder; an ObjectStore.
+    """An ObjectStore whose objects are files below a folder.
 
-    Files whose names start with a dot are not objects: they are unfinished, or were removed from a
-    network mount while they were open.
+    Files with names that start with a dot are not objects: they are unfinished, or were removed
+    from a network mount while open.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class FolderStore:
 
     @property
     def folder(self) -> Path:
-        """The folder itself."""
+        """The folder of the store."""
         return self._folder
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
@@ -92,7 +92,7 @@ class FolderStore:
             except FileNotFoundError:
                 return
             for entry in found:
-                with contextlib.suppress(FileNotFoundError):  # removed since
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
                     if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                         num_bytes = entry.stat(follow_symlinks=False).st_size
                         name = f"{folder}/{entry.name}" if folder else entry.name
@@ -113,9 +113,9 @@ class FolderStore:
 
 
 def _created(path: Path, data: bytes, *, durable: bool) -> bytes | None:
-    """Give these bytes the name, or read what has it; None if nothing has it although link said so.
+    """Create the file, or read the one that exists; None if link reported one but there is none.
 
-    Who comes second flushes the folder too: it may act on what it has seen.
+    The process that finds an existing file flushes the folder too, because it may act on it.
     """
     with _written(path, data, durable=durable) as temporary:
         held = data if _linked(temporary, path) else _read(path)
@@ -125,7 +125,7 @@ def _created(path: Path, data: bytes, *, durable: bool) -> bytes | None:
 
 
 def _linked(temporary: Path, path: Path) -> bool:
-    """Whether the name is now that of the temporary file; if not, it may be all the same."""
+    """Link the temporary file to the name; False means that it may or may not have worked."""
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -135,13 +135,13 @@ def _linked(temporary: Path, path: Path) -> bool:
             raise
         if path.exists():
             return False
-        os.replace(temporary, path)  # right for one agent; the probe keeps others away
+        os.replace(temporary, path)  # correct for a single agent; the probe refuses several
     return True
 
 
 @contextlib.contextmanager
 def _written(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
-    """A file with these bytes beside `path`, under a name that nobody else has; removed after."""
+    """Provide a temporary file with these bytes next to `path`, under a unique name."""
     temporary = _temporary(path)
     try:
         with _new_file(temporary) as file:
@@ -172,7 +172,7 @@ def _discard(temporary: Path) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The bytes of a file; None if there is none."""
+    """Return the bytes of a file, or None if it does not exist."""
     for seconds in WAITS:
         try:
             return path.read_bytes()
@@ -186,7 +186,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _flushed(file: Path) -> int:
-    """Flush a file to the disk; its size in bytes."""
+    """Flush a file to disk and return its size in bytes."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -196,7 +196,7 @@ def _flushed(file: Path) -> int:
 
 
 def _move(file: Path, path: Path, num_bytes: int) -> None:
-    """Rename a flushed file; from another file system it is copied first."""
+    """Move a flushed file; if it is on another file system, copy it first."""
     try:
         _rename(file, path, num_bytes)
     except OSError as error:
@@ -214,7 +214,7 @@ def _move(file: Path, path: Path, num_bytes: int) -> None:
 
 
 def _rename(old: Path, new: Path, num_bytes: int) -> None:
-    """Rename a file of this size over whatever has the new name; make a missing folder."""
+    """Rename a file of this size, replacing the target; create a missing folder."""
     for seconds in WAITS:
         try:
             os.replace(old, new)
@@ -222,7 +222,7 @@ def _rename(old: Path, new: Path, num_bytes: int) -> None:
             if error.errno not in UNCERTAIN:
                 raise
             if not old.exists():
-                if _size(new) == num_bytes:  # done; its answer was lost
+                if _size(new) == num_bytes:  # it was renamed, but the answer was lost
                     return
                 raise
             new.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""What a build needs of the place that it writes to: objects by name, and one primitive.
+"""The interface of the location that a build writes to: named objects, and one primitive.
 
-The primitive is `create`: of many processes, anywhere, that create an object of one name, one wins,
-and all learn what it holds. Everything else may be late, lost or done twice. A folder has it by
-link(2), object stores by conditional requests; `probe.py` tries it before any work.
+The primitive is `create`: if many processes on any machines create the same object, one of them
+wins, and all of them learn its content. All other operations may be late, lost or repeated.
+Folders implement it with link(2), buckets with conditional requests. `probe.py` tests it before
+any work.
 """
 
 from __future__ import annotations
@@ -22,46 +23,47 @@ class ObjectEntry:
 
 
 class ObjectStore(Protocol):
-    """Objects by name, as "work/receipts/00000003-000001.json"; each is whole or absent.
+    """Objects with names like "work/receipts/00000003-000001.json"; each is whole or absent.
 
-    Methods raise a StorageError where the place fails.
+    Methods raise a StorageError if the store fails.
     """
 
     @property
     def location(self) -> str:
-        """The folder, or scheme://bucket/prefix; it holds no secret."""
+        """The folder, or scheme://bucket/prefix; contains no secret."""
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
-        """What the name holds from now on: `data`, or what was there first.
+        """Create an object and return its content: `data`, or what another process wrote first.
 
-        An answer that was lost costs nothing: whoever finds its own bytes has won. What several
-        processes may create without being equal needs a word of its own in it. Without `durable`, a
-        power cut may undo it.
+        Lost answers are harmless: a process that finds its own bytes has won. If processes can
+        create the same data but only one may win, each must add something unique to the data.
+        Without `durable`, a power cut may undo the creation.
         """
 
     def replace(self, name: str, data: bytes) -> None:
-        """Store an object in the place of any other: for hints."""
+        """Create or replace an object; only for hints."""
 
     def add_files(self, files: Mapping[str, Path]) -> None:
-        """Make objects of finished files of this machine, by name; the files may be moved.
+        """Create objects from finished local files; the files may be moved.
 
-        They last when this returns. What had a name is replaced: a name has only ever one content.
+        The objects are durable when this returns. Existing objects are replaced, which is safe
+        because a name always has the same content.
         """
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of an object; None if there is none."""
+        """Return the bytes of an object, or None if it does not exist."""
 
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
-        """Yield names and bytes as `read`, many at once, in any order."""
+        """Yield (name, bytes) of many objects as `read` does, concurrently and in any order."""
 
     def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        """Yield the objects directly in a folder, in any order; those just made may be missing.
+        """Yield the objects directly in a folder, in any order; new objects may be missing.
 
-        The folder "" is the whole place.
+        The folder "" is the root of the store.
         """
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object; None if there is none."""
+        """Return the size of an object in bytes, or None if it does not exist."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove those objects that there are, many at once."""
+        """Remove the objects that exist, concurrently."""

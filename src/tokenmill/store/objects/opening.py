@@ -1,4 +1,4 @@
-"""The object store of a location: a folder, or a prefix of a bucket."""
+"""Opening the object store of a location."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tokenmill.store.objects.object_store import ObjectStore
 
 
 def open_store(location: str) -> ObjectStore:
-    """The store of a folder, or of scheme://bucket/prefix; nothing is requested or made yet.
+    """Return the store of a folder or of scheme://bucket/prefix, without any request.
 
     Raises:
-        UserError: the scheme cannot be written to, or its extra is not installed.
+        UserError: the scheme is read-only, or a package for it is not installed.
     """
     if not is_remote(location):
         return FolderStore(Path(location))
@@ -23,7 +23,7 @@ def open_store(location: str) -> ObjectStore:
         places = ", ".join(f"{cloud}://BUCKET/PREFIX" for cloud in CLOUDS)
         hint = f"choose a folder, or one of {places}"
         raise UserError("cannot write to this location", where=location, why=why, hint=hint)
-    from tokenmill.cloud.client import open_client  # imports what talks to servers
+    from tokenmill.cloud.client import open_client  # imported late: loads the client library
     from tokenmill.store.objects.bucket import BucketStore
 
     return BucketStore(open_client(location))

@@ -1,9 +1,9 @@
-"""Try before any work whether a place does what the protocol of builds needs.
+"""Test before any work whether a location supports what a build needs.
 
-A store may accept conditional requests and ignore the condition: then each of 16 agents wins the
-same claim, and each overwrites the receipts of the others. A file system may have no hard links.
-Four requests, or a dozen system calls, tell. Each probe uses a name of its own, so many agents may
-probe at once, and removes what it made.
+A store may accept conditional requests but ignore the condition. Then each of 16 agents would win
+the same claim and overwrite the receipts of the others. A file system may have no hard links. The
+test takes four requests, or a dozen system calls. Each probe uses a unique name, so many agents can
+probe at once, and removes its objects.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ NOT_IMPLEMENTED = "501 Not Implemented"
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a place can do beyond what every build needs."""
+    """Optional abilities of a location."""
 
     several_agents: bool
-    """Whether agents on several machines may work on one build here."""
+    """Whether agents on several machines can share a build here."""
     why_not: str = ""
-    """The reason for one agent only, as part of a sentence."""
+    """Why only one agent can build here, as part of a sentence."""
 
 
 def probe(store: ObjectStore) -> Abilities:
-    """Try creates and links in the store's work folder.
+    """Test creates and links in the store's work folder.
 
     Raises:
-        StorageError: the place cannot be written to, or lies: no build would be safe there.
+        StorageError: the store is not writable, or ignores conditions, so builds are not safe.
     """
     with _probe_name(store) as name:
         _try_create(store, name)
@@ -47,10 +47,10 @@ def probe(store: ObjectStore) -> Abilities:
 
 
 def refuse_unsafe(store: ObjectStore) -> None:
-    """Probe a place that several agents may write to.
+    """Probe a location that several agents share.
 
     Raises:
-        StorageError: it lies, or it has no way to let only one agent win.
+        StorageError: the store ignores conditions, or cannot let only one agent win.
     """
     abilities = probe(store)
     if not abilities.several_agents:
@@ -64,7 +64,7 @@ def refuse_unsafe(store: ObjectStore) -> None:
 
 @contextmanager
 def _probe_name(store: ObjectStore) -> Iterator[str]:
-    """A name of our own; what has it is removed, if it can be."""
+    """Provide a unique name, and remove its object afterwards if possible."""
     name = f"work/probe-{secrets.token_hex(8)}"
     try:
         yield name
@@ -74,7 +74,7 @@ def _probe_name(store: ObjectStore) -> Iterator[str]:
 
 
 def _try_create(store: ObjectStore, name: str) -> None:
-    """Two creates. Reads need no trial: clients compare the ETag of each answer themselves."""
+    """Create an object twice. Reads need no test: clients compare the ETag of each answer."""
     try:
         if store.create(name, FIRST, durable=False) != FIRST:
             raise _lies(store, "a new object does not have the content that was written")

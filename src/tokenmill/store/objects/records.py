@@ -1,4 +1,4 @@
-"""Sealed JSON as objects of a store: created once, and compared with the digest inside."""
+"""Sealed JSON objects in a store: created once, and verified by the digest inside."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def create_record(store: ObjectStore, name: str, value: T) -> T:
-    """What the name holds from now on: `value` with its digest, or what was there first.
+    """Create a sealed object and return its content: `value`, or what was written first.
 
     Raises:
-        VerificationError: what was there is damaged.
+        VerificationError: the existing object is damaged.
     """
     record = sealed(value)
     data = canonical_json(record)
@@ -25,9 +25,9 @@ def create_record(store: ObjectStore, name: str, value: T) -> T:
 
 
 def open_record(store: ObjectStore, name: str, data: bytes | None, kind: type[T]) -> T:
-    """The content of an object's bytes.
+    """Decode the bytes of a sealed object.
 
     Raises:
-        VerificationError: they are not what was written, or there is no object.
+        VerificationError: the object is damaged or missing.
     """
     return unseal(data or b"", kind, f"{store.location}/{name}")

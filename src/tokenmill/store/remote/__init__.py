@@ -1,1 +1,1 @@
-"""A dataset in a bucket, read through a cache folder on this machine."""
+"""Reading a dataset in a bucket through a local cache folder."""

@@ -1,15 +1,15 @@
-"""Cache folders: marked as ours, so that nothing else is ever written to or deleted.
+"""Cache folders. They have a marker file, so that tokenmill never changes any other folder.
 
-    DIR/tokenmill-cache.json      the mark
+    DIR/tokenmill-cache.json      the marker
     DIR/DIGEST/                   a dataset, by the digest of its manifest
         manifest.json  tokenizer/  plans/     whole
         tokens/NAME.idx  .xxh3                whole, once a batch needed the shard
-        tokens/NAME.bin                       holes, and blocks that were verified
+        tokens/NAME.bin                       sparse file with the verified blocks
         documents/NAME.parquet                whole, once it was needed
         .private.XXXXXXXX.tmp/tokens/...      token files of one loader with a limit
 
-Nobody notes which blocks are there: a block counts once its digest is that of the dataset, and
-every process compares it when it first uses it. So a cache may be copied, cut short or shared.
+There is no list of cached blocks. A block is valid if its digest matches the dataset, and every
+process checks this on first use. So a cache can be copied, truncated or shared.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def claim_cache(folder: str | Path) -> Path:
-    """A folder to cache in: a new or empty one, which is marked, or one that bears the mark.
+    """Return the path of a cache folder: an existing one, or a new or empty one, which is marked.
 
     Raises:
-        UserError: it cannot be a path.
-        OutputConflictError: it holds something else.
-        StorageError: it cannot be made.
+        UserError: the path is not valid.
+        OutputConflictError: the folder has other content.
+        StorageError: the folder cannot be created.
     """
     path = local_path(folder, "a cache folder").absolute()
     with storage_errors("make the cache folder", path):
@@ -61,10 +61,10 @@ def claim_cache(folder: str | Path) -> Path:
 
 
 def make_holes(path: Path, size: int) -> None:
-    """Make a file of holes, if there is none of this size.
+    """Create an empty sparse file, unless the file already has this size.
 
     Raises:
-        StorageError: the file system refuses it.
+        StorageError: the file system fails.
     """
     with storage_errors("make a file in the cache", path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ def make_holes(path: Path, size: int) -> None:
 
 
 def punch_holes(path: Path, blocks: list[int]) -> None:
-    """Give the space of some blocks of 64 KiB of a file back to the file system.
+    """Free the disk space of some 64 KiB blocks of a file.
 
     Raises:
-        StorageError: the file system cannot do that.
+        StorageError: the file system does not support it.
     """
     with storage_errors("delete from the cache", path):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -92,12 +92,12 @@ def punch_holes(path: Path, blocks: list[int]) -> None:
 
 
 def private_folder(folder: Path) -> tuple[Path, int]:
-    """A new folder in this one for a single process, and a descriptor that holds its lock.
+    """Create a folder for a single process; return it with the descriptor that holds its lock.
 
-    Those whose process has ended are removed first, where the file system has locks.
+    If the file system has locks, folders of ended processes are removed first.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: the folder cannot be created.
     """
     with storage_errors("make a folder in the cache", folder):
         for left in folder.glob(".private.*.tmp"):
@@ -114,13 +114,13 @@ def private_folder(folder: Path) -> tuple[Path, int]:
             descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
             with contextlib.suppress(OSError):
                 lock_if_free(descriptor)
-            if made.exists():  # else another process took it for one that was left
+            if made.exists():  # else another process removed it as abandoned
                 return made, descriptor
             os.close(descriptor)
 
 
 def check_punching(folder: Path) -> None:
-    """Raise a StorageError if blocks cannot be deleted from files in this folder."""
+    """Raise a StorageError if the file system cannot free blocks of files in this folder."""
     path = folder / "probe"
     make_holes(path, BLOCK_BYTES)
     try:

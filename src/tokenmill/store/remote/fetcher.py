@@ -1,7 +1,7 @@
-"""The fetcher's other end: requests are sent ahead, and waited for when they are needed.
+"""The client of the fetcher process: sends requests ahead, and waits when an answer is needed.
 
-No thread is started here, so a process may be forked at any time: a child that asks for something
-gets a fetcher of its own. Loaders in several threads take turns.
+It starts no threads, so the process can fork at any time; a child that sends a request starts its
+own fetcher. Loaders in several threads take turns.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tokenmill.errors import StorageError
 from tokenmill.store.remote.messages import Answer, Request, Setup
 
 STARTS = 3
-"""Fetchers that are started for one wait, if they end unexpectedly."""
+"""How often a fetcher that ends unexpectedly is started during one wait."""
 READ_BYTES = 1 << 16
 
 _inherited: list[object] = []
-"""Fetchers of the process that this one was forked from: nobody here may wait for them."""
+"""Fetchers of the parent of a forked process, which this process must not wait for."""
 
 
 class Fetcher:
-    """Sends requests to a process that carries them out, and keeps its answers.
+    """Sends requests to a fetcher process and keeps its answers.
 
     Raises, in all methods:
         StorageError: the process cannot be started, or keeps ending.
@@ -45,8 +45,8 @@ class Fetcher:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other threads waiting, in this process, while several methods are called."""
-        if self._pid != os.getpid():  # a thread of the other process may have held it
+        """Hold a lock while several methods are called, so that other threads wait."""
+        if self._pid != os.getpid():  # a thread of the parent may have held it
             self._lock = threading.RLock()
         with self._lock:
             self._of_this_process()
@@ -56,13 +56,13 @@ class Fetcher:
         return type(self), (self._location,)
 
     def next_number(self) -> int:
-        """A number for a request."""
+        """Return a new request number."""
         with self.alone():
             self._number += 1
             return self._number
 
     def send(self, requests: Collection[Request]) -> None:
-        """Have requests carried out, in this order as far as there is one."""
+        """Send requests; they are carried out in about this order."""
         with self.alone():
             for request in requests:
                 self._running[request.number] = request
@@ -70,9 +70,9 @@ class Fetcher:
             self._drain(0)
 
     def wait(self, numbers: Collection[int]) -> list[Answer]:
-        """The answers to requests that were sent, each given out once.
+        """Wait for the answers to requests; each answer is returned once.
 
-        Once one has failed, those that have not come are not waited for.
+        After a failed answer, missing ones are no longer waited for.
         """
         with self.alone():
             self._wait(numbers)
@@ -94,16 +94,16 @@ class Fetcher:
                 self._restart()
 
     def look(self) -> None:
-        """Take answers that have come, without waiting for any."""
+        """Read available answers without waiting."""
         with self.alone():
             self._drain(0)
 
     def is_running(self, number: int) -> bool:
-        """Whether a request is still being carried out, as far as this process knows."""
+        """Return whether a request is running, as far as this process knows."""
         return number in self._running
 
     def _is_worth_waiting(self, numbers: Collection[int]) -> bool:
-        """Whether some requests are being carried out, and none has failed."""
+        """Return whether some of the requests are running and none has failed."""
         answers = (self._answers.get(number) for number in numbers)
         has_failed = any(each is not None and each.failure is not None for each in answers)
         return not has_failed and any(number in self._running for number in numbers)
@@ -114,7 +114,7 @@ class Fetcher:
                 _inherited.append(self._popen)
                 for pipe in (self._popen.stdin, self._popen.stdout):
                     assert pipe is not None
-                    pipe.close()  # so that the fetcher sees when the other process ends
+                    pipe.close()  # so that the fetcher notices when the other process ends
             self._forget()
             self._pid = os.getpid()
             self._start()
@@ -125,7 +125,7 @@ class Fetcher:
         self._rest = b""
 
     def _restart(self) -> None:
-        """Start another process, and send it what the last one left undone."""
+        """Start a new process and send it the unfinished requests."""
         self._popen.kill()
         self._end()
         self._rest = b""
@@ -164,12 +164,12 @@ class Fetcher:
     def _send(self, data: bytes) -> None:
         assert self._popen.stdin is not None
         view = memoryview(data)
-        with contextlib.suppress(BrokenPipeError):  # its end is seen when it is waited for
+        with contextlib.suppress(BrokenPipeError):  # `wait` notices that it has ended
             while view:
                 view = view[os.write(self._popen.stdin.fileno(), view) :]
 
     def _drain(self, seconds: float | None) -> bool:
-        """Take answers that have come; wait for one at most so long. False: the process is gone."""
+        """Read answers, waiting up to `seconds`; return False if the process has ended."""
         assert self._popen.stdout is not None
         descriptor = self._popen.stdout.fileno()
         poll = select.poll()
@@ -194,7 +194,7 @@ class Fetcher:
 
 
 def _end(popen: subprocess.Popen[bytes], pid: int) -> None:
-    """Let a process end, if this one started it."""
+    """End the fetcher, if this process started it."""
     if os.getpid() != pid:
         _inherited.append(popen)
         return

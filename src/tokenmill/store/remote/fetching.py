@@ -1,7 +1,8 @@
-"""The fetcher: a process that brings parts of objects into files, each verified before it counts.
+"""The fetcher: a process that downloads parts of objects into files and verifies them.
 
-Loading processes fork, and threads of a store's client do not survive that; so each has a fetcher
-of its own. Requests come in on standard input, answers go out on standard output in any order.
+Loading processes fork, and threads of the object store client do not survive a fork. So each
+process has its own fetcher. It reads requests from stdin and writes answers to stdout, in any
+order.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from tokenmill.store.remote.messages import (
 
 TRIES = 3
 SOON_SECONDS = 5
-"""What fails sooner is tried again; later, the client has tried for two minutes by itself."""
+"""Requests that fail sooner are retried; otherwise the client has already retried for minutes."""
 THREADS = 64
-"""Requests that are waited for at the same time."""
+"""Number of concurrent requests."""
 PIECE_BYTES = 8 << 20
 PIECES_AHEAD = 4
-"""Of one large file."""
+"""Pieces of one large file that are fetched ahead."""
 
 
 class Fetching:
-    """Carries out requests of one store.
+    """Carries out requests to one store.
 
     Raises, in `carry_out`:
-        VerificationError: what the store holds is not what was written.
+        VerificationError: the data in the store is damaged.
         StorageError: the store or the cache's file system fails.
-        UserError: the store does not let the user in.
+        UserError: the store denied access.
     """
 
     def __init__(self, client: Client) -> None:
@@ -62,11 +63,11 @@ class Fetching:
         self._resources = ExitStack()
 
     def close(self) -> None:
-        """Remove the folder for files that are unfinished."""
+        """Remove the folder for unfinished files."""
         self._resources.close()
 
     def carry_out(self, request: Request) -> dict[str, int]:
-        """Do what is asked for; names and sizes of objects, if it was to list them."""
+        """Carry out a request; return sizes by name if it lists objects."""
         if isinstance(request, ListFolder):
             return {found.key: found.num_bytes for found in self._client.list(request.prefix)}
         if isinstance(request, FetchBlocks):
@@ -138,7 +139,7 @@ class Fetching:
 
     @contextmanager
     def _unflushed(self, path: Path) -> Iterator[Path]:
-        """Where to write a file that becomes `path`; a crash of the machine may damage it."""
+        """Provide a file that becomes `path`; it is not flushed, so a power cut may damage it."""
         with self._lock:
             if self._unfinished is None:
                 folder = temporary_folder(path.with_name("unfinished"))
@@ -151,7 +152,7 @@ class Fetching:
             unfinished.unlink(missing_ok=True)
 
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
-        """An object in parts, some of which are fetched ahead."""
+        """Yield an object in pieces, some of which are fetched ahead."""
         ahead: list[Future[bytes]] = []
         starts = iter(range(0, size, PIECE_BYTES))
         try:
@@ -198,18 +199,18 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
 
 
 class _Server:
-    """Reads requests, and answers from several threads."""
+    """Reads requests and answers them from several threads."""
 
     def __init__(self, requests: BinaryIO, out: BinaryIO) -> None:
         self._requests, self._out = requests, out
         self._lock = threading.Lock()
         self._waiting: queue.PriorityQueue[tuple[bool, int, Request]] = queue.PriorityQueue()
-        """Blocks come before files, which are of later steps; the rest by number."""
+        """Blocks first, because files are for later steps; then by number."""
         self._idle = threading.Semaphore(0)
         self._num_threads = 0
 
     def run(self) -> None:
-        """Serve until the requests end."""
+        """Serve requests until stdin ends."""
         if not (line := self._requests.readline()):
             return
         setup = msgspec.json.decode(line, type=Setup)
@@ -236,24 +237,26 @@ class _Server:
                     self._out.write(msgspec.json.encode(answer) + b"\n")
                     self._out.flush()
                 except BrokenPipeError:
-                    os._exit(1)  # nobody is waiting any more
+                    os._exit(1)  # no process is waiting for answers
             self._idle.release()
 
 
 def main() -> None:
     """Serve the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its stdin closes
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # output of libraries must not mix with answers
     try:
         _Server(requests, out).run()
     except UserError as error:
         out.write(msgspec.json.encode(Answer(number=-1, failure=ErrorRecord.of(error))) + b"\n")
         out.flush()
-    os._exit(0)  # without waiting for what nobody needs
+    os._exit(0)  # without waiting for threads
 
 
 if __name__ == "__main__":

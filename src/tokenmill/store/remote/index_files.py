@@ -1,4 +1,4 @@
-"""Token indexes and block digests of a dataset in a bucket: brought shard by shard."""
+"""Download of the token indexes and block digests of a dataset in a bucket, by shard."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tokenmill.store.remote.messages import FetchFile
 
 
 class IndexFiles:
-    """The `.idx` and `.xxh3` of shards, in a cache.
+    """The `.idx` and `.xxh3` files of shards in a cache.
 
-    Each process compares them with their digests when it first needs them, also if the cache held
-    them before: what a crash has cut, or what was damaged there, is brought again.
+    Each process verifies their digests on first use, even if they were cached before. Truncated or
+    damaged files are downloaded again.
     """
 
     def __init__(self, fetcher: Fetcher, path_of: Callable[[str], Path]) -> None:
@@ -23,7 +23,7 @@ class IndexFiles:
         self._pid = 0
 
     def announce(self, files: Collection[FileEntry]) -> None:
-        """Begin to bring some files."""
+        """Start to download files."""
         with self._fetcher.alone():
             self._announce(files)
 
@@ -47,7 +47,7 @@ class IndexFiles:
             self._fetcher.send(requests)
 
     def has(self, files: Collection[FileEntry]) -> bool:
-        """Whether none of some files, which were announced, is still on its way."""
+        """Return whether all of these announced files have arrived."""
         with self._fetcher.alone():
             self._begin_in_this_process()
             self._fetcher.look()
@@ -55,11 +55,11 @@ class IndexFiles:
             return not any(number and self._fetcher.is_running(number) for number in numbers)
 
     def obtain(self, files: Collection[FileEntry]) -> None:
-        """Return once some files are there.
+        """Wait until files are in the cache.
 
         Raises:
-            VerificationError: one is not what was written, or leads out of the cache.
-            UserError: the store does not let the user in.
+            VerificationError: a file is damaged, or its name points outside the cache.
+            UserError: the store denied access.
             StorageError: the store or the cache's file system fails.
         """
         with self._fetcher.alone():

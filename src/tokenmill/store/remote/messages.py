@@ -1,4 +1,4 @@
-"""What a loading process and its fetcher say to each other, one JSON document a line."""
+"""Messages between a loading process and its fetcher, one JSON document per line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tokenmill.error_records import ErrorRecord
 
 
 class FetchBlocks(msgspec.Struct, frozen=True, kw_only=True, tag="blocks"):
-    """Bring some bytes of an object into a file, unless they are there."""
+    """Download a range of an object into a file, unless the file already has it."""
 
     number: int
     key: str
@@ -21,24 +21,24 @@ class FetchBlocks(msgspec.Struct, frozen=True, kw_only=True, tag="blocks"):
 
 
 class FetchFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
-    """Make a file of a whole object."""
+    """Download a whole object into a file."""
 
     number: int
     key: str
     path: str
     num_bytes: int | None
-    """None: unknown, and small."""
+    """Size of the object; None for small objects of unknown size."""
     digest: str
-    """xxh3-128; "" where nobody knows it, and the file is checked by what is in it."""
+    """xxh3-128; "" if unknown, for files that contain their own digest."""
     is_compared: bool = False
-    """Whether a file that is there counts if its digest is this one; it need not survive a crash.
+    """Whether an existing file with this digest is reused; it need not survive a crash.
 
-    Without it, the file is brought in any case, and is whole whenever it has its name.
+    Otherwise, the file is always downloaded, and only gets its name when it is complete.
     """
 
 
 class ListFolder(msgspec.Struct, frozen=True, kw_only=True, tag="list"):
-    """Name the objects below a folder."""
+    """List the objects below a folder."""
 
     number: int
     prefix: str
@@ -48,15 +48,15 @@ Request = FetchBlocks | FetchFile | ListFolder
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: the store that everything else is about."""
+    """The first line: the store that all requests refer to."""
 
     location: str
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request ended."""
+    """The result of a request."""
 
     number: int
     failure: ErrorRecord | None = None
     sizes: dict[str, int] = {}
-    """Of objects that were listed, by name."""
+    """Sizes of the listed objects, by name."""

@@ -1,4 +1,4 @@
-"""Where a dataset in a cache folder comes from, and how the rest of it is brought."""
+"""The origin of a dataset in a cache folder, and the download of its missing files."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
 
 PREFETCH_STEPS = 8
 MOST_JOINED = 16
-"""Adjoining blocks that are one request."""
+"""Most adjacent blocks in one request."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The store of a dataset whose cache folder this is."""
+    """The object store from which a cached dataset is downloaded."""
 
     location: str
-    """scheme://bucket/prefix; it holds no secret."""
+    """scheme://bucket/prefix, without secrets."""
     folder: Path
     cache_bytes: int | None
-    """The most bytes of tokens that one loader keeps; None: all that it has read."""
+    """Most bytes of tokens that one loader keeps; None to keep everything it has read."""
     prefetch_steps: int
-    """Steps whose blocks are fetched ahead."""
+    """Number of steps for which blocks are fetched ahead."""
     fetcher: Fetcher = field(repr=False, compare=False)
     _parents: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
-    """Folders below this one, resolved; files in them are never followed if they are links."""
+    """Resolved folders below this one; links to files in them are not followed."""
 
     def obtain(self, files: Iterable[FileEntry], prefix: str = "") -> None:
-        """Bring whole files, unless they are there, and compare their digests with the entries'.
+        """Download missing files and verify the digests of all files.
 
-        Names are below `prefix`, in the store and in the folder.
+        Names are relative to `prefix`, in the store and in the folder.
 
         Raises:
-            VerificationError: one is not what was written, or leads out of the folder.
+            VerificationError: a file is damaged, or its name points outside the folder.
             StorageError: the store or the cache's file system fails.
         """
         wanted = {f"{prefix}{file.name}": file for file in files}
@@ -70,11 +70,11 @@ class Origin:
         self._carry_out(requests)
 
     def obtain_tokens(self, shard: ShardEntry, digests: Sequence[int]) -> None:
-        """Bring all tokens of a shard; the first of the block digests are theirs.
+        """Download all tokens of a shard; the first `digests` belong to them.
 
         Raises:
             UserError: the cache has a limit.
-            VerificationError: they are not what was written.
+            VerificationError: the tokens are damaged.
             StorageError: the store or the cache's file system fails.
         """
         if self.cache_bytes is not None:
@@ -104,7 +104,7 @@ class Origin:
         self._carry_out(requests)
 
     def obtain_plan(self, name: str) -> Path | None:
-        """The folder of a plan of which only `plan.json` is there; None if there is no such plan.
+        """Download only the `plan.json` of a plan; return its folder, or None if it does not exist.
 
         Raises:
             StorageError: the store or the cache's file system fails.
@@ -121,16 +121,18 @@ class Origin:
                 return None
             with storage_errors("write into the cache", path):
                 if not path.is_file() or path.read_bytes() != temporary.read_bytes():
-                    for array in path.parent.glob("*.npy"):  # of a plan that had the name before
+                    for array in path.parent.glob(
+                        "*.npy"
+                    ):  # left from an earlier plan with this name
                         array.unlink()
                     temporary.replace(path)
         return path.parent
 
     def listed(self, prefix: str = "") -> dict[str, int]:
-        """Sizes of the objects below a folder; none from web servers, which list nothing.
+        """Return the sizes of the objects below a folder; empty for web servers, which cannot list.
 
         Raises:
-            UserError: the store does not let the user in.
+            UserError: the store denied access.
             StorageError: the store fails.
         """
         if ObjectName.parse(self.location).scheme in WEB:
@@ -143,7 +145,7 @@ class Origin:
         return answer.sizes
 
     def obtain_plans(self, names: Iterable[str]) -> None:
-        """Bring the `plan.json` of every plan among the names of objects."""
+        """Download the `plan.json` of every plan among the object names."""
         for key in names:
             folder, _, leaf = key.rpartition("/")
             name = folder.removeprefix("plans/")
@@ -156,10 +158,10 @@ class Origin:
         return IndexFiles(self.fetcher, self.path)
 
     def path(self, name: str) -> Path:
-        """The file of the cache with a name of the dataset, which is not trusted.
+        """Return the path of a file in the cache; its name is not trusted.
 
         Raises:
-            VerificationError: it leads out of the folder.
+            VerificationError: the name points outside the folder.
         """
         if not is_safe_path(name):
             raise VerificationError(
@@ -187,12 +189,12 @@ def open_origin(
     cache_bytes: int | None = None,
     prefetch_steps: int = PREFETCH_STEPS,
 ) -> Origin:
-    """Mirror a dataset into its folder of a cache: manifest, tokenizer, and which plans there are.
+    """Mirror the manifest, the tokenizer and the list of plans of a dataset into a cache.
 
-    Where the store lists its objects, the size of every file is compared.
+    If the store can list its objects, the size of every file is checked.
 
     Raises:
-        UserError: there is no dataset, the store does not let the user in, or the cache is none.
+        UserError: the dataset does not exist, the store denied access, or the cache is not valid.
         VerificationError: the manifest, or a file that it names, is damaged.
         StorageError: the store or the cache's file system fails.
     """
