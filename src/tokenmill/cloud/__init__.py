@@ -1,1 +1,1 @@
-"""Objects in S3, Google Cloud Storage, Azure and on web servers: clients, credentials, errors."""
+"""Access to S3, Google Cloud Storage, Azure and web servers: clients, credentials, errors."""

@@ -1,7 +1,7 @@
-"""What stores have let this run do, so that a refusal later on is told from a mistake.
+"""A record of which requests a store has allowed, to tell expired credentials from wrong ones.
 
-Credentials that expire are refused like wrong ones by stores that do not say why. Processes that a
-run starts learn from it what it was let do.
+Some stores refuse expired and wrong credentials in the same way. Processes that a run starts
+inherit the record.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _known = set(os.environ.get(VARIABLE, "").split())
 
 
 def note(store: str, doing: Doing) -> None:
-    """A store has carried out such a request."""
+    """Record that a store has allowed a request of this kind."""
     _known.add(f"{doing}:{store}")
 
 
 def was_let_in(store: str, doing: Doing) -> bool:
-    """Whether a store has carried out such a request of this run before."""
+    """Return whether a store has allowed a request of this kind in this run."""
     return f"{doing}:{store}" in _known
 
 
 def has_answered(store: str) -> bool:
-    """Whether a store has carried out any request of this run before."""
+    """Return whether a store has allowed any request in this run."""
     return any(known.endswith(f":{store}") for known in _known)
 
 
 def admission_environment() -> dict[str, str]:
-    """Variables that tell a new process of this run what is known here; nothing is secret."""
+    """Return environment variables that pass the record to a new process, without secrets."""
     return {VARIABLE: " ".join(sorted(_known))}

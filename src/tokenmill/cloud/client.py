@@ -1,4 +1,4 @@
-"""A client of one store: objects by key, ranges of them, listings."""
+"""A client of one object store: objects by key, ranges, listings."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ PART_BYTES = 64 << 20
 MAX_PARTS_IN_FLIGHT = 4
 LIST_PAGE = 1000
 LIST_WAITS = (0.1, 0.5, 2.0, 5.0)
-"""Seconds before a listing that broke off is begun again."""
+"""Seconds before each retry of an interrupted listing."""
 
 _MODIFIED = "modified:"
-"""Begins the version of an object whose server gives no ETag but the time of its last change."""
+"""Prefix of a version that is the Last-Modified time, if the server sends no ETag."""
 
 Result = TypeVar("Result")
 Request = Callable[[Any, str], Coroutine[Any, Any, Result]]
-"""What is asked of a store for a key."""
+"""A request to a store for a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object."""
+    """The description of an object in a store."""
 
     key: str
     num_bytes: int
     etag: str
-    """What changes when the object does; "" if the store does not say."""
+    """The version, which changes with the object; "" if the store gives none."""
 
 
 class Client:
-    """Speaks to the store of one location; keys are below it. Any thread may use it.
+    """A thread-safe client for one location; keys are relative to it.
 
-    Nothing is sent, and no credential looked for, before the first request. It can be pickled. What
-    fails is tried again for up to two minutes, credentials that expire are looked for anew once.
+    The client connects and looks for credentials at the first request. It can be pickled. Failed
+    requests are retried for up to two minutes, and expired credentials are renewed once.
 
     Raises:
-        UserError: the store does not let the user in, or there is no such bucket.
-        InputChangedError: an object has not the ETag that was asked for.
-        StorageError: the store fails, or credentials have expired.
+        UserError: the store denied access, or the bucket does not exist.
+        InputChangedError: an object does not have the requested ETag.
+        StorageError: the store fails, or the credentials have expired.
     """
 
     def __init__(self, location: str) -> None:
@@ -74,15 +74,15 @@ class Client:
 
     @property
     def location(self) -> str:
-        """scheme://bucket, and what keys are below."""
+        """scheme://bucket/prefix, which keys are relative to."""
         return str(self._name)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Size and ETag of an object; None if there is none."""
+        """Return the size and ETag of an object, or None if it does not exist."""
         return wait(request_loop().begin(self._or_none(key, self._head)))
 
     def get(self, key: str, etag: str = "") -> bytes | None:
-        """The bytes of an object; None if there is none."""
+        """Return the bytes of an object, or None if it does not exist."""
         return wait(request_loop().begin(self._or_none(key, _getter(etag, {}))))
 
     def get_range(
@@ -93,20 +93,20 @@ class Client:
         etag: str = "",
         check: Callable[[], None] = lambda: None,
     ) -> bytes:
-        """The bytes [start, stop) of an object; `check`, which may raise, is called meanwhile.
+        """Return the bytes [start, stop) of an object; `check` is called meanwhile and may raise.
 
         Raises:
-            MissingObjectError: there is no such object.
-            StorageError: it has not so many bytes.
+            MissingObjectError: the object does not exist.
+            StorageError: the object is too short.
         """
         return wait(self.begin_range(key, start, stop, etag), check)
 
     def begin_range(self, key: str, start: int, stop: int, etag: str = "") -> Future[bytes]:
-        """As `get_range`, without waiting for it."""
+        """Start `get_range` without waiting for it."""
         return request_loop().begin(self._range(key, start, stop, etag))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
-        """Yield keys and bytes as `get`, many at once, in any order."""
+        """Yield (key, bytes) of many objects as `get` does, concurrently and in any order."""
         loop, rest = request_loop(), iter(keys)
         running: dict[Future[bytes | None], str] = {}
         arrived: list[Future[bytes | None]] = []
@@ -139,9 +139,9 @@ class Client:
                 future.cancel()
 
     def put(self, key: str, data: bytes, *, create: bool = False) -> bool:
-        """Store an object; with `create`, only if there is none, and whether it was stored.
+        """Store an object and return whether it was stored; with `create`, only if it is new.
 
-        The answer may have been lost, so False does not say who has stored the object.
+        False does not mean that another process stored the object: an answer may have been lost.
         """
         mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
 
@@ -158,10 +158,10 @@ class Client:
         return wait(request_loop().begin(self._tried(key, put, "write")))
 
     def put_file(self, key: str, path: Path) -> None:
-        """Store a file of this machine as an object, large ones in parts.
+        """Upload a local file as an object, large files in parts.
 
-        The object is there whole or not at all; parts of a transfer that ends before are left to
-        the bucket's rules.
+        The object becomes visible only when it is complete. Parts of an interrupted upload are left
+        to the lifecycle rules of the bucket.
         """
 
         async def put(store: Any, key: str) -> None:
@@ -207,7 +207,7 @@ class Client:
         return {name for name in self._listed("", list_one) if name}
 
     def delete(self, key: str) -> None:
-        """Remove an object, if there is one."""
+        """Remove an object, if it exists."""
 
         async def delete(store: Any, key: str) -> None:
             import obstore
@@ -254,7 +254,7 @@ class Client:
             return None
 
     async def _tried(self, key: str, request: Request[Result], doing: Doing = "read") -> Result:
-        """What a request gives, with credentials that are looked for anew if they have expired."""
+        """Carry out a request; if the credentials have expired, renew them once."""
         name = self._name.below(key) if key else self._name
         try:
             await self._reached(name)
@@ -278,8 +278,9 @@ class Client:
             raise translated(error, name, was_let_in=let_in) from None
 
     async def _reached(self, name: ObjectName) -> None:
-        """Raise a StorageError if the server that the user names cannot be reached at all. The
-        clouds' own are many hosts, of which the library picks one.
+        """Raise a StorageError if the user's own endpoint or web server cannot be reached.
+
+        The clouds have many hosts, and the library picks one, so they are not checked.
         """
         address = f"{name.scheme}://{name.bucket}"
         if name.scheme not in WEB:
@@ -289,7 +290,7 @@ class Client:
             await asyncio.to_thread(require_reachable, address, str(name), hint)
 
     def _opened(self, expired: Any) -> Any:
-        """The store, opened anew if it still is the one whose credentials have expired."""
+        """Return the store, reopened if it still is the one with expired credentials."""
         with self._lock:
             if self._store is None or self._store is expired:
                 self._store = open_store(self._name)
@@ -297,20 +298,20 @@ class Client:
 
 
 class _ChangedError(Exception):
-    """An object has another version than was asked for."""
+    """An object does not have the requested version."""
 
 
 def open_client(location: str) -> Client:
-    """A client of the store of scheme://bucket/prefix; keys are below it. No request is sent.
+    """Return a client for scheme://bucket/prefix, without sending a request.
 
     Raises:
-        UserError: it is not such a name, or holds a secret.
+        UserError: the location is not valid or contains a secret.
     """
     return Client(location)
 
 
 def _getter(etag: str, options: dict[str, Any]) -> Request[bytes]:
-    """The request for the bytes of an object that must have an ETag, unless that is ""."""
+    """Return a request for the bytes of an object, which must have `etag` unless it is ""."""
     asked: Any = {**options, **_condition(etag)}
 
     async def get(store: Any, key: str) -> bytes:
@@ -318,7 +319,7 @@ def _getter(etag: str, options: dict[str, Any]) -> Request[bytes]:
 
         answer = await obstore.get_async(store, key, options=asked)
         found = _version(answer.meta)
-        if etag and found != etag:  # not all servers look at conditions
+        if etag and found != etag:  # some servers ignore conditions
             raise _ChangedError(f"its version was {etag}; now {found}")
         return bytes(await answer.bytes_async())
 
@@ -334,7 +335,7 @@ def _condition(etag: str) -> dict[str, Any]:
 
 
 def _sorted(found: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-    """Objects by key, without the one that some tools make of the location itself."""
+    """Sort objects by key, without the object that some tools create for the location itself."""
     return sorted((each for each in found if each.key), key=lambda each: each.key)
 
 

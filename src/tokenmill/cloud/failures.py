@@ -1,4 +1,4 @@
-"""What stores answer, in our errors. No text holds a secret: not a key, not a signed address."""
+"""Translation of store failures to tokenmill's errors, without keys or signed addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESUMABLE = "run the same command again later; it resumes where it stopped"
 
 _EXPIRED = re.compile(r"expired|TokenRefreshRequired|not valid in the specified time", re.I)
 _SILENT = re.compile(r"HEAD .*status code: 400 Bad Request:\s*$", re.DOTALL)
-"""S3 refuses expired credentials with 400, and answers to HEAD have no text that could say so."""
+"""S3 refuses expired credentials with 400, and an answer to HEAD has no text that says why."""
 _NAMES_NOTHING = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.I)
 _QUERY = re.compile(r"\?[^\s\"')>]*")
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
@@ -28,11 +28,11 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]*[A-Za-z])")
 _SECRET_VARIABLES = re.compile(r"SECRET|TOKEN|KEY|PASSWORD|CONNECTION_STRING|SIGNATURE|CREDENTIALS")
 _SHORT = 8
-"""What is shorter and in such a variable may be a word."""
+"""Values of secret variables shorter than this are not masked: they may be ordinary words."""
 
 
 def is_expired(error: BaseException) -> bool:
-    """Whether a store refuses credentials that were good for some time, or may have been."""
+    """Return whether a store refuses credentials that have or may have expired."""
     is_generic = type(error).__name__ == "GenericError"
     return _is_refusal(error) or (is_generic and _says_expired(_text(error)))
 
@@ -42,23 +42,23 @@ def _says_expired(text: str) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether a store does not let the user in; the library has no class for it in listings."""
+    """Return whether a store denied access; for listings, the library has no class for it."""
     status = _STATUS.search(_text(error))
     named = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError")
     return named or (status is not None and status[1][:3] in ("401", "403"))
 
 
 def is_broken_off(error: BaseException) -> bool:
-    """Whether an answer ended in its middle, which the library tries again for objects only."""
+    """Return whether an answer was cut off; the library retries this for objects only."""
     return type(error).__name__ == "GenericError" and "response body" in _text(error)
 
 
 def translated(
     error: BaseException, name: ObjectName, *, was_let_in: bool = False
 ) -> TokenmillError:
-    """The error to show for an exception of `obstore` about an object.
+    """Return the error to show for an exception of `obstore` about an object.
 
-    `was_let_in`: the store has carried out such a request of this run before.
+    `was_let_in` is whether the store has allowed such a request in this run before.
     """
     kind, text, where = type(error).__name__, _text(error), str(name)
     why = _why(text)
@@ -99,7 +99,7 @@ def translated(
 
 
 def input_changed(name: ObjectName, why: str) -> InputChangedError:
-    """The error for an object that was overwritten since it was listed."""
+    """Return the error for an object that was overwritten after it was listed."""
     return InputChangedError(
         "an input changed during the build",
         where=str(name),
@@ -109,7 +109,7 @@ def input_changed(name: ObjectName, why: str) -> InputChangedError:
 
 
 def _has_no_credentials(text: str) -> bool:
-    """Whether the library asked the machine for a role, and there is none."""
+    """Return whether the library found no credentials and no role of the machine."""
     asked = (
         "169.254.169.254",
         "metadata.google.internal",
@@ -135,7 +135,7 @@ def _text(error: BaseException) -> str:
 
 
 def _why(text: str) -> str:
-    """What the store says of itself, in one short line, without secrets."""
+    """Return the store's explanation in one short line without secrets."""
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
     if status and code:
         said = f"{status[1]}: {code[1]}" + (f", {message[1]}" if message else "")

@@ -1,7 +1,7 @@
-"""One thread of the process in which all requests wait, so that a signal ends whoever waits.
+"""One thread per process that runs all requests, so that signals can interrupt waiting callers.
 
-The library's own calls that block cannot be interrupted, and a thread that returns from one while
-the interpreter ends takes the process down with it.
+Blocking calls of the library cannot be interrupted, and a thread that returns from one while the
+interpreter exits crashes the process.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tokenmill.errors import StorageError
 CHECK_SECONDS = 0.2
 END_SECONDS = 5.0
 LAST_WORD_SECONDS = 0.3
-"""The library's threads hear a little later of what is cancelled, and call the interpreter."""
+"""Time for the library's threads to notice a cancellation before the interpreter exits."""
 
 Result = TypeVar("Result")
 
 
 class RequestLoop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
-        import asyncio  # takes 40 ms, and `wait` does without
+        import asyncio  # takes 40 ms, and `wait` does not need it
 
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
@@ -36,13 +36,13 @@ class RequestLoop:
         atexit.register(self._end)
 
     def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Start some work; a future that is cancelled cancels it."""
+        """Start work; cancelling the future cancels the work."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _end(self) -> None:
-        """Cancel what runs: an answer may not come when the interpreter is gone."""
+        """Cancel running work, because an answer must not arrive after the interpreter exits."""
         if os.getpid() != self.pid:
             return
         try:
@@ -70,10 +70,10 @@ _of_thread = threading.local()
 
 
 def request_loop() -> RequestLoop:
-    """The loop of this process, started at the first call.
+    """Return the loop of this process, which the first call starts.
 
     Raises:
-        StorageError: the process was forked from one that had started it; the library would hang.
+        StorageError: the process was forked after the loop was started; the library would hang.
     """
     global _loop
     with _lock:
@@ -89,17 +89,17 @@ def request_loop() -> RequestLoop:
 
 
 def check_waits(check: Callable[[], None]) -> None:
-    """Have `check`, which may raise, called now and then while this thread waits for requests.
+    """Call `check`, which may raise, repeatedly while this thread waits for requests.
 
-    A signal ends only what the main thread waits for.
+    Signals only interrupt the main thread, so other threads need this.
     """
     _of_thread.check = check
 
 
 def wait(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
-    """The result of some work; `check`, which may raise, is called now and then until then.
+    """Wait for a result, and repeatedly call `check`, which may raise.
 
-    Without one, it is what `check_waits` was told.
+    The default is the function given to `check_waits`.
     """
     look: Callable[[], None] = getattr(_of_thread, "check", lambda: None)
     look = check or look

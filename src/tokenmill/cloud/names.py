@@ -10,7 +10,7 @@ from tokenmill.errors import UserError
 from tokenmill.paths import redacted
 
 CLOUDS = ("s3", "gs", "az")
-"""Schemes of stores with buckets, which can be listed and written."""
+"""Schemes of stores with buckets, which can be listed and written to."""
 WEB = ("http", "https")
 """Schemes of web servers, which can only be read, one object at a time."""
 SCHEMES = (*CLOUDS, *WEB)
@@ -20,20 +20,20 @@ _NAME = re.compile(rf"({'|'.join(SCHEMES)})://([^/]*)(?:/(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """An object, or what begins the names of several."""
+    """The location of an object, or a prefix of several."""
 
     scheme: str
     bucket: str
-    """Of web servers: the host, with its port."""
+    """The bucket; for web servers, the host and port."""
     key: str
-    """Without slashes at its ends; of web servers: the path, decoded."""
+    """The key without slashes at its ends; for web servers, the decoded path."""
 
     @classmethod
     def parse(cls, name: str) -> ObjectName:
-        """The name that `name` spells.
+        """Parse a location.
 
         Raises:
-            UserError: it is not the name of an object, or holds a password or a query.
+            UserError: it is not a valid location, or it contains a password or a query.
         """
         found = _NAME.fullmatch(name)
         if found is None or not found[2]:
@@ -74,10 +74,10 @@ class ObjectName:
         return f"{self.scheme}://{self.bucket}"
 
     def below(self, key: str) -> ObjectName:
-        """The object that is called `key` below this one."""
+        """Return the location of `key` relative to this one."""
         return ObjectName(self.scheme, self.bucket, f"{self.key}/{key}" if self.key else key)
 
 
 def is_remote(name: object) -> bool:
-    """Whether a name begins with the scheme of a store or a web server."""
+    """Return whether a name begins with the scheme of an object store or a web server."""
     return str(name).partition("://")[0] in SCHEMES and "://" in str(name)

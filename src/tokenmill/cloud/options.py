@@ -1,9 +1,9 @@
-"""What the user says of stores, in the environment: all processes of a run inherit it.
+"""Options for object stores, passed to all processes of a run in environment variables.
 
-    TOKENMILL_ENDPOINT    the address of a store that is not the cloud's own
-    TOKENMILL_ANONYMOUS   1: no credentials are looked for, and requests are not signed
+    TOKENMILL_ENDPOINT    the address of an S3-compatible or other custom store
+    TOKENMILL_ANONYMOUS   1: use no credentials and do not sign requests
 
-The cloud's own variables hold as well. Nothing here is a secret.
+The clouds' own variables also apply. None of these is secret.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-"""The clouds' own variables for the same, by scheme; the first that is set counts."""
+"""The clouds' own variables for the endpoint, by scheme; the first one that is set wins."""
 
 
 def set_options(*, endpoint: str | None = None, anonymous: bool = False) -> None:
-    """Store what the user says, for this process and those that it starts from now on.
+    """Set options for this process and those that it starts later.
 
     Raises:
-        UserError: the endpoint is not an address, or holds a password.
+        UserError: the endpoint is not an address or contains a password.
     """
     if endpoint is not None:
         _checked(endpoint)
@@ -38,10 +38,10 @@ def set_options(*, endpoint: str | None = None, anonymous: bool = False) -> None
 
 
 def endpoint_of(scheme: str) -> str:
-    """The address of the stores of a scheme, "" for the cloud's own.
+    """Return the custom address for a scheme, or "" for the cloud's own.
 
     Raises:
-        UserError: what is set is not an address, or holds a password.
+        UserError: the endpoint is not an address or contains a password.
     """
     found = (os.environ.get(name, "") for name in (ENDPOINT, *ENDPOINTS.get(scheme, ())))
     endpoint = next(filter(None, found), "")
@@ -49,7 +49,7 @@ def endpoint_of(scheme: str) -> str:
 
 
 def is_anonymous() -> bool:
-    """Whether requests are not to be signed."""
+    """Return whether requests are sent without credentials."""
     return os.environ.get(ANONYMOUS, "") not in ("", "0")
 
 

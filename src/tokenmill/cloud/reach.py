@@ -1,7 +1,7 @@
-"""Whether a host can be reached at all, before a request to it is tried for minutes.
+"""A quick check whether a host can be reached, before requests to it are retried for minutes.
 
-A server that is slow or busy is waited for. One to which no connection can be made within a few
-seconds is most likely a wrong address, or there is no network, and somebody waits for the answer.
+It is worth waiting for a slow or busy server. But if no connection is possible within a few
+seconds, the address is most likely wrong or the network is down, and the user should know soon.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from tokenmill.paths import redacted
 CONNECT_SECONDS = 3.0
 PAUSES = (1.0, 2.0)
 MAX_SECONDS = 5.0
-"""Since the first try: no further one is begun. All of it takes under 10 seconds."""
+"""Seconds after which no new attempt starts; the whole check takes under 10 seconds."""
 _PORTS = {"http": 80, "https": 443}
 
 _lock = threading.Lock()
 _reached: set[str] = set()
 _failed: dict[str, tuple[float, str]] = {}
-"""Addresses that could not be reached, and when: of many requests only one tries."""
+"""Unreachable addresses with the time and the reason, so that only one request tries."""
 
 
 def require_reachable(
     address: str, where: str, hint: str, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Raise a StorageError if no connection can be made to the host of `address`, or to the proxy
-    that leads to it; tried once in a process. `check` is called now and then, and may raise.
+    """Raise a StorageError if the host of `address`, or its proxy, cannot be reached.
+
+    Each address is tried once per process. `check` is called repeatedly and may raise.
     """
     with _lock:
         if address in _reached:
@@ -48,7 +49,7 @@ def require_reachable(
 
 
 def _tried(address: str, check: Callable[[], None]) -> str:
-    """Why a host cannot be reached, "" if it can."""
+    """Return why a host cannot be reached, or "" if it can."""
     host, port = _host_of(address)
     start = time.monotonic()
     why = ""
@@ -63,7 +64,7 @@ def _tried(address: str, check: Callable[[], None]) -> str:
 
 
 def _host_of(address: str) -> tuple[str, int]:
-    """Host and port of an address, or of the proxy of this machine that leads there."""
+    """Return the host and port of an address, or of the proxy for it."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     proxies = getproxies()
@@ -75,8 +76,10 @@ def _host_of(address: str) -> tuple[str, int]:
 
 
 def _failure_to_connect(host: str, port: int) -> str:
-    """Why no connection can be made, "" if one can. Looking up a name has no time limit of its
-    own, and a name may have many addresses: a thread tries, and is left behind.
+    """Return why no connection can be made, or "" if one can.
+
+    Name lookup has no timeout, and a name may have many addresses, so a daemon thread tries and is
+    abandoned after a time limit.
     """
     outcome: list[str] = []
 

@@ -1,10 +1,10 @@
-"""Stores of the library `obstore`, with the credentials that the user of each cloud has.
+"""Opening stores with the library `obstore` and the usual credentials of each cloud.
 
     s3   the variables AWS_*; profiles of ~/.aws through boto3; roles of EC2, ECS and EKS
     gs   GOOGLE_APPLICATION_CREDENTIALS and the other GOOGLE_*; gcloud's login; roles
     az   AZURE_STORAGE_*, a connection string; service principals and managed identities
 
-A store may not be used in a process that was forked after its first use: its threads are gone.
+A store must not be used in a process that was forked after its first use: its threads are gone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tokenmill.cloud.options import endpoint_of, is_anonymous
 from tokenmill.errors import UserError
 
 RETRY_SECONDS = 120
-"""A request that fails for so long fails: a server may be replaced meanwhile."""
+"""Time during which a failing request is retried, for example while a server is replaced."""
 MAX_RETRIES = 12
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
-"""Without a byte."""
+"""Time without a byte after which a read fails."""
 INSTALL = "install it with: pip install 'tokenmill[cloud]'"
 
 _AZURE = {
@@ -31,7 +31,7 @@ _AZURE = {
     "account_key": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"),
     "sas_key": ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"),
 }
-"""Azure's own tools read the second names, which the library does not know."""
+"""Variables of Azure's own tools (second names), which the library does not read."""
 _AZURE_CONNECTION = {
     "AccountName": "account_name",
     "AccountKey": "account_key",
@@ -41,7 +41,7 @@ _AZURE_CONNECTION = {
 
 
 def open_store(name: ObjectName) -> Any:
-    """The store that holds an object; paths in it are below `name`. No request is sent.
+    """Open the store of a location, without sending a request; paths are relative to `name`.
 
     Raises:
         UserError: `obstore` is not installed, or credentials cannot be used.
@@ -86,7 +86,7 @@ def open_store(name: ObjectName) -> Any:
 
 
 def _azure_config() -> dict[str, str]:
-    """What Azure's own tools read from the environment, under the names of the library."""
+    """Return the variables of Azure's own tools under the library's names."""
     config: dict[str, str] = {}
     parts = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
     for key, equals, value in (part.partition("=") for part in parts):
@@ -100,7 +100,7 @@ def _azure_config() -> dict[str, str]:
 
 
 def _profile(name: ObjectName) -> dict[str, Any]:
-    """Credentials and region of a profile of ~/.aws, where the environment holds none."""
+    """Return credentials and region of a profile in ~/.aws, if the environment has none."""
     profile = os.environ.get("AWS_PROFILE", "")
     if os.environ.get("AWS_ACCESS_KEY_ID") or not (profile or _has_aws_files()):
         return {}
@@ -110,7 +110,7 @@ def _profile(name: ObjectName) -> dict[str, Any]:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         if not profile:
-            return {}  # there may be a role
+            return {}  # the machine may have a role
         why = "profiles in ~/.aws need the package boto3, which is not installed"
         hint = "pip install boto3, or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise UserError(

@@ -1,1 +1,1 @@
-"""Sources to document batches: what is read, how it is cut into units, and what is set aside."""
+"""Reading sources as batches of documents: formats, units of work, rejected records."""

@@ -1,4 +1,4 @@
-"""Byte streams to blocks of whole records, for every format whose records end at a delimiter."""
+"""Cutting byte streams into blocks of whole records, for formats with a record delimiter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 BOM = b"\xef\xbb\xbf"
-"""A byte order mark, which the first record of a file may be behind."""
+"""A byte order mark, which can precede the first record of a file."""
 
 
 def iter_blocks(
@@ -14,11 +14,11 @@ def iter_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (offset, block) for the records that begin in [start, stop) of `stream`.
 
-    A record belongs to the range that holds its first byte, so neighbouring ranges share no
-    record and lose none. `stream` must stand at `max(start - len(delimiter), 0)`. A block is as
-    long as one record where a record is longer than `block_bytes`.
+    A record belongs to the range that contains its first byte, so adjacent ranges share no record
+    and miss none. `stream` must be positioned at `max(start - len(delimiter), 0)`. If a record is
+    longer than `block_bytes`, its block is as long as the record.
 
-    With newlines, "aa\nbb\ncc" from 1 to 4 gives the one block (3, "bb\n").
+    With newlines, "aa\nbb\ncc" from 1 to 4 gives one block, (3, "bb\n").
     """
     window = Window(stream, max(start - len(delimiter), 0), block_bytes)
     skipping, finished = start > 0, False
@@ -40,7 +40,7 @@ def iter_blocks(
 def _end_of_records(
     window: Window, stop: int | None, delimiter: bytes, *, final: bool
 ) -> tuple[int, bool]:
-    """Where the whole records of the window that begin before `stop` end; whether they are all."""
+    """Return the end of the whole records that start before `stop`, and whether these are all."""
     if stop is not None:
         if window.offset >= stop:
             return 0, True
@@ -51,7 +51,7 @@ def _end_of_records(
 
 
 class Window:
-    """The bytes of a stream from `offset` on, in memory that is used again for every block."""
+    """A buffer with the bytes of a stream from `offset`, reused for every block."""
 
     def __init__(self, stream: BinaryIO, offset: int, size: int) -> None:
         self._stream = stream
@@ -60,9 +60,9 @@ class Window:
         self.filled = 0
 
     def fill(self) -> bool:
-        """Read until the window is full, and say whether the stream has ended.
+        """Read until the window is full, and return whether the stream has ended.
 
-        A window that no record fits into becomes twice as large.
+        If the window is already full, because no record fits, it doubles in size.
         """
         if self.filled == len(self.buffer):
             self.buffer += bytes(self.filled)
@@ -75,28 +75,28 @@ class Window:
         return False
 
     def end_of_first(self, delimiter: bytes, start: int) -> int:
-        """The place after the first delimiter from `start` on, or 0."""
+        """Return the place after the first delimiter at or after `start`, or 0."""
         found = self.buffer.find(delimiter, start, self.filled)
         return found + len(delimiter) if found >= 0 else 0
 
     def end_of_last(self, delimiter: bytes) -> int:
-        """The place after the last delimiter, or 0."""
+        """Return the place after the last delimiter, or 0."""
         if overlaps_itself(delimiter):
-            # From the right, "\n\n" would be found one byte later in "\n\n\n" than from the left,
-            # and records would depend on where blocks end.
+            # A search from the right finds "\n\n" in "\n\n\n" one byte later than a search from the
+            # left, so records would depend on where blocks end.
             return self.filled - len(self.buffer[: self.filled].split(delimiter)[-1])
         found = self.buffer.rfind(delimiter, 0, self.filled)
         return found + len(delimiter) if found >= 0 else 0
 
     def take(self, end: int) -> bytes:
-        """The bytes up to `end`, which leave the window."""
+        """Remove the bytes up to `end` from the window and return them."""
         with memoryview(self.buffer) as view:
             block = bytes(view[:end])
         self.drop(end)
         return block
 
     def drop(self, end: int) -> None:
-        """Bytes up to `end` leave the window."""
+        """Remove the bytes up to `end` from the window."""
         with memoryview(self.buffer) as view:
             view[: self.filled - end] = view[end : self.filled]
         self.filled -= end
@@ -104,7 +104,7 @@ class Window:
 
 
 def overlaps_itself(delimiter: bytes) -> bool:
-    r"""Whether some end of the delimiter is also a start of it, as in "\n\n".
+    r"""Return whether a suffix of the delimiter is also a prefix of it, as in "\n\n".
 
     Such a delimiter can only be found from the start of a file, not from its middle.
     """

@@ -1,4 +1,4 @@
-"""Compressed files as streams of bytes that never end early without saying so."""
+"""Decompression of files; truncated or damaged files always raise an error."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MAGIC = {
 _ZSTD_SKIPPABLE = tuple(bytes([0x50 + i, 0x2A, 0x4D, 0x18]) for i in range(16))
 
 MAX_WINDOW_BYTES = 1 << 27
-"""Memory that a frame of zstd may ask for, as in its own tools. Twice that for xz, whose largest
-preset takes half of it."""
+"""Most memory that a zstd frame may request, as in zstd's own tools. xz may use twice as much; its
+largest preset needs half of that."""
 
 DECOMPRESSED_PER_BYTE = {"none": 1, "gzip": 4, "zstd": 4, "bzip2": 5, "xz": 6}
-"""What a compressed byte of text usually becomes; only for sizes that nothing depends on."""
+"""Typical decompressed bytes per compressed byte of text; only for estimates."""
 
 
 def compression_of(head: bytes) -> str:
-    """The compression that a file's first bytes announce."""
+    """Detect the compression from the first bytes of a file."""
     if head.startswith(_ZSTD_SKIPPABLE):
         return "zstd"
     found = (name for magic, name in _MAGIC.items() if head.startswith(magic))
@@ -39,8 +39,9 @@ def compression_of(head: bytes) -> str:
 
 @contextmanager
 def decompressed(raw: BinaryIO, path: Path | str, compression: str) -> Iterator[BinaryIO]:
-    """A stream of the decompressed bytes of `raw`, which stays open: every member, every frame, or
-    an error.
+    """Provide a stream of the decompressed bytes of all members or frames of `raw`.
+
+    `raw` stays open.
 
     Raises:
         DamagedInputError: the file is truncated or damaged (raised while reading).
@@ -78,10 +79,10 @@ def _decompressor(raw: BinaryIO, compression: str) -> BinaryIO:
 
 
 class _Streams(io.RawIOBase):
-    """The data of bzip2 or xz streams that follow each other, to the last byte of the file.
+    """The data of consecutive bzip2 or xz streams, to the last byte of the file.
 
-    Python's own BZ2File and LZMAFile take damage at the start of a second stream for the end of
-    the file, and say nothing.
+    Python's BZ2File and LZMAFile treat damage at the start of a second stream as the end of the
+    file, without an error.
     """
 
     def __init__(self, raw: BinaryIO, new: Callable[[], Any], padding: bytes) -> None:
@@ -90,7 +91,7 @@ class _Streams(io.RawIOBase):
 
     @classmethod
     def open(cls, raw: BinaryIO, new: Callable[[], Any], padding: bytes) -> BinaryIO:
-        """A buffered file; `padding` is what may stand between and after streams."""
+        """Open a buffered file; `padding` may appear between and after streams."""
         return io.BufferedReader(cls(raw, new, padding), io.DEFAULT_BUFFER_SIZE)
 
     def readable(self) -> bool:
@@ -107,7 +108,7 @@ class _Streams(io.RawIOBase):
         return len(data)
 
     def _next_piece(self) -> bytes:
-        """Compressed bytes for the current stream, or for a new one where it has ended."""
+        """Return compressed bytes for the current stream, or start a new one if it has ended."""
         if not self._stream.eof:
             piece = self._raw.read(io.DEFAULT_BUFFER_SIZE) if self._stream.needs_input else b""
             if not piece and self._stream.needs_input:
@@ -152,7 +153,7 @@ def _undecodable(path: Path | str, compression: str, error: Exception) -> Damage
 
 
 def damaged(path: Path | str, why: str) -> DamagedInputError:
-    """The error for a file whose bytes are not what its format promises."""
+    """Return the error for a damaged input file."""
     return DamagedInputError(
         "an input file is damaged",
         where=str(path),
@@ -163,7 +164,7 @@ def damaged(path: Path | str, why: str) -> DamagedInputError:
 
 
 def read_exactly(stream: BinaryIO | io.BufferedIOBase, num_bytes: int) -> bytes:
-    """`num_bytes` from a stream whose `read` may return less, or what is left of it."""
+    """Read `num_bytes` from a stream that may return less per read; fewer at the end."""
     pieces = []
     while num_bytes and (piece := stream.read(num_bytes)):
         pieces.append(piece)

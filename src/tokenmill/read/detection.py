@@ -1,4 +1,4 @@
-"""Format and compression of a file, from its first bytes and then from its name."""
+"""Detection of the format and compression of a file, from its first bytes, then its name."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ AUTO = "auto"
 
 
 def format_names() -> tuple[str, ...]:
-    """What the user may say of the inputs' format."""
+    """Return the valid values of --format."""
     return (AUTO, *FORMATS.built_in, *FORMATS.registered)
 
 
 def is_format(name: str) -> bool:
-    """Whether `format_names` holds a name; packages are asked for names that are not ours only."""
+    """Return whether a name is a valid format; packages are only loaded for unknown names."""
     return name == AUTO or name in FORMATS
 
 
 def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str, str]:
-    """Format and compression; a format other than "auto" is taken for all that is no table.
+    """Return the format and the compression; a `file_format` other than "auto" overrides detection.
 
-    The format of a file that cannot be read is its kind in `foreign.ADVICE`. With "text", every
-    file is text.
+    Tables are detected even then, except with "text". For a file that cannot be read, the format is
+    its kind in `foreign.ADVICE`.
     """
     head = file.read(SNIFF_BYTES)
     compression = compression_of(head)

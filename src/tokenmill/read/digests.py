@@ -1,4 +1,4 @@
-"""Digests of what is read of sources, the same whatever blocks it comes in."""
+"""Digests of the data read from sources, independent of how it is cut into blocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tokenmill.records import DocumentBatch
 
 
 class ReadDigests:
-    """Of everything that a reader reads, by the index of the source.
+    """Digests of everything that a reader reads, by the index of the source.
 
-    The bytes of a table's texts do not say where one ends and the next begins, nor what else its
-    rows hold: rows have digests of their own.
+    The bytes of a table's texts show neither where a text ends nor the other columns, so rows have
+    separate digests.
     """
 
     def __init__(self, sources: Sources, fields: Fields) -> None:
@@ -25,26 +25,26 @@ class ReadDigests:
         self._rows: dict[int, list[xxhash.xxh3_128]] = {}
 
     def observe(self, source: int, data: bytes | memoryview) -> None:
-        """Take bytes, as a `Reader` tells of them."""
+        """Add bytes; an observer of `Reader`."""
         self._bytes.setdefault(source, xxhash.xxh3_128()).update(data)
 
     def add_rows(self, batch: DocumentBatch) -> None:
-        """Take the documents that the bytes became, if they come from rows."""
+        """Add documents, if they come from rows."""
         if not FORMATS[self._sources[batch.source].format].digests_texts_only:
             return
         columns = _columns(batch)
-        if self._has_texts:  # they are in no column of the file
+        if self._has_texts:  # texts are rendered, so no column has them
             columns += _texts(batch)
         hashers = self._rows.setdefault(batch.source, [xxhash.xxh3_128() for _ in columns])
         for hasher, column in zip(hashers, columns, strict=True):
             hasher.update(column)
 
     def of_bytes(self) -> dict[str, str]:
-        """By index of the source; without those of which nothing was read."""
+        """Return digests of bytes by index of the source, without sources that were not read."""
         return {str(source): found.hexdigest() for source, found in sorted(self._bytes.items())}
 
     def of_rows(self) -> dict[str, str]:
-        """By index of the source; without those that have no rows."""
+        """Return digests of rows by index of the source, without sources that have no rows."""
         return {
             str(source): xxhash.xxh3_128_hexdigest(b"".join(each.digest() for each in hashers))
             for source, hashers in sorted(self._rows.items())
@@ -57,7 +57,7 @@ def _texts(batch: DocumentBatch) -> list[bytes]:
 
 
 def _columns(batch: DocumentBatch) -> list[bytes]:
-    """Everything of a batch but its texts; columns of parts of it, joined, are the same."""
+    """Return each column of a batch except texts as bytes, such that parts can be joined."""
     lines = msgspec.json.Encoder().encode_lines
     return [
         batch.positions.tobytes(),

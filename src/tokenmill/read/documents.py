@@ -1,4 +1,4 @@
-"""The documents of a unit: the one reader that build, verify and estimate share."""
+"""Reading the documents of a unit; build, verify and estimate share this reader."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
 MAX_GROUPED_BATCHES = 4_096
-"""Batches encoded in one call: empty files have no bytes to count."""
+"""Most batches per encoding call; needed because empty files have no bytes to count."""
 
 Observer = Callable[[int, bytes | memoryview], None]
-"""Called with (source, bytes) for everything that is read, for digests."""
+"""A function called with (source, bytes) for everything that is read, for digests."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledPart:
-    """A part of a stream that another process has read and decompressed for us."""
+    """A part of a stream that another process has read and decompressed."""
 
     path: Path
     first: int
-    """Offset of the part's first byte in the decompressed stream, or its first row."""
+    """Offset of the part in the decompressed stream, or its first row."""
 
 
 class Reader:
@@ -42,14 +42,14 @@ class Reader:
         self._parsers: dict[str, Parse] = {}
         self.observe: Observer = lambda *_: None
         self.position = 0
-        """Where the part of the source begins that is being read."""
+        """Start of the part of the source that is being read."""
 
     def read(self, extent: Extent, spool: SpooledPart | None = None) -> Iterator[DocumentBatch]:
         """Yield the documents of an extent, in order.
 
         Raises:
             DataError: the source is damaged.
-            StorageError: the source vanished, or cannot be read.
+            StorageError: the source does not exist any more or cannot be read.
         """
         source = self._sources[extent.source]
         self.position = 0
@@ -77,9 +77,9 @@ class Reader:
 
 
 def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:
-    """Collect batches until they hold about `num_bytes`.
+    """Yield lists of batches with about `num_bytes` in total.
 
-    Each small file is a batch of its own; together they share the cost of encoding and writing.
+    Each small file is a separate batch; grouping them shares the cost of encoding and writing.
     """
     group: list[DocumentBatch] = []
     size = 0
@@ -95,9 +95,10 @@ def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[D
 
 @contextmanager
 def source_errors(source: Source, position: Callable[[], int] = lambda: 0) -> Iterator[None]:
-    """Turn an OSError of the enclosed block into a StorageError that names the source, and a
-    MemoryError into a DataError that names the `position` as well. What the user's code does not
-    take gets its place in the source.
+    """Turn exceptions of the enclosed block into errors that name the source.
+
+    An OSError becomes a StorageError, and a MemoryError a DataError that also names the `position`.
+    Failures of the user's code get their position in the source.
     """
     try:
         yield

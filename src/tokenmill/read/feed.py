@@ -1,4 +1,4 @@
-"""A stream read once and cut into spool files, each a unit that any worker can read."""
+"""Cutting a stream into spool files; each is a unit that any worker can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenmill.read.units import Extent, Stream, Unit, unit_key
 PIECE_BYTES = 1 << 20
 
 SpoolPath = Callable[[int], Path | None]
-"""The spool file of a part, or None where the part is not wanted."""
+"""Returns the path of a part's spool file, or None if the part is not wanted."""
 
 
 def feed_stream(
@@ -28,14 +28,14 @@ def feed_stream(
     wanted: Callable[[str], bool],
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Unit, SpooledPart | None]]:
-    """Yield every unit of a stream with its spool file, or with None where it is not `wanted`.
+    """Yield every unit of a stream with its spool file, or with None if it is not `wanted`.
 
-    The caller removes the spool files. `check` is called now and then while a server is waited for,
-    and may raise. A unit ends with the first record that reaches
-    `stream.unit_bytes` decompressed bytes since the unit began.
+    The caller removes the spool files. `check` is called repeatedly while waiting for a server, and
+    may raise. A unit ends with the first record that reaches `stream.unit_bytes` decompressed bytes
+    since the start of the unit.
 
     Raises:
-        DataError: the stream is damaged; the units before the damage have been yielded.
+        DataError: the stream is damaged; units before the damage have been yielded.
     """
 
     def spool_path(part: int) -> Path | None:
@@ -75,7 +75,7 @@ def _cut(
             size, stop = size + block.num_bytes, block.stop
             if size >= stream.unit_bytes:
                 writer.close()
-                writer = None  # closed again, an Arrow stream would get a second end mark
+                writer = None  # closing an Arrow stream twice writes a second end mark
                 yield stop, path
                 part, size = part + 1, 0
         if writer is not None:
@@ -86,7 +86,7 @@ def _cut(
 
 @contextmanager
 def _closing(current: Callable[[], SpoolWriter | None]) -> Iterator[None]:
-    """Close the spool file that damage, or a caller who stops, leaves unfinished."""
+    """Close the spool file that is left unfinished by damage or by a caller that stops."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Which fields of a record are taken."""
+"""The fields to read from each record."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tokenmill.suggestions import nearest
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names or dotted paths of what is read from each record."""
+    """Names or dotted paths of the fields to read from each record."""
 
     text: str = "text"
     id: str | None = None
     keep: tuple[str, ...] = ()
     no_loss: str | None = None
-    """A list of [start, stop) character ranges that carry no loss."""
+    """The field with a list of [start, stop) character ranges excluded from the loss."""
     separator: str | None = None
-    """Plain text only: what stands between two documents of one file."""
+    """For plain text: the separator between documents of one file."""
     rendering: AnyRendering | None = None
-    """What makes the texts of a record; None if `text` is one."""
+    """How texts are rendered from a record; None if the field `text` is the text."""
     optional: frozenset[str] = frozenset()
-    """Of `keep`: what the first records, or the schema of a file, may be without."""
+    """Fields of `keep` that may be missing from the first records or the schema of a file."""
 
     def __post_init__(self) -> None:
         if self.rendering:
@@ -38,33 +38,33 @@ class Fields:
 
     @property
     def texts(self) -> tuple[str, ...] | None:
-        """The fields that the texts are made of; None for the whole record."""
+        """The fields from which texts are built; None for the whole record."""
         return self.rendering.fields if self.rendering else (self.text,)
 
     @property
     def required_texts(self) -> tuple[str, ...]:
-        """Those of them that the first records of every source must have."""
+        """The fields of `texts` that the first records of every source must have."""
         optional = self.rendering.optional if self.rendering else frozenset()
         return tuple(name for name in self.texts or () if name not in optional)
 
     @property
     def wanted(self) -> tuple[str, ...] | None:
-        """Every field that is read; None for the whole record."""
+        """All fields to read; None for the whole record."""
         return None if self.texts is None else tuple(dict.fromkeys([*self.texts, *self.extra]))
 
     @property
     def may_be_missing(self) -> frozenset[str]:
-        """What the schema of a file may be without."""
+        """Fields that may be missing from the schema of a file."""
         return self.optional | (self.rendering.optional if self.rendering else frozenset())
 
     @property
     def has_no_loss(self) -> bool:
-        """Whether documents come with ranges that carry no loss."""
+        """Whether documents come with ranges excluded from the loss."""
         return self.rendering.has_no_loss if self.rendering else self.no_loss is not None
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """Every field besides the text, in a fixed order."""
+        """All fields other than the text, in a fixed order."""
         named = [name for name in (self.id, self.no_loss) if name]
         return tuple(dict.fromkeys([*named, *self.keep]))
 
@@ -76,11 +76,11 @@ NAME_ANOTHER = (
 
 
 CONVERSATIONS = {"prompt-completion": {"completion"}, "messages": {"messages", "conversations"}}
-"""What records of each kind of `--chat` are known by."""
+"""Fields that identify records of each kind of `--chat`."""
 
 
 def require_field(name: str, present: set[str], where: str) -> None:
-    """Raise a UserError if a field is not among those that the first records have."""
+    """Raise a UserError if the first records do not have a field."""
     if name in present:
         return
     close = nearest(name, present)

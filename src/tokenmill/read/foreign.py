@@ -1,7 +1,7 @@
-"""Files in formats that tokenmill does not read.
+"""Detection of files in formats that tokenmill cannot read.
 
-The kind is detected from the first bytes, then the suffix, then the shape of the text. Suffixes
-that are also codes of languages (.br, .pt, .so) are left to the first bytes.
+The kind is detected from the first bytes, then from the suffix, then from the shape of the text.
+Suffixes that are also language codes (.br, .pt, .so) are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ADVICE = {
     "office documents or e-books": _TEXT + "pandoc",
     "pickles or model weights": "omit them: tokenmill never loads pickles or weights",
 }
-"""What to do about each kind; {name} is that of its first file."""
+"""Advice for each kind of file; {name} is the name of its first file."""
 
 _KIND_BY_SUFFIX = {
     suffix: kind
@@ -113,13 +113,13 @@ _KIND_BY_MAGIC = {
 }
 _MAGIC_INSIDE = (
     (4, b"ftyp", "audio or video"),
-    (8, b'{"', "pickles or model weights"),  # safetensors: the length of a header, and the header
+    (8, b'{"', "pickles or model weights"),  # safetensors: header length, header
     (8, b"WAVE", "audio or video"),
     (8, b"AVI ", "audio or video"),
     (8, b"WEBP", "images"),
     (257, b"ustar", "archives"),
 )
-"""Magic behind other bytes, which text may hold, too: it counts where a zero byte is as well."""
+"""Magic numbers after other bytes. Text can contain them, so they only count with a zero byte."""
 _ZIP_MARKS = {
     b"[Content_Types].xml": "office documents or e-books",
     b"mimetypeapplication/": "office documents or e-books",
@@ -133,12 +133,12 @@ _PLAIN = """
     .scala .scss .sh .sql .swift .tcl .toml .ts .tsx .vue .yaml .yml .zig
 """
 PLAIN_SUFFIXES = frozenset(_PLAIN.split())
-"""Suffixes of plain text: what it looks like says nothing more."""
+"""Suffixes of plain text; for these files, the shape of the text is ignored."""
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 RECORD_SUFFIXES = (".json", *LINE_SUFFIXES, *DELIMITED_SUFFIXES)
-"""Of records of text, each of which is judged by itself."""
+"""Suffixes of files with text records; every record is checked separately."""
 _SHAPED = {*PLAIN_SUFFIXES, *DELIMITED_SUFFIXES}
 _CONVERSION = re.compile(rb"\nwarc-type[ \t]*:[ \t]*conversion[ \t]*\r?\n", re.IGNORECASE)
 _MARKUP = re.compile(rb"<(?:(!doctype html|html)|\?xml)[\s>]", re.IGNORECASE)
@@ -147,15 +147,15 @@ MAX_SHOWN = 3
 
 
 def holds_wet(head: bytes, suffix: str) -> bool:
-    """Whether a file holds WARC records of plain text, by the types of the first ones."""
+    """Return whether a file contains WARC records of plain text, by the types of the first ones."""
     is_wet = suffix == ".wet" or bool(_CONVERSION.search(head))
     return is_wet and head.startswith(b"WARC/")
 
 
 def foreign_kind(head: bytes, name: Path) -> str:
-    """The kind in ADVICE of a file that is not read as it is, "" for all others.
+    """Return the kind in ADVICE of a file that cannot be read, "" for all others.
 
-    `head` is what the (decompressed) file begins with; `name` has no suffix of a compression.
+    `head` are the first bytes of the decompressed file; `name` has no compression suffix.
     """
     suffix = name.suffix.lower()
     if not head or holds_wet(head, suffix):
@@ -182,9 +182,9 @@ def _kind_by_magic(head: bytes, suffix: str) -> str:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether a file that begins so can be text: UTF-8, and no zero byte."""
+    """Return whether a file that starts with `head` can be text: UTF-8 without zero bytes."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character may be cut off
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut off
     except UnicodeDecodeError:
         return False
     return b"\x00" not in head
@@ -225,7 +225,7 @@ def refuse_foreign(found: Iterable[tuple[str, str]]) -> None:
 
 
 def _instead(others: set[str]) -> str:
-    """What else can be done; records would turn into one text a file, markup included."""
+    """Return an alternative. Files with records are not offered as plain text."""
     if others - {"text"}:
         return "name only the other inputs"
     return "read all inputs as plain text with --format text"
@@ -244,6 +244,6 @@ def _advice(kind: str, path: str) -> str:
 
 
 def plain_name(name: str) -> Path:
-    """The name of a file without the suffix of a compression."""
+    """Return a file name without its compression suffix."""
     path = Path(name)
     return path.with_suffix("") if path.suffix.lower() in COMPRESSION_SUFFIXES else path

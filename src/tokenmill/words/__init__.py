@@ -1,1 +1,1 @@
-"""Words: what a pre-tokenizer makes of a text, found by compiled scanners, and counted."""
+"""Splitting texts into pre-tokenized words with compiled scanners, and counting the words."""

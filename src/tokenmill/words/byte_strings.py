@@ -1,9 +1,9 @@
-"""Numbers for byte strings: a hash table, in compiled code.
+"""A compiled hash table that numbers byte strings.
 
     data, edges ─tags─▶ 32 bits of a hash for every string ─look_up─▶ a number for every string
 
-Equal hashes prove nothing: the bytes of a string are compared before its number is given. Words
-of a corpus and chunks of the memo engine are looked up with this.
+Strings with equal hashes are compared byte by byte, so collisions are harmless. The table is used
+for the words of a corpus and for the chunks of the memo engine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Kept = TypeVar("Kept", bound=np.generic)
 MIN_ENTRIES = 1 << 15
 FETCHED_STRINGS = 128
 MAX_COMPARED_BYTES = 128
-"""Strings that are equal so far are sorted by Python after that: they are few."""
+"""Strings that are equal up to here are sorted by Python; there are few of them."""
 
-# What follows is few functions on purpose: passing arrays from one compiled function to another
-# counts references, which takes longer than all else that is done for a byte.
+# The code below has few functions on purpose: passing an array between compiled functions counts
+# references, which takes longer than all other work for a byte.
 
 
 def grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
-    """The array, or a copy with room for twice what is needed."""
+    """Return the array if it is large enough, or a copy with twice the needed size."""
     if size <= len(array):
         return array
     larger = np.zeros((2 * size, *array.shape[1:]), array.dtype)
@@ -40,7 +40,7 @@ def grown(array: npt.NDArray[Kept], size: int) -> npt.NDArray[Kept]:
 
 @compiled
 def rehashed(slots: UInt64Array, size: int) -> UInt64Array:
-    """Slots are found by the half of the hash that they hold, so that it is all that is needed."""
+    """Return a larger table. A slot stores the part of the hash that determines its place."""
     larger = np.zeros((size, 2), np.uint64)
     for old in range(len(slots)):
         if slots[old, 0]:
@@ -53,7 +53,7 @@ def rehashed(slots: UInt64Array, size: int) -> UInt64Array:
 
 @inlined
 def _low_bytes(data: int, place: int, length: int, size: int) -> np.uint64:
-    """Up to eight bytes as a number, the first of them lowest; `length` bytes can be read."""
+    """Return up to eight bytes as a little-endian number; `length` bytes can be read."""
     if place + 8 <= length:
         value = eight_bytes_at(data + place)
         if size < 8:
@@ -67,10 +67,10 @@ def _low_bytes(data: int, place: int, length: int, size: int) -> np.uint64:
 
 @compiled
 def tags_of(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Array:
-    """Shape (num_strings,): 32 bits of a hash of each, eight bytes at a time.
+    """Return 32 bits of a hash of each string, shape (num_strings,).
 
-    A block is mixed in by xor, an odd factor and a shift to the right, as in MurmurHash3's
-    finalizer, whose factors these are.
+    Blocks of eight bytes are mixed in by xor, an odd factor and a right shift. The factors are
+    those of MurmurHash3's finalizer.
     """
     tags = np.empty(len(edges) - 1, np.uint64)
     address, length = data.ctypes.data, len(data)
@@ -89,7 +89,7 @@ def tags_of(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Arra
 
 @inlined
 def _equal(one: int, other: int, size: int) -> bool:
-    """Whether bytes from two addresses on are the same."""
+    """Return whether `size` bytes at two addresses are equal."""
     same = 0
     while same + 8 <= size and eight_bytes_at(one + same) == eight_bytes_at(other + same):
         same += 8
@@ -108,14 +108,15 @@ def look_up(
     keys: UInt8Array,
     count: int,
 ) -> tuple[Int32Array, Int64Array]:
-    """Numbers of strings, and which of them are new.
+    """Return the number of each string, and which strings are new.
 
-    slots: shape (num_slots, 2), by hash; 0 where free, else an entry's number + 1 with half of the
-    hash above it, and the first bytes with the length above them, of which 8 means 8 or more
-    places: shape (num_entries + 1, 2); in column 0, where each entry begins in `keys`
+    slots: shape (num_slots, 2), by hash. Column 0 is 0 if the slot is free, else the number of an
+    entry + 1 with half of the hash above it. Column 1 has the first bytes, with the length above
+    them (8 means 8 or more).
+    places: shape (num_entries + 1, 2); column 0 has the start of each entry in `keys`.
 
-    A new string becomes entry `count` and so on. The caller has made room: a free slot for every
-    string, and keys for all of the bytes.
+    New strings get the numbers `count`, `count` + 1 and so on. The caller provides a free slot for
+    every string and space in `keys` for all bytes.
     """
     numbers, new = np.empty(len(tags), np.int32), np.empty(len(tags), np.int64)
     num_new = 0
@@ -124,10 +125,12 @@ def look_up(
     kept = keys.ctypes.data
     for first in range(0, len(tags), FETCHED_STRINGS):
         last = min(first + FETCHED_STRINGS, len(tags))
-        fetched = np.uint64(0)  # read all at once, slots reach the cache in the time of one
+        fetched = np.uint64(0)  # slots that are fetched together arrive in the time of one
         for string in range(first, last):
             fetched ^= slots[np.int64(tags[string]) & mask, 0]
-        new[num_new] = np.int64(fetched)  # overwritten, but not left out by the compiler
+        new[num_new] = np.int64(
+            fetched
+        )  # overwritten later; keeps the compiler from removing the reads
         for string in range(first, last):
             start, size = edges[string], edges[string + 1] - edges[string]
             tag = tags[string]
@@ -161,16 +164,16 @@ def look_up(
 
 
 def with_room(slots: UInt64Array, size: int) -> UInt64Array:
-    """The slots, or more of them: at most two thirds are ever taken by `size` entries."""
+    """Return the slots, enlarged if needed so that `size` entries take at most two thirds."""
     if 3 * size <= 2 * len(slots):
         return slots
     return rehashed(slots, 1 << (3 * size // 2).bit_length())
 
 
 def sorted_order(data: UInt8Array, offsets: Int64Array) -> Int64Array:
-    """Shape (num_strings,): the indices of unique strings in the order of their bytes.
+    """Return the indices that sort unique strings by their bytes, shape (num_strings,).
 
-    Seven bytes are compared at a time, and only strings that are equal so far are compared on.
+    Seven bytes are compared at a time, and only strings that are still equal are compared further.
     """
     keys = _seven_bytes(data, offsets[:-1], offsets[1:])
     order = np.argsort(keys)
@@ -193,7 +196,7 @@ def sorted_order(data: UInt8Array, offsets: Int64Array) -> Int64Array:
 
 
 def _tied(keys: UInt64Array, groups: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Places in a sorted list whose key another of the group has too, and new groups of these."""
+    """Return the places in a sorted list with a key that is not unique in its group, regrouped."""
     differs = np.ones(len(keys) + 1, np.bool_)
     differs[1:-1] = (keys[1:] != keys[:-1]) | (groups[1:] != groups[:-1])
     places = np.flatnonzero(~(differs[:-1] & differs[1:]))
@@ -202,9 +205,9 @@ def _tied(keys: UInt64Array, groups: Int64Array) -> tuple[Int64Array, Int64Array
 
 @compiled
 def _seven_bytes(data: UInt8Array, starts: Int64Array, stops: Int64Array) -> UInt64Array:
-    """The next bytes of strings as numbers, with how many there are (8: more) in the lowest byte.
+    """Return the next bytes of strings as numbers, with their count (8: more) in the lowest byte.
 
-    Numbers have the order of the strings; two of unique strings are equal only if both have more.
+    The numbers sort like the strings. Unique strings have equal numbers only if both are longer.
     """
     keys = np.empty(len(starts), np.uint64)
     for string in range(len(starts)):

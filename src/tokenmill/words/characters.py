@@ -1,8 +1,9 @@
-"""What the tokenizers library takes a character for: letter, digit, space, and so on.
+"""How the tokenizers library classifies each character: letter, digit, space, and so on.
 
-Its regex engine, its own code and Python follow different versions of Unicode, so the library is
-asked about every code point. Asking takes 3 s, so the answers of one version are kept beside this
-module; another version is asked once a process. `python -m tokenmill.words.characters` writes them.
+Its regex engine, its own code and Python follow different versions of Unicode, so the classes are
+measured with the library for every code point. This takes 3 s, so the results for one version are
+stored next to this module; other versions are measured once per process.
+`python -m tokenmill.words.characters` writes the results.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ SURROGATES = range(0xD800, 0xE000)
 MEASURED = "characters.json"
 
 UPPER, LOWER, CASELESS, MARK, NUMBER, SPACE, SYMBOL, DIGIT = (1 << bit for bit in range(8))
-"""Bits of a class: Lu and Lt; Ll; Lm and Lo; M; N; white space; P and S, all of these as regexes
-see them; and what the pre-tokenizer `Digits` splits off."""
+"""Bits of a class: Lu and Lt; Ll; Lm and Lo; M; N; white space; P and S, all as in regexes; and the
+characters that the pre-tokenizer `Digits` splits off."""
 _REGEXES = {
     UPPER: r"[\p{Lu}\p{Lt}]",
     LOWER: r"\p{Ll}",
@@ -35,12 +36,13 @@ _REGEXES = {
     SYMBOL: r"[\p{P}\p{S}]",
 }
 FIXED, REORDERED, COMPOSED = range(3)
-"""What NFC does with a character: nothing; it may change places with a neighbour that does, too;
-anything else. A text of the first two kinds is NFC unless two of the second kind are neighbours."""
+"""The effect of NFC on a character: FIXED, unchanged; REORDERED, may swap with an adjacent
+REORDERED character; COMPOSED, anything else. A text without COMPOSED characters is in NFC if no two
+REORDERED characters are adjacent."""
 
 
 class Characters(NamedTuple):
-    """Shape (NUM_CODE_POINTS,) each."""
+    """Classes and NFC behaviour of all code points, each of shape (NUM_CODE_POINTS,)."""
 
     classes: UInt8Array
     composition: UInt8Array
@@ -48,15 +50,15 @@ class Characters(NamedTuple):
 
 class _Measured(msgspec.Struct):
     tokenizers: str
-    """The version of the library."""
+    """Version of the tokenizers library."""
     classes: bytes
     composition: bytes
-    """Both: lengths of runs (uint32, little-endian), then their values (uint8), deflated."""
+    """Both fields: lengths of runs (uint32, little-endian) and values (uint8), deflated."""
 
 
 @functools.cache
 def characters() -> Characters:
-    """The characters of the library that is installed."""
+    """Return the characters of the installed library."""
     path = importlib.resources.files("tokenmill.words") / MEASURED
     measured = msgspec.json.decode(path.read_bytes(), type=_Measured)
     if measured.tokenizers != importlib.metadata.version("tokenizers"):
@@ -65,7 +67,7 @@ def characters() -> Characters:
 
 
 def ask_library() -> Characters:
-    """The characters of the library that is installed, one by one."""
+    """Measure the characters of the installed library one by one."""
     return Characters(_ask_classes(), _ask_composition())
 
 
@@ -89,9 +91,9 @@ def _ask_classes() -> UInt8Array:
 
 
 def _runs(pre_tokenizer: object, step: int = 1 << 11) -> list[tuple[int, int]]:
-    """Code points that a pre-tokenizer leaves together, first and one past the last."""
+    """Return the [first, stop) ranges of code points that a pre-tokenizer does not split."""
     runs = []
-    for first in range(0, NUM_CODE_POINTS, step):  # surrogates fill one step
+    for first in range(0, NUM_CODE_POINTS, step):  # surrogates fill exactly one step
         if first not in SURROGATES:
             text = "".join(map(chr, range(first, first + step)))
             pieces = pre_tokenizer.pre_tokenize_str(text)  # type: ignore[attr-defined]
@@ -104,7 +106,11 @@ def _ask_composition() -> UInt8Array:
 
     nfc, nfd = normalizers.NFC(), normalizers.NFD()
     codes = [code for code in range(NUM_CODE_POINTS) if code not in SURROGATES]
-    between, low, high = "\n", "\u0334", "\u0345"  # marks of class 1 and 240, the ends of the order
+    between, low, high = (
+        "\n",
+        "\u0334",
+        "\u0345",
+    )  # marks of classes 1 and 240, the lowest and the highest
     alone = [chr(code) for code in codes if chr(code) != between]
 
     def made(normalizer: object, before: str, after: str) -> list[str]:
@@ -142,7 +148,7 @@ def _unpacked(packed: bytes) -> UInt8Array:
 
 
 def write_measured(path: str) -> None:
-    """Keep what the library answers."""
+    """Write the measured classes to a file."""
     found = ask_library()
     version = importlib.metadata.version("tokenizers")
     kept = _Measured(version, _packed(found.classes), _packed(found.composition))

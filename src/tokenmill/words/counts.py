@@ -1,4 +1,4 @@
-"""The unique words of a corpus, and how often each of them occurs."""
+"""The unique words of a corpus and their counts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ UInt8Array = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """Unique words in the order of their bytes; the arrays may be mapped files.
+    """Unique words sorted by their bytes; the arrays may be memory maps.
 
-    A word is UTF-8 after the normalizer, before any byte-level alphabet: " the", not "Ġthe".
+    Words are UTF-8, after the normalizer but before any byte-level alphabet: " the", not "Ġthe".
     """
 
     data: UInt8Array
-    """Shape (num_bytes,): all words, one after another."""
+    """Shape (num_bytes,): all words, concatenated."""
     offsets: Int64Array
-    """Shape (num_words + 1,): word i is `data[offsets[i]:offsets[i + 1]]`; none is empty."""
+    """Shape (num_words + 1,): word i is `data[offsets[i]:offsets[i + 1]]`; no word is empty."""
     counts: Int64Array
     """Shape (num_words,): occurrences, at least 1."""
 
@@ -32,7 +32,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, counts: Mapping[bytes, int]) -> WordCounts:
-        """Words from a dictionary."""
+        """Create word counts from a dictionary."""
         words = sorted(counts)
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         return cls(
@@ -42,11 +42,11 @@ class WordCounts:
         )
 
     def word(self, index: int) -> bytes:
-        """The bytes of one word."""
+        """Return the bytes of one word."""
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
     def select(self, chosen: Int64Array) -> WordCounts:
-        """Some words by their indices, in that order."""
+        """Return the words at the given indices, in that order."""
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -54,21 +54,21 @@ class WordCounts:
         return WordCounts(self.data[places], offsets, self.counts[chosen])
 
     def character_offsets(self) -> Int64Array:
-        """Shape (num_words + 1,): where each word begins among the characters of all."""
-        # A character begins wherever a byte continues none.
+        """Return offsets of words counted in characters, shape (num_words + 1,)."""
+        # A character starts at every byte that is not a continuation byte.
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum((self.data & 0xC0) != 0x80)])
         return np.asarray(starts[self.offsets], np.int64)
 
     def to_dict(self) -> dict[bytes, int]:
-        """All words with their counts."""
+        """Return a dictionary of words and counts."""
         return {self.word(i): int(count) for i, count in enumerate(self.counts)}
 
     @property
     def num_occurrences(self) -> int:
-        """Words of the corpus."""
+        """Number of words in the corpus."""
         return int(self.counts.sum())
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all words of the corpus."""
+        """Number of bytes of all words in the corpus."""
         return int(np.diff(self.offsets) @ self.counts)

@@ -1,11 +1,11 @@
-r"""Splits that cut numbers otherwise than they were published to.
+r"""Splits that cut numbers differently from how they were published.
 
     single          1234567 -> 1 2 3 4 5 6 7      Llama 2, Qwen, StarCoder
     groups-right    1234567 -> 1 234 567          Singh & Strouse 2024 (arXiv 2402.14903)
 
-Llama 3's own `\p{N}{1,3}` groups from the left: 123 456 7. Groups from the right need a lookahead
-to the end of the number, so a run of n digits takes n^2 steps in a regex engine: 10,000 digits take
-0.07 s, 50,000 take 1.7 s. Compiled scanners do it in one pass.
+Llama 3's own `\p{N}{1,3}` groups from the left: 123 456 7. To group from the right, a regex needs a
+lookahead to the end of the number, so n digits take n^2 steps: 10,000 digits take 0.07 s, and
+50,000 take 1.7 s. Compiled scanners need one pass.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Digits = Literal["keep", "single", "groups-right"]
 
 _PATTERNS = {"single": r"\p{N}", "groups-right": DIGIT_GROUPS}
 _DIGITS_ALONE = re.compile(rf"(^|\|)(?:{re.escape(DIGIT_GROUPS)}|\\p\{{N\}}(?:\{{1,3\}})?)(?=\||$)")
-"""The alternative of a pattern that takes nothing but digits."""
+"""The alternative of a pattern that matches only digits."""
 
 
 def with_digits(split: Split, digits: Digits) -> Split:
-    """The same split with numbers cut in another way; it has no name of its own.
+    """Return an unnamed copy of a split that cuts numbers in another way.
 
-    A pattern that cuts numbers apart from everything else cuts them otherwise; any other split gets
-    a step for it.
+    If a pattern of the split has an alternative for numbers, that is replaced. Otherwise a step is
+    added.
 
     Raises:
-        UserError: the split cuts into single digits before anything else could group them.
+        UserError: the split already cuts into single digits, which cannot be grouped later.
     """
     if digits == "keep":
         return split
@@ -45,7 +45,7 @@ def with_digits(split: Split, digits: Digits) -> Split:
         )
     found = [_replaced(step, _PATTERNS[digits]) for step in steps]
     if found == steps and not any(map(_cuts_digits, steps)):
-        # Before the step that spells bytes, but behind the one that marks spaces.
+        # Before the byte-level step, but after the step that marks spaces.
         place = 0 if split.byte_level else len(steps)
         found.insert(place, _digits_step(digits))
     if found == steps:
@@ -66,7 +66,7 @@ def _cuts_digits(step: Json) -> bool:
 
 
 def _replaced(step: Json, pattern: str) -> Json:
-    """A step whose pattern has another alternative for digits; itself if it has none."""
+    """Replace the alternative for digits in the pattern of a step, if it has one."""
     regex = step["pattern"].get("Regex", "") if step["type"] == "Split" else ""
     if not _DIGITS_ALONE.search(regex):
         return step

@@ -1,4 +1,4 @@
-"""Regular expressions of published tokenizers, each known to end on any text."""
+"""Regular expressions of published tokenizers, each known to terminate on any text."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ DEEPSEEK3_SPLITS = (
     "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
 JOINED_SPACES = frozenset({" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"})
-"""Of normalizers: they make one space of several."""
+"""Patterns of normalizers that replace several spaces with one."""
 FIRST_SPACE, LAST_SPACE = r"\A ", r" \z"
-"""Of normalizers that remove them. They follow one that joined spaces, so none is long."""
+"""Patterns of normalizers that strip spaces. Spaces were joined before, so matches are short."""
 NUMBERS = (r"\p{N}", DIGIT_GROUPS)
-"""Other cuts of numbers that splits are published with."""
+"""Other patterns for numbers in published splits."""
 SCANNED_SPLITS = (LLAMA3_SPLIT, QWEN3_5_SPLIT, O200K_SPLIT, TEKKEN_SPLIT)
-"""Compiled scanners find the words of these, with any cut of numbers."""
+"""Splits that compiled scanners support, with any pattern for numbers."""
 
 
 def with_numbers(split: str, number: str) -> str:
-    """A split that cuts numbers otherwise."""
+    """Return a split with another pattern for numbers."""
     return split.replace(r"|\p{N}{1,3}|", r"|\p{N}|").replace(r"|\p{N}|", f"|{number}|")
 
 
@@ -54,5 +54,5 @@ KNOWN_PATTERNS = JOINED_SPACES.union(
     (split.replace(r"\p{N}{1,3}", DIGIT_GROUPS) for split in (LLAMA3_SPLIT, O200K_SPLIT)),
     DEEPSEEK3_SPLITS,
 )
-"""A tokenizer with any other one is tried in a process of its own first (`probe.py`). Fast engines
-are only ever given splits from this list."""
+"""Patterns that are safe to run. A tokenizer with any other pattern is first tried in a separate
+process (`probe.py`). Fast engines only get patterns from this list."""

@@ -1,9 +1,9 @@
-r"""Where words end, in compiled code: the regexes of published splits, written out.
+r"""Compiled scanners that find words like the regexes of published splits.
 
-A scanner reads UTF-8 and a table of kinds (letter, digit, space ...), and writes the byte at which
-each word begins. It allocates nothing, holds no lock, and reads every byte a small constant number
-of times. Words end as leftmost matching with backtracking has it; what that comes to is said where
-a regex is written out. `tests/encode/test_word_scanners.py` holds all of them against the library.
+A scanner reads UTF-8 and a table of kinds (letter, digit, space ...), and writes the byte offset of
+each word. It allocates nothing, releases the GIL, and reads every byte a small constant number of
+times. Words end where leftmost matching with backtracking ends them; comments at each regex explain
+what this means. `tests/encode/test_word_scanners.py` compares all scanners with the library.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from tokenmill.records import Int64Array
 from tokenmill.words.byte_strings import UInt8Array
 
 OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
-"""Kinds of characters. ALONE: cut off on both sides, as by `Digits`. LETTER: of either case, or of
-none; UPPERCASE, LOWERCASE and MARKS: only where a split tells them from other letters."""
+"""Kinds of characters. ALONE is a word by itself, as in `Digits`. LETTER is any letter; UPPERCASE,
+LOWERCASE and MARKS are only used if a split distinguishes them from other letters."""
 
 GROUPS_RIGHT = 0
-"""In place of the most digits of a word: groups of three, counted from the end of a run."""
+"""A value of `max_digits`: groups of three digits, counted from the end of a run."""
 
 DOCUMENT, PLACE, WORDS = range(3)
-"""Of a scan's state: the document that is scanned, the byte that comes next, and words so far."""
+"""Indices in a scan's state: the current document, the next byte, and the words so far."""
 
 
 class Progress(NamedTuple):
-    """What a scanner writes. It stops when `edges` is full, and resumes where it stopped."""
+    """The output of a scanner, which stops when `edges` is full and can resume from there."""
 
     state: Int64Array
-    """Shape (3,): DOCUMENT, PLACE and WORDS; zeros before the first call, and all documents are
-    scanned once DOCUMENT is their number."""
+    """Shape (3,): DOCUMENT, PLACE and WORDS; zeros before the first call. All documents are scanned
+    when DOCUMENT equals the number of documents."""
     edges: Int64Array
-    """Shape (max_words + 1,), written anew by every call: where each word begins and the last
-    ends."""
+    """Shape (max_words + 1,): the start of each word and the end of the last one; every call
+    overwrites it."""
     words_before: Int64Array
-    """Shape (num_documents + 1,): how many words there are before each document."""
+    """Shape (num_documents + 1,): the number of words before each document."""
 
 
 BLANK, APOSTROPHE, SLASH = ord(" "), ord("'"), ord("/")
@@ -44,19 +44,19 @@ CONTINUATION = 0x80
 LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
 
 
-# The functions below are given addresses: of the first byte of data, and of a table of kinds.
+# The functions below take addresses: of the first byte of data, and of the table of kinds.
 
 
 @inner
 def size_at(data: int, place: int) -> int:
-    """Bytes of the character that begins at a place."""
+    """Return the size in bytes of the character at a place."""
     first = byte_at(data + place)
     return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
 
 
 @inner
 def kind_at(data: int, place: int, kinds: int) -> int:
-    """Kind of the character that begins at a place."""
+    """Return the kind of the character at a place."""
     code = byte_at(data + place)
     if code >= 0xF0:
         high = (code & 0x07) << 18 | (byte_at(data + place + 1) & 0x3F) << 12
@@ -72,7 +72,7 @@ def kind_at(data: int, place: int, kinds: int) -> int:
 
 @inner
 def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
-    """Where a run of one kind ends that may begin at a place."""
+    """Return the end of a run of one kind; the place itself if no run starts there."""
     while place < stop and kind_at(data, place, kinds) == kind:
         place += size_at(data, place)
     return place
@@ -80,9 +80,9 @@ def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
 
 @inner
 def _contraction_end(data: int, place: int, stop: int, fold: int) -> int:
-    r"""Where 's, 't, 're, 've, 'm, 'll or 'd ends; the place itself if none begins there.
+    r"""Return the end of 's, 't, 're, 've, 'm, 'll or 'd; the place itself if none starts there.
 
-    With `fold` 0x20, capitals count, and U+017F is an s, as in `(?i:'s)`.
+    With `fold` 0x20, capitals match too, and U+017F matches s, as in `(?i:'s)`.
     """
     end = place
     if place + 1 < stop and byte_at(data + place) == APOSTROPHE:
@@ -102,10 +102,10 @@ def _contraction_end(data: int, place: int, stop: int, fold: int) -> int:
 
 @inner
 def _spaces_end(data: int, place: int, stop: int, kinds: int) -> int:
-    r"""Where `\s*[\r\n]+|\s+(?!\S)|\s+` ends.
+    r"""Return the end of `\s*[\r\n]+|\s+(?!\S)|\s+`.
 
-    The first is a run of white space up to its last end of line. The others are one up to its last
-    character if another character follows, unless that leaves nothing.
+    The first alternative is a run of white space up to its last line end. The others are a run of
+    white space, without its last character if another character follows and the rest is not empty.
     """
     end, last, after_line = place, place, place
     while end < stop:
@@ -125,9 +125,9 @@ def _spaces_end(data: int, place: int, stop: int, kinds: int) -> int:
 
 @inner
 def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int:
-    r"""Where ` ?[^\s\p{L}\p{N}]+[\r\n/]*` ends, or else white space.
+    r"""Return the end of ` ?[^\s\p{L}\p{N}]+[\r\n/]*`, or else of white space.
 
-    A slash counts at the end if `slashes`.
+    The slash in the last class only counts if `slashes`.
     """
     body = place + (byte_at(data + place) == BLANK)
     end = body
@@ -144,10 +144,10 @@ def _rest_end(data: int, place: int, stop: int, kinds: int, slashes: int) -> int
 
 @inner
 def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
-    r"""Where `\p{N}{1,max_digits}` ends, or with GROUPS_RIGHT a group of three from the right.
+    r"""Return the end of `\p{N}{1,max_digits}`, or with GROUPS_RIGHT of a group of three.
 
-    A run of digits is counted once, at its beginning: what follows its first group is a multiple of
-    three.
+    Digits of a run are only counted at its start: the number of digits after the first group is a
+    multiple of three.
     """
     digits = max_digits
     if max_digits == GROUPS_RIGHT:
@@ -169,7 +169,7 @@ def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_di
 
 @inner
 def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
-    r"""Where 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ ends."""
+    r"""The end of 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+."""
     end = _contraction_end(data, place, stop, 0)
     if end == place:
         kind = kind_at(data, place, kinds)
@@ -190,8 +190,9 @@ def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
 
 @inner
 def _cl100k_end(data: int, place: int, start: int, stop: int, kinds: int, max_digits: int) -> int:
-    r"""Where (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits} ends, or
-    else what is neither letter nor digit.
+    r"""Find the end of (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits}.
+
+    If none of them matches, find the end of characters that are neither letters nor digits.
     """
     end = _contraction_end(data, place, stop, 0x20)
     if end == place:
@@ -210,12 +211,13 @@ def _cl100k_end(data: int, place: int, start: int, stop: int, kinds: int, max_di
 
 @inner
 def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
-    r"""Where [^\r\n\p{L}\p{N}]?U*L+ or else [^\r\n\p{L}\p{N}]?U+L* ends; at once if neither begins.
+    r"""Find the end of [^\r\n\p{L}\p{N}]?U*L+ or else [^\r\n\p{L}\p{N}]?U+L*.
 
-    U is [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and L is [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `kind` is that of the
-    first character. U* takes a run and L+ what follows. If no lower case follows, U* gives back the
-    last of its characters that L takes too, and what comes after that is another word. If there is
-    none, U+ takes the run. L takes a mark, even if the mark may come before a word.
+    U is [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and L is [\p{Ll}\p{Lm}\p{Lo}\p{M}]; `kind` is the kind of
+    the first character. Returns the place itself if neither matches. U* takes a run, and L+ takes
+    what follows. If no lower case follows, U* gives back its last character that L also matches,
+    and the rest is another word. If there is no such character, U+ takes the run. L also takes a
+    mark that could precede a word.
     """
     first = place
     if kind in (SPACES, OTHER, MARKS):
@@ -250,8 +252,9 @@ def _o200k_end(
     max_digits: int,
     contractions: int,
 ) -> int:
-    r"""Where a cased word with `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` or \p{N}{1,max_digits} ends, or else
-    what is neither letter nor digit.
+    r"""Find the end of a cased word with `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`, or \p{N}{1,max_digits}.
+
+    If neither matches, find the end of characters that are neither letters nor digits.
     """
     kind = kind_at(data, place, kinds)
     if kind == NUMBER:
@@ -265,12 +268,12 @@ def _o200k_end(
     return end
 
 
-# One loop for each, because compiled functions that are given functions are not kept on disk.
+# Each scanner has its own loop: compiled functions that take functions are not cached on disk.
 
 
 @compiled
 def scan_gpt2(texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress) -> int:
-    """Write the edges of GPT-2's words, as many as there is room for, and return their number."""
+    """Write the edges of GPT-2's words, as many as fit, and return their number."""
     data, kinds = texts.ctypes.data, table.ctypes.data
     state, edges, words_before = progress
     count, place = 0, state[PLACE]
@@ -295,7 +298,7 @@ def scan_gpt2(texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progres
 def scan_cl100k(
     texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress, max_digits: int
 ) -> int:
-    """As `scan_gpt2`, for cl100k, Llama 3 and Qwen."""
+    """Like `scan_gpt2`, for cl100k, Llama 3 and Qwen."""
     data, kinds = texts.ctypes.data, table.ctypes.data
     state, edges, words_before = progress
     count, place = 0, state[PLACE]
@@ -325,7 +328,7 @@ def scan_o200k(
     max_digits: int,
     contractions: int,
 ) -> int:
-    """As `scan_gpt2`, for o200k and Tekken."""
+    """Like `scan_gpt2`, for o200k and Tekken."""
     data, kinds = texts.ctypes.data, table.ctypes.data
     state, edges, words_before = progress
     count, place = 0, state[PLACE]

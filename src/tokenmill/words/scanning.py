@@ -1,4 +1,4 @@
-"""Which scanner finds the words of a split, and what it has to know of characters."""
+"""The choice of a scanner for a split, and its table of character kinds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tokenmill.words.patterns import (
 from tokenmill.words.splits import Json, Split, steps_of
 
 WORDS_A_SCAN = 1 << 13
-"""Edges that are found at once: they and what is made of them stay in the processor's cache."""
+"""Edges found per scan; few enough that they stay in the processor's cache."""
 
 
 class _Regex(NamedTuple):
-    """How a split is scanned."""
+    """The scanner of a regex and its parameters."""
 
     scan: Callable[..., int]
     kinds: tuple[tuple[int, int], ...]
-    """Bits of classes, and the kind of characters that have any of them; later ones win."""
+    """Pairs of class bits and the kind of characters with any of these bits; later pairs win."""
     options: tuple[int, ...] = ()
     newlines: bool = True
-    """Whether ends of lines are told from other white space."""
+    """Whether line ends are a separate kind from other white space."""
 
 
 _LETTERS = (c.UPPER | c.LOWER | c.CASELESS, s.LETTER)
@@ -50,34 +50,34 @@ _BY_PATTERN = {
     O200K_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (3, 1)),
     TEKKEN_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (1, 0)),
 }
-for _pattern, _regex in list(_BY_PATTERN.items()):  # numbers cut otherwise, as by `digits.py`
+for _pattern, _regex in list(_BY_PATTERN.items()):  # other cuts of numbers, as in `digits.py`
     for _number, _max_digits in zip(NUMBERS, (1, s.GROUPS_RIGHT), strict=True):
         _options = (_max_digits, *_regex.options[1:])
         _BY_PATTERN[with_numbers(_pattern, _number)] = _regex._replace(options=_options)
 
 
 class Scanner(NamedTuple):
-    """A compiled scanner with all that it reads."""
+    """A compiled scanner with its tables and options."""
 
     scan: Callable[..., int]
     kinds: UInt8Array
-    """Shape (NUM_CODE_POINTS,)."""
+    """Kinds of code points, shape (NUM_CODE_POINTS,)."""
     options: tuple[int, ...]
     composes: bool
     """Whether texts are normalized to NFC first."""
     prefix_space: bool
-    """Whether a space is put before every text that does not begin with one."""
+    """Whether a space is added before every text that does not begin with one."""
 
     def edges(self, data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:
-        """Where words begin and the last ends, for some words at a time.
+        """Yield arrays with the starts of some words and the end of the last one.
 
-        Arrays hold good until the next is asked for. `data` is valid UTF-8, normalized, and
-        `offsets`, of shape (num_documents + 1,), are those of its documents.
+        Each array is valid until the next one is requested. `data` is normalized, valid UTF-8, and
+        `offsets`, shape (num_documents + 1,), are the offsets of its documents.
         """
         yield from (edges for edges, _ in self._scanned(data, offsets))
 
     def all_edges(self, data: UInt8Array, offsets: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Shape (num_words + 1,): all edges; and how many words there are before each document."""
+        """Return all edges, shape (num_words + 1,), and the words before each document."""
         parts, words_before = [np.zeros(1, np.int64)], np.zeros(len(offsets), np.int64)
         for edges, before in self._scanned(data, offsets):
             parts.append(edges[1:].copy())
@@ -98,7 +98,7 @@ class Scanner(NamedTuple):
 
 
 def scanner_of(split: Split) -> Scanner | None:
-    """The scanner that finds the words of a split; None if there is none."""
+    """Return the scanner for a split, or None if there is none."""
     normalizers = [step["type"] for step in steps_of(split.normalizer, "normalizers")]
     steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
     if normalizers not in ([], ["NFC"]) or not steps or steps[-1]["type"] != "ByteLevel":
@@ -111,21 +111,24 @@ def scanner_of(split: Split) -> Scanner | None:
 
 
 def _regex_of(steps: Sequence[Json], gpt2_regex: bool) -> _Regex | None:
-    """What scans as some steps before a byte level do."""
+    """Return the scanner that is equivalent to the steps before a byte level."""
     if gpt2_regex:
         with_digits = [*steps] == [_DIGITS]
         kinds = _WITH_DIGITS if with_digits else _KINDS
         return _Regex(s.scan_gpt2, kinds, newlines=False) if with_digits or not steps else None
     if len(steps) != 1 or steps[0]["type"] != "Split":
         return None
-    covering = {("Isolated", False), ("Removed", True)}  # alike: the patterns match all characters
+    covering = {
+        ("Isolated", False),
+        ("Removed", True),
+    }  # equivalent: the patterns match all characters
     if (steps[0].get("behavior"), bool(steps[0].get("invert"))) not in covering:
         return None
     return _BY_PATTERN.get(steps[0]["pattern"].get("Regex", ""))
 
 
 def _table(regex: _Regex) -> UInt8Array:
-    """Kinds of all code points."""
+    """Return the kinds of all code points."""
     classes = c.characters().classes
     table = np.full(len(classes), s.OTHER, np.uint8)
     for bits, kind in regex.kinds:
@@ -136,9 +139,10 @@ def _table(regex: _Regex) -> UInt8Array:
 
 
 def composed_already(data: UInt8Array, offsets: Int64Array) -> npt.NDArray[np.bool_]:
-    """Shape (num_documents,): whether documents are seen to be NFC without normalizing them.
+    """Return whether documents are known to be in NFC, shape (num_documents,).
 
-    False does not say that they are not: as in the quick check of Unicode's annex 15.
+    This is a quick check as in Unicode's annex 15: False means that a document may or may not be
+    in NFC.
     """
     return _composed_already(data, offsets, c.characters().composition)
 

@@ -1,10 +1,10 @@
 """SentencePiece's normalizers, as steps of a tokenizer.json.
 
-SentencePiece replaces by a table (the longest key first), joins spaces, removes those at both ends,
-puts one before the text, spells them ▁, and splits before each. `Precompiled` holds the same table
-but looks keys up by grapheme. So the two differ where a grapheme of several code points begins with
-a key or holds one: on 15 of 2,009 lines of Bengali in FLORES, and on none of most languages. By the
-rules that fold case it makes "E" with a combining mark an "e" without one.
+SentencePiece replaces text by a table (longest key first), joins spaces, strips both ends, adds a
+space before the text, replaces spaces with ▁, and splits before each. `Precompiled` has the same
+table but looks up keys by grapheme. The two differ if a grapheme of several code points starts with
+or contains a key: on 15 of 2,009 lines of Bengali in FLORES, and on no line of most languages. With
+the rules that fold case, it turns "E" with a combining mark into "e" without the mark.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ _NAME, _TABLE, _ADD_PREFIX, _JOIN_SPACES = 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Normalizer:
-    """What a SentencePiece model does to a text before it looks for pieces."""
+    """The normalizer of a SentencePiece model."""
 
     name: str
     table: bytes
-    """A double-array trie of what is replaced, and by what; b"" for nothing."""
+    """A double-array trie of replacements; b"" for none."""
     add_prefix: bool = True
-    """A space before the text (`add_dummy_prefix`)."""
+    """Whether to add a space before the text (`add_dummy_prefix`)."""
     join_spaces: bool = True
-    """One space of several, none at the ends (`remove_extra_whitespaces`)."""
+    """Whether to join spaces and strip both ends (`remove_extra_whitespaces`)."""
 
     @classmethod
     def read(cls, message: bytes) -> Normalizer:
-        """What a model file says of its normalizer.
+        """Read the normalizer from its message in a model file.
 
         Raises:
-            ValueError: the bytes are no message.
+            ValueError: the bytes are not a valid message.
         """
         fields: dict[int, Any] = dict(read_fields(message))
         flags = [bool(fields.get(number, True)) for number in (_ADD_PREFIX, _JOIN_SPACES)]
         return cls(fields.get(_NAME, b"").decode(), fields.get(_TABLE, b""), *flags)
 
     def message(self) -> bytes:
-        """What the library writes into a model file that was trained with it."""
+        """Return the message that the library writes into a model file."""
         flags = {_ADD_PREFIX: self.add_prefix, _JOIN_SPACES: self.join_spaces}
         fields = [write_field(_NAME, self.name.encode()), write_field(_TABLE, self.table)]
         fields += [write_field(number, 0) for number, is_set in flags.items() if not is_set]
         return b"".join(fields)
 
     def steps(self) -> list[Json]:
-        """What the `tokenizers` library does in its place, before `metaspace`.
+        """Return the equivalent steps of the `tokenizers` library, before `metaspace`.
 
-        Texts may only differ as the head of this module says, where one ends in U+0085, which the
-        library takes for white space, where one begins or ends with ▁ itself, and without
-        `join_spaces` where one begins with a space or has a line that ends in CR LF.
+        Results only differ as described at the top of this module; for texts that end in U+0085,
+        which the library treats as white space; for texts that begin or end with ▁ itself; and
+        without `join_spaces`, for texts that begin with a space or have a line that ends in CR LF.
         """
         steps: list[Json] = []
         if self.table:
@@ -70,10 +70,10 @@ class Normalizer:
         if not self.join_spaces:
             return steps
         steps.append(_replace({"Regex": " {2,}"}, " "))
-        if self.name.startswith("nmt"):  # all white space is a space by now
+        if self.name.startswith("nmt"):  # all white space has become spaces
             strip = {"type": "Strip", "strip_left": not self.add_prefix, "strip_right": True}
             return [*steps, strip]
-        # Metaspace makes one ▁ of the first space and its own prefix.
+        # Metaspace merges the first space and its own prefix into one ▁.
         ends = [LAST_SPACE] if self.add_prefix else [FIRST_SPACE, LAST_SPACE]
         return steps + [_replace({"Regex": pattern}, "") for pattern in ends]
 
@@ -81,7 +81,7 @@ class Normalizer:
 def named_normalizer(
     rule: NormalizationRule, add_prefix: bool = True, join_spaces: bool = True
 ) -> Normalizer:
-    """The normalizer of one of SentencePiece's rules.
+    """Return the normalizer of one of SentencePiece's rules.
 
     Raises:
         UserError: sentencepiece is not installed.
@@ -101,7 +101,7 @@ def named_normalizer(
 
 
 def metaspace(scheme: Literal["always", "first", "never"]) -> Json:
-    """Spaces become ▁, and a word begins at each; where one is put before the text."""
+    """Return a pre-tokenizer that spells spaces as ▁, splits before each, and may prepend one."""
     return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece's model files.
+"""Reading and writing SentencePiece model files.
 
 Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 """
@@ -14,17 +14,17 @@ from tokenmill.protobuf import read_fields, write_field
 from tokenmill.words.sentencepiece import Normalizer
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
-"""Fields of `ModelProto`."""
+"""Field numbers of `ModelProto`."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
 """Types of pieces."""
 UNIGRAM, BPE = 1, 2
 """Types of models."""
 _TRAINED_WITH = {1, 2, 7, 18, 54}
-"""Of `TrainerSpec`: input, model_prefix, input_format, max_sentence_length and
-seed_sentencepieces_file, which say how words came to the trainer, and not what a model does."""
+"""Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
+input_format, max_sentence_length and seed_sentencepieces_file."""
 _MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
 _ESCAPES_SPACES = 5
-"""Of `NormalizerSpec`."""
+"""A field number of `NormalizerSpec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Piece:
 
     text: str
     score: float
-    """The double of a float32: of BPE minus the order of merging, of Unigram a log probability."""
+    """A float32 value: for BPE, the negative merge order; for Unigram, a log probability."""
     type: int = NORMAL
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What of a model file its encoding depends on."""
+    """The parts of a model file that determine its encoding."""
 
     pieces: list[Piece]
-    """In the order of their ids."""
+    """Pieces, ordered by id."""
     type: int
     byte_fallback: bool
     normalizer: Normalizer
@@ -57,10 +57,10 @@ class ModelFile:
 
 
 def read_model(data: bytes) -> ModelFile:
-    """What a model file holds.
+    """Read a model file.
 
     Raises:
-        UserError: it is no model file, or damaged.
+        UserError: the file is not a model file, or it is damaged.
     """
     try:
         fields = list(read_fields(data))
@@ -80,9 +80,9 @@ def read_model(data: bytes) -> ModelFile:
 
 
 def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:
-    """A model as its trainer wrote it, with another normalizer, and without traces of its making.
+    """Return a trained model with another normalizer and without traces of the training.
 
-    `spellings` has the characters that other characters stand for in its pieces.
+    `spellings` maps placeholder characters in its pieces to the characters they stand for.
     """
     out = []
     for number, value in read_fields(data):

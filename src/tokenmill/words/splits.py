@@ -1,6 +1,6 @@
-"""How texts become words: a normalizer and a pre-tokenizer, by the name of who published them.
+"""Splits of texts into words: a normalizer and a pre-tokenizer, under the name of their publisher.
 
-The steps are spelled as in a tokenizer.json, so that the library itself can run them.
+The steps are written as in a tokenizer.json, so the tokenizers library can run them.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The steps before a model."""
+    """A normalizer and a pre-tokenizer, the steps before a model."""
 
     name: str
-    """Of a published split; "" for one that a tokenizer's file holds."""
+    """The name of a published split; "" if it comes from a tokenizer file."""
     normalizer: Json | None
     pre_tokenizer: Json | None
     byte_level: bool
-    """Whether a model begins with the bytes of words, not with their characters."""
+    """Whether the model works on the bytes of words instead of their characters."""
 
     @property
     def steps(self) -> tuple[Json | None, Json | None]:
-        """What decides the words: normalizer and pre-tokenizer; the name does not."""
+        """The normalizer and the pre-tokenizer, which determine the words."""
         return self.normalizer, self.pre_tokenizer
 
 
 def byte_level(use_regex: bool) -> Json:
-    """The pre-tokenizer that spells bytes as printable characters; GPT-2's regex comes with it."""
+    """Return the byte-level pre-tokenizer, with GPT-2's regex if `use_regex`."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -58,12 +58,12 @@ def byte_level(use_regex: bool) -> Json:
 
 
 def _byte_split(name: str, *steps: Json, normalizer: Json | None = None) -> Split:
-    """Steps before GPT-2's byte level."""
+    """Return a split with steps before a byte level."""
     return Split(name, normalizer, {"type": "Sequence", "pretokenizers": [*steps]}, True)
 
 
 def _regex_split(name: str, *patterns: str, normalizer: Json | None = None) -> Split:
-    """Words by regular expressions, one after another, spelled in bytes."""
+    """Return a byte-level split with regular expressions, applied one after another."""
     steps = [
         {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
         for each in patterns
@@ -102,21 +102,21 @@ SPLITS = {
         Split("whitespace", None, {"type": "Whitespace"}, False),
     )
 }
-"""By name. `cl100k` is OpenAI's pattern as tokenizer.json files spell it, which is Llama 3's, too.
-Published SentencePiece models convert to `metaspace`, each with a normalizer of its own."""
+"""Splits by name. `cl100k` is OpenAI's pattern as written in tokenizer.json files; Llama 3 uses it,
+too. Published SentencePiece models become `metaspace`, each with its own normalizer."""
 SENTENCEPIECE_SPLITS: dict[str, NormalizationRule] = {
     "sentencepiece": "nmt_nfkc",
     **{f"sentencepiece-{rule}": rule for rule in RULES},
 }
-"""What gives the words of SentencePiece's own rules, whose tables that library holds."""
+"""Splits for SentencePiece's own rules; the sentencepiece library has their tables."""
 ALIASES = {"qwen": "qwen2", "qwen3": "qwen2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
 def named_split(name: str) -> Split:
-    """The published split of that name or alias.
+    """Return the published split with a name or alias.
 
     Raises:
-        UserError: there is none, or it is SentencePiece's, which is not installed.
+        UserError: the name is unknown, or the split needs sentencepiece, which is not installed.
     """
     if rule := SENTENCEPIECE_SPLITS.get(name):
         return sentencepiece_split(named_normalizer(rule), name)
@@ -132,7 +132,7 @@ def named_split(name: str) -> Split:
 
 
 def sentencepiece_split(normalizer: Normalizer, name: str = "") -> Split:
-    """What gives the words of a SentencePiece model."""
+    """Return the split of a SentencePiece model."""
     steps = normalizer.steps()
     scheme: Literal["always", "never"] = "always" if normalizer.add_prefix else "never"
     sequence = {"type": "Sequence", "normalizers": steps} if steps else None
@@ -140,10 +140,10 @@ def sentencepiece_split(normalizer: Normalizer, name: str = "") -> Split:
 
 
 def split_of(tokenizer_json: Json) -> Split:
-    """The steps before the model of somebody's own tokenizer.json.
+    """Return the steps before the model of a tokenizer.json.
 
     Raises:
-        UserError: they are not spelled as steps.
+        UserError: the steps cannot be read.
     """
     normalizer = tokenizer_json.get("normalizer")
     pre_tokenizer = tokenizer_json.get("pre_tokenizer")
@@ -158,7 +158,7 @@ def split_of(tokenizer_json: Json) -> Split:
 
 
 def steps_of(component: Json | None, members: str) -> Iterator[Json]:
-    """The steps of a component, those of sequences in sequences included."""
+    """Yield the steps of a component, including those of nested sequences."""
     if component is None:
         return
     if component["type"] != "Sequence":

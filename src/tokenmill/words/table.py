@@ -1,4 +1,4 @@
-"""The unique words of a corpus, counted while it is read."""
+"""A table that counts unique words while a corpus is read."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from tokenmill.words.byte_strings import (
 from tokenmill.words.counts import WordCounts
 
 WORDS_A_STEP = 1 << 14
-"""Words that are looked up at once: what is written about them stays in the processor's cache, and
-room is made for no more new words than these."""
+"""Words looked up per step; few enough that their data stays in the processor's cache, and the
+table is enlarged for at most this many new words."""
 
 
 class WordTable:
-    """Unique words with int64 counts. Words have any length; no lock is held while they are added.
+    """Unique words of any length with int64 counts; adding words releases the GIL.
 
-    An object of one thread: `add` from two at once is not safe.
+    Not thread-safe: only one thread may call `add` at a time.
     """
 
     def __init__(self, room: int = MIN_ENTRIES) -> None:
-        """Begin with room for so many words, a power of two: few if there are many tables."""
+        """Create a table with space for `room` words, a power of two."""
         self._room = room
-        # No text can be made beforehand whose words all fall on one slot.
+        # A random basis, so that no text can be crafted whose words all collide.
         self._basis = np.uint64(int.from_bytes(os.urandom(8)))
         self._empty()
 
     def _empty(self) -> None:
         self._count = 0
         self._slots = np.zeros((2 * self._room, 2), np.uint64)
-        # Where each word begins in `keys`, and how often it has been seen.
+        # The start of each word in `keys`, and its count.
         self._places = np.zeros((self._room + 1, 2), np.int64)
         self._keys = np.empty(16 * self._room, np.uint8)
 
@@ -50,7 +50,7 @@ class WordTable:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the table."""
+        """Memory of the table in bytes."""
         return self._slots.nbytes + self._places.nbytes + self._keys.nbytes
 
     def add(self, data: UInt8Array, edges: Int64Array, counts: Int64Array | None = None) -> None:
@@ -72,14 +72,14 @@ class WordTable:
             np.add.at(self._places[:, 1], numbers, counts)
 
     def numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
-        """Shape (num_words,): a number for each word, the same until `take`; nothing is counted."""
+        """Return a number for each word, shape (num_words,), valid until `take`; counts nothing."""
         data = _read_only(data)
         steps = range(0, len(edges) - 1, WORDS_A_STEP)
         parts = [self._numbers(data, edges[i : i + WORDS_A_STEP + 1]) for i in steps]
         return np.concatenate([np.empty(0, np.int32), *parts])
 
     def words(self, numbers: npt.NDArray[np.integer]) -> tuple[UInt8Array, Int64Array]:
-        """The bytes of numbered words one after another, and their edges."""
+        """Return the concatenated bytes of numbered words, and their edges."""
         starts = self._places[:, 0]
         edges = np.zeros(len(numbers) + 1, np.int64)
         chosen = numbers.astype(np.int64)
@@ -107,7 +107,7 @@ class WordTable:
         self._slots = with_room(self._slots, size)
 
     def take(self) -> WordCounts:
-        """The words in the order of their bytes, with their counts. The table is empty then."""
+        """Return the words sorted by bytes, with their counts, and empty the table."""
         starts = self._places[: self._count + 1, 0].copy()
         order = sorted_order(self._keys, starts)
         counts = self._places[order, 1]
@@ -117,7 +117,7 @@ class WordTable:
 
 
 def _read_only(data: UInt8Array) -> UInt8Array:
-    """The same bytes; compiled functions are made for one kind of array, not for two."""
+    """Return a read-only view, so that functions are compiled for only one kind of array."""
     view = data.view()
     view.flags.writeable = False
     return view
@@ -133,7 +133,7 @@ def _count(numbers: Int32Array, places: Int64Array) -> None:
 def _gathered(
     keys: UInt8Array, places: Int64Array, numbers: Int64Array, edges: Int64Array
 ) -> UInt8Array:
-    """Shape (num_bytes,): words one after another."""
+    """Return concatenated words, shape (num_bytes,)."""
     data = np.empty(edges[-1], np.uint8)
     for i in range(len(numbers)):
         start, place = places[numbers[i], 0], edges[i]

@@ -1,1 +1,1 @@
-"""How documents are written in a file: JSON Lines, plain text, Parquet and Arrow."""
+"""File formats: JSON Lines, JSON, CSV, TSV, plain text, WET, Parquet and Arrow."""

@@ -19,7 +19,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class ArrowFile(TableFormat):
-    """Record batches, and a footer that says where they are."""
+    """Arrow files: record batches and a footer with their positions."""
 
     name = "arrow-file"
 
@@ -31,7 +31,7 @@ class ArrowFile(TableFormat):
 
 
 class ArrowStream(TableFormat):
-    """Record batches, one after another."""
+    """Arrow streams: consecutive record batches."""
 
     name = "arrow-stream"
     has_groups = False
@@ -65,7 +65,7 @@ class ArrowFileTable:
         return [(batch.nbytes, batch.num_rows) for batch in batches]
 
     def text_bytes(self, column: str) -> int:
-        """Bytes of a column, by some of its record batches."""
+        """Estimate the bytes of a column from some of its record batches."""
         count = self.num_groups
         looked_at = range(0, count, max(count // MAX_SAMPLED_BATCHES, 1))
         size = sum(_text_bytes(self._reader.get_batch(i), column) for i in looked_at)
@@ -102,7 +102,7 @@ class ArrowStreamTable:
 
     @property
     def num_groups(self) -> int:
-        """One: a stream is read from its start."""
+        """1, because a stream must be read from its start."""
         return 1
 
     def groups(self) -> list[tuple[int, int]]:
@@ -117,9 +117,9 @@ class ArrowStreamTable:
         return 0, self._batches()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches of the stream, which must end with its end mark and nothing after it.
+        """Yield the batches of the stream, which must end with its end mark.
 
-        Without the mark, a file that was cut off between two batches would look whole.
+        Without this check, a file that was truncated between two batches would look complete.
         """
         yield from self._reader
         self._raw.seek(self._raw.tell() - len(_END_OF_STREAM))

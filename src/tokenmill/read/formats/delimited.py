@@ -1,13 +1,13 @@
 """CSV and TSV: a first row that names the columns, and a row for every record.
 
-Rows are those of Python's own `csv` module: fields are separated by a comma (a tab), may be quoted
-with ", and hold line ends and doubled quotes if they are. A row ends with a line feed, a carriage
-return or both. Empty lines are counted and skipped. Where a row ends is found by a scan that reads
-on after a bad quote as `csv` does when it is not strict; whether a row is good is decided by `csv`
-when it is strict, for each row alone.
+Rows are parsed as by Python's `csv` module: fields are separated by a comma (or tab) and may be
+quoted with "; quoted fields can contain line ends and doubled quotes. A row ends with a line feed,
+a carriage return or both. Empty lines are counted and skipped. A scan finds the ends of rows and
+continues after a bad quote like `csv` when it is not strict. Each row is then parsed by strict
+`csv` alone.
 
-A quote that is never closed would make one record of the rest of a file. It costs its own line:
-what follows it holds no quote that opens a field of several lines, or it would have been closed.
+A quote that is never closed would turn the rest of a file into one record. Instead, only its own
+line is rejected: no later quote closes it, so no later field spans several lines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 MAX_RECORD_BYTES = 1 << 27
-"""A quote that is not closed within so many bytes counts as one that never is."""
+"""A quote that is not closed within this many bytes counts as never closed."""
 PREVIEW_BYTES = 1 << 16
 MAX_SHOWN_COLUMNS = 20
 MAX_SHOWN_NAME = 60
@@ -49,11 +49,11 @@ class Csv(ScannedFormat):
     suffixes: tuple[str, ...] = (".csv",)
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """By the name alone: prose has commas, too."""
+        """Detect by the name alone, because prose has commas, too."""
         return name.suffix.lower() in self.suffixes
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         with opened(source) as stream:
             opening = self.read_opening(Window(stream, 0, PREVIEW_BYTES), source.where)
         names = self.column_names(opening)
@@ -62,7 +62,7 @@ class Csv(ScannedFormat):
         return {*names}
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
-        """The byte order mark, empty lines, and the row that names the columns."""
+        """Return the size of the byte order mark, empty lines, and the header row."""
         start = len(BOM) if data.startswith(BOM) else 0
         head = bytes(memoryview(data)[start:size])
         start += len(head) - len(head.lstrip(b"\r\n"))
@@ -70,11 +70,11 @@ class Csv(ScannedFormat):
         return spans.stops[0] if spans.stops else None
 
     def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
-        """What finds rows."""
+        """Return a scanner that finds rows."""
         return RowScanner(self.delimiter_byte)
 
     def parser(self, fields: Fields) -> Parse:
-        """What turns rows into documents."""
+        """Return a parser that turns rows into documents."""
 
         def parse(block: Block, source: Source) -> DocumentBatch:
             return parser.parse(block, source.index)
@@ -83,7 +83,7 @@ class Csv(ScannedFormat):
         return parse
 
     def column_names(self, opening: bytes) -> list[str]:
-        """The names in a header; none if it cannot be read."""
+        """Return the names in a header; empty if it cannot be read."""
         with _long_fields():
             try:
                 return self.row(opening.removeprefix(BOM).lstrip(b"\r\n"))
@@ -91,28 +91,28 @@ class Csv(ScannedFormat):
                 return []
 
     def row(self, record: bytes) -> list[str]:
-        """The fields of one row.
+        """Return the fields of one row.
 
         Raises:
-            UnicodeDecodeError: it is not UTF-8.
-            csv.Error: it is not CSV.
+            UnicodeDecodeError: the row is not UTF-8.
+            csv.Error: the row is not valid CSV.
         """
         return next(self.rows([record.decode()]), [])
 
     def rows(self, records: Sequence[str]) -> Iterator[list[str]]:
-        """The fields of some rows; a bad one raises a csv.Error or takes the next one in."""
+        """Yield the fields of rows; a bad row raises a csv.Error or swallows the next one."""
         return csv.reader(records, delimiter=self.delimiter_byte.decode(), strict=True)
 
 
 class Tsv(Csv):
-    """Tab-separated values with a header, quoted as CSV is."""
+    """Tab-separated values with a header, quoted like CSV."""
 
     delimiter_byte = b"\t"
     suffixes = (".tsv",)
 
 
 class RowScanner:
-    """Finds where rows end."""
+    """Finds the ends of rows."""
 
     def __init__(self, delimiter: bytes) -> None:
         mark = re.escape(delimiter)
@@ -122,7 +122,7 @@ class RowScanner:
         self._whole_fields = re.compile(rb"(?:%s%s)*+" % (field, mark))
 
     def scan(self, data: bytearray, size: int, *, final: bool, first: int = 0) -> Spans:
-        """The rows without empty ones."""
+        """Find the rows, without empty lines."""
         starts: list[int] = []
         stops: list[int] = []
         start = first
@@ -137,7 +137,7 @@ class RowScanner:
         return Spans(starts, stops, start)
 
     def _end_of_row(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
-        """Where a row ends; 0 if that is not known without more bytes."""
+        """Return the end of a row; 0 if more bytes are needed to know it."""
         limit = min(start + MAX_RECORD_BYTES, size)
         if found := self._row.match(data, start, limit):
             stop = found.end()
@@ -156,7 +156,7 @@ class RowScanner:
 
 
 class _RowParser:
-    """Parses blocks of rows; made once for a set of fields."""
+    """Parses blocks of rows for a set of fields."""
 
     def __init__(self, form: Csv, fields: Fields) -> None:
         self._form, self._fields = form, fields
@@ -164,7 +164,7 @@ class _RowParser:
         self._header: tuple[bytes, list[str]] = (b"", [])
 
     def parse(self, block: Block, source: int) -> DocumentBatch:
-        """The documents of a block."""
+        """Return the documents of a block."""
         content: Scanned = block.content
         if self._header[0] != content.opening:
             self._header = content.opening, self._form.column_names(content.opening)
@@ -178,13 +178,13 @@ class _RowParser:
         return self._flat.parse(block, source, records)
 
     def _rows(self, content: Scanned) -> list[list[str] | Problem]:
-        """The fields of each row, or why there are none."""
+        """Return the fields of each row, or the reason why it cannot be used."""
         _, body, spans = content
         with _long_fields():
             try:
                 lines = [body[start:stop].decode() for start, stop in spans.bounds]
                 rows: list[list[str] | Problem] = [*self._form.rows(lines)]
-                if len(rows) == len(lines):  # as each row gives at most one, each gave its own
+                if len(rows) == len(lines):  # each row gives at most one, so all are complete
                     return rows
             except (UnicodeDecodeError, csv.Error):
                 pass
@@ -210,7 +210,7 @@ def _record(names: list[str], row: list[str]) -> dict[str, str] | Problem:
 
 @contextmanager
 def _long_fields() -> Iterator[None]:
-    """Let `csv` read fields of any size; its limit is one for the whole process."""
+    """Remove the limit of `csv` on the size of fields, which is global to the process."""
     with _LIMIT:
         before = csv.field_size_limit(sys.maxsize)
         try:
@@ -220,7 +220,7 @@ def _long_fields() -> Iterator[None]:
 
 
 def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
-    """Raise a UserError if the texts are not among the columns, or one is there twice."""
+    """Raise a UserError if a column for the texts is missing or appears twice."""
     shown = ", ".join(name[:MAX_SHOWN_NAME] for name in names[:MAX_SHOWN_COLUMNS])
     more = f" and {len(names) - MAX_SHOWN_COLUMNS:,} more" * (len(names) > MAX_SHOWN_COLUMNS)
     why = f"the first row must name the columns; it names {one_line(shown)}{more}"
@@ -239,7 +239,7 @@ def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
 
 
 def _named_twice(fields: Fields, names: Sequence[str]) -> str:
-    """A column that is read, and whose name another one has, too; "" if there is none."""
+    """Return the name of a wanted column that appears twice; "" if there is none."""
     if len({*names}) == len(names):
         return ""
     wanted = names if fields.wanted is None else fields.wanted

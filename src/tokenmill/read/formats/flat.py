@@ -1,4 +1,4 @@
-"""Records of strings, such as rows of CSV, to documents."""
+"""Turning records of strings, such as CSV rows, into documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Problem(NamedTuple):
 
 
 class FlatParser:
-    """Turns records of strings into documents; made once for a set of fields."""
+    """Turns records of strings into documents for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -33,7 +33,7 @@ class FlatParser:
     def parse(
         self, block: Block, source: int, records: Sequence[Mapping[str, str] | Problem | None]
     ) -> DocumentBatch:
-        """The documents of a block; `records` are those of its spans, None for one to pass over."""
+        """Return the documents of a block; None in `records` stands for a record to skip."""
         content: Scanned = block.content
         body, bounds, offset = content.body, content.spans.bounds, content.offset(block)
         rejected: list[Rejection] = []
@@ -54,7 +54,7 @@ class FlatParser:
         return batch
 
     def _problem(self, record: Mapping[str, str]) -> Problem | None:
-        """Why a record has no text of its own."""
+        """Return why a record has no usable text."""
         fields = self._fields
         if fields.rendering:
             return None
@@ -103,10 +103,10 @@ class FlatParser:
 
 
 def _spans(value: str | None) -> CharSpans:
-    """Character ranges written as JSON.
+    """Parse character ranges from JSON.
 
     Raises:
-        ValueError: they are not.
+        ValueError: the value is not a list of ranges.
     """
     try:
         return char_spans(msgspec.json.decode(value) if value else None)
