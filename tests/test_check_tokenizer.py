@@ -135,7 +135,7 @@ def test_a_dataset_whose_tokenizer_was_exchanged_is_damaged(tmp_path: Path) -> N
     shutil.copytree(V1, tmp_path / "out")
     stored = tmp_path / "out" / "tokenizer" / "tokenizer.json"
     stored.write_bytes(stored.read_bytes().replace(b'"version": "1.0"', b'"version": "1.1"', 1))
-    with pytest.raises(VerificationError, match="not the one that built the dataset"):
+    with pytest.raises(VerificationError, match="not the one that encoded it"):
         tokenmill.check_tokenizer(tmp_path / "out", V1 / "tokenizer" / "tokenizer.json")
 
 

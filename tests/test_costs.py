@@ -96,5 +96,5 @@ def test_a_custom_shape_has_the_usual_sizes() -> None:
 def test_a_shape_whose_heads_do_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="num_heads must divide hidden_size"):
         custom_shape(100, 2, num_heads=3)
-    with pytest.raises(UserError, match="must be 1 or more"):
+    with pytest.raises(UserError, match="must be at least 1"):
         custom_shape(128, 0)

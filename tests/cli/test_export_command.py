@@ -210,10 +210,10 @@ def test_an_unknown_plan_names_the_plans_there_are(
     command = ["export", str(built), "--plan", name, "--out", str(tmp_path / "rows")]
     assert main(command) == 2
     assert capsys.readouterr().err == (
-        f"tokenmill: cannot find a plan {name!r}\n"
+        f"tokenmill: cannot find the plan {name!r}\n"
         f"  where: {built / 'plans'}\n"
         "  why: the dataset has best-fit-4, best-fit-8\n"
-        "  next: tokenmill pack makes plans\n"
+        "  next: create one with tokenmill pack\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +225,7 @@ def test_a_dataset_without_plans_says_so(
     tokenmill.build(path, tokenizer_path, tmp_path / "corpus", workers=1)
     out = str(tmp_path / "rows")
     assert main(["export", str(tmp_path / "corpus"), "--plan", "best-fit-4", "--out", out]) == 2
-    assert "why: the dataset has none\n" in capsys.readouterr().err
+    assert "why: the dataset has no plans\n" in capsys.readouterr().err
 
 
 def test_no_dataset_is_said_to_be_none(tmp_path: Path, capsys: Printed) -> None:

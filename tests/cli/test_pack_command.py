@@ -245,7 +245,7 @@ def test_a_folder_that_is_no_plan_is_a_conflict(dataset: Path, capsys: Captured)
     for place in (dataset, dataset.parent / "data"):
         arguments = ("--sequence-length", 8, "--plan-out", place, "--overwrite")
         assert tokenmill_pack(dataset, *arguments) == 4
-        assert "it is not a plan" in capsys.readouterr().err
+        assert "not part of a plan" in capsys.readouterr().err
 
 
 def test_a_damaged_plan_ends_with_code_5(dataset: Path, capsys: Captured) -> None:

@@ -407,7 +407,7 @@ def test_damage_that_a_worker_finds_is_told_in_full(method: str, tmp_path: Path)
     message = str(caught.value)
     assert "a file of the dataset is damaged" in message
     assert f"where: {path}" in message
-    assert "why: from byte 0 on, the digest of a block differs" in message
+    assert "why: the digest of the block at byte 0 differs" in message
     assert "next: tokenmill verify lists what else is damaged" in message
 
 

@@ -215,7 +215,7 @@ def test_a_damaged_block_of_the_index_is_named(
         error = refused(RowReader(dataset, of_large), sequence)
         assert error.what == "a file of the dataset is damaged"
         assert error.where == str(path)
-        assert error.why == "from byte 0 on, the digest of a block differs"
+        assert error.why == "the digest of the block at byte 0 differs"
 
 
 # Shards.

@@ -494,7 +494,7 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
     with pytest.raises(UserError, match="cannot find a plan 'best-fit-8'") as caught:
         open_plan(dataset, "best-fit-8")
-    assert caught.value.why == "the dataset has none"
+    assert caught.value.why == "the dataset has no plans"
     pack(dataset, options_of(8))
     pack(dataset, options_of(16))
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp").mkdir()

@@ -89,7 +89,7 @@ def test_a_record_that_memory_does_not_hold_names_its_file_and_place(tmp_path: P
     result = run(READ, *bombs)
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
-        f"{path.name}: not enough memory to read an input file: , from position 14 on"
+        f"{path.name}: not enough memory to read an input file: , at or after position 14"
         for path in bombs
     ]
 
@@ -103,7 +103,7 @@ def test_a_build_ends_with_a_data_error_where_a_record_does_not_fit(
     result = run(BUILD, "build", path, "--tokenizer", tokenizer_path, "--out", out, "--workers", 1)
     assert result.returncode == 3, result.stderr
     assert "tokenmill: not enough memory to read an input file" in result.stderr
-    assert f"where: {path}, from position 14 on" in result.stderr
+    assert f"where: {path}, at or after position 14" in result.stderr
     assert not (out / "manifest.json").exists()
 
 

@@ -168,10 +168,10 @@ def test_spans_may_be_pairs_or_structs_and_bad_ones_set_their_row_aside(
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        (Fields(text="txet"), "there is no column 'txet'"),
-        (Fields(id="uid"), "there is no column 'uid'"),
-        (Fields(keep=("text.x",)), "there is no column 'text.x'"),
-        (Fields(text="n"), "column 'n' holds no text"),
+        (Fields(text="txet"), "cannot find the column 'txet'"),
+        (Fields(id="uid"), "cannot find the column 'uid'"),
+        (Fields(keep=("text.x",)), "cannot find the column 'text.x'"),
+        (Fields(text="n"), "column 'n' does not contain text"),
     ],
 )
 def test_a_wrong_column_is_refused_even_by_a_reader_that_was_not_asked(

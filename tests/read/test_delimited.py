@@ -107,7 +107,7 @@ def test_a_missing_column_is_refused_with_the_columns_that_there_are(tmp_path: P
     source = source_of(tmp_path / "a.csv", b"id,texts\n1,a\n")
     with pytest.raises(UserError) as caught:
         check_fields([source], Fields())
-    assert caught.value.what == "no column 'text'"
+    assert caught.value.what == "cannot find the column 'text'"
     assert caught.value.why == "the first row must name the columns; it names id, texts"
     assert (caught.value.hint or "").startswith("did you mean 'texts'? ")
     assert read(source).reasons == ["missing-field"]  # of a file that nobody has previewed
@@ -246,5 +246,5 @@ def test_a_text_may_be_made_of_several_columns(tmp_path: Path) -> None:
     check_fields([source], fields)
     found = read(source, fields)
     assert (found.texts, found.ids, found.reasons) == (["a: b", "d: "], ["1", "3"], ["ragged-row"])
-    with pytest.raises(UserError, match="no column 'heading'"):
+    with pytest.raises(UserError, match="the column 'heading'"):
         check_fields([source], Fields(rendering=TextTemplate("{heading}")))

@@ -108,7 +108,7 @@ def test_a_folder_that_is_missing_is_named(hub: FakeHub, tmp_path: Path, path: s
         with pytest.raises(UserError, match="an input does not exist") as caught:
             fetch(tmp_path, f"hf://datasets/{repo}/{path}")
         assert caught.value.where == f"hf://datasets/{repo}/{path}"
-        assert caught.value.why == f"the data set has no file or folder {path!r}"
+        assert caught.value.why == f"the dataset has no file or folder {path!r}"
 
 
 def test_a_commit_in_the_cache_needs_no_server(
@@ -326,7 +326,7 @@ def test_small_files_are_known_by_their_digest_in_git(hub: FakeHub, tmp_path: Pa
 
 def test_a_file_that_is_not_what_was_listed_is_refused(hub: FakeHub, tmp_path: Path) -> None:
     hub.etags["data/a.parquet"] = "0" * 64
-    with pytest.raises(InputChangedError, match="not what it was listed as"):
+    with pytest.raises(InputChangedError, match="changed after it was listed"):
         fetch(tmp_path)
 
 
@@ -343,7 +343,7 @@ def test_a_listing_without_end_is_refused(
 ) -> None:
     monkeypatch.setattr(client, "MAX_PAGES", 5)
     hub.endless = True
-    with pytest.raises(DataError, match="or has 5 pages"):
+    with pytest.raises(DataError, match="or 5 pages"):
         fetch(tmp_path)
     assert hub.asked("/tree/") == 5
 
@@ -360,7 +360,7 @@ def test_a_listing_that_was_wrong_is_asked_for_again(hub: FakeHub, tmp_path: Pat
     fetch(tmp_path / "bad")
     shutil.rmtree(tmp_path / "bad/datasets--o--n/snapshots")
     listing_path(tmp_path / "bad").write_text(json.dumps(stored))
-    with pytest.raises(InputChangedError, match="not what it was listed as") as raised:
+    with pytest.raises(InputChangedError, match="changed after it was listed") as raised:
         fetch(tmp_path / "bad")
     assert raised.value.hint.startswith("run the same command again")
     assert fetch(tmp_path / "bad") == FILES
@@ -603,7 +603,7 @@ def test_redirects_without_end_are_refused(hub: FakeHub, tmp_path: Path) -> None
     hub.faults = [
         Fault("/revision/", 302, {"Location": "/api/datasets/o/n/revision/main"}, times=99)
     ]
-    with pytest.raises(DataError, match="more than 10 times"):
+    with pytest.raises(DataError, match="more than 10 redirects"):
         fetch(tmp_path)
 
 

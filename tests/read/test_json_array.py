@@ -158,7 +158,7 @@ def test_fields_are_those_of_json_lines(tmp_path: Path) -> None:
     found = read(source, fields)
     assert (found.texts, found.ids) == (["a", "b"], ["7", None])
     assert found.columns == {"meta.lang": ["de", None]}
-    with pytest.raises(UserError, match="no field 'text' in the first records"):
+    with pytest.raises(UserError, match="the field 'text' in the first records"):
         check_fields([source], Fields())
 
 

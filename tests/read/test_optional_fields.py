@@ -77,8 +77,8 @@ def test_an_optional_field_is_null_where_it_is_missing(
 @pytest.mark.parametrize(
     ("write", "what"),
     [
-        (write_lines, "no field 'meta.lang' in the first records"),
-        (write_parquet, "there is no column 'meta.lang'"),
+        (write_lines, "the field 'meta.lang' in the first records"),
+        (write_parquet, "cannot find the column 'meta.lang'"),
     ],
 )
 def test_a_field_that_is_not_optional_is_refused_with_a_hint(

@@ -135,7 +135,7 @@ def test_a_saved_data_set_without_rows_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["*", "state.json", "dataset_info.json"])
 def test_what_describes_a_saved_data_set_holds_no_records(saved: Path, name: str) -> None:
-    with pytest.raises(UserError, match="describes a saved data set") as raised:
+    with pytest.raises(UserError, match="describes a saved dataset") as raised:
         find_sources([str(saved / name)])
     assert raised.value.hint == f"name the folder: {saved}"
 

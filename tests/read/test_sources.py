@@ -154,7 +154,7 @@ def test_a_stray_readme_among_records_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "README.md", data=b"# Read me\n")
     with pytest.raises(UserError, match="mix plain text and records") as caught:
         find_sources([str(tmp_path)])
-    assert caught.value.where == "README.md is text, a.jsonl holds records"
+    assert caught.value.where == "README.md is plain text, a.jsonl contains records"
     assert [s.format for s in find_sources([str(tmp_path)], "text")] == ["text", "text"]
 
 

@@ -126,9 +126,9 @@ def test_text_is_known_by_its_records_whatever_the_file_is_called(tmp_path: Path
 
 def test_fields_that_no_record_has_are_refused(tmp_path: Path) -> None:
     source = source_of(tmp_path / "a.wet", INFO + page(1, b"one") + END)
-    with pytest.raises(UserError, match="no field 'url' in the first records"):
+    with pytest.raises(UserError, match="the field 'url' in the first records"):
         check_fields([source], Fields(keep=("url",)))
-    with pytest.raises(UserError, match="no field 'body' in the first records"):
+    with pytest.raises(UserError, match="the field 'body' in the first records"):
         check_fields([source], Fields("body"))
 
 

@@ -51,7 +51,7 @@ def test_memory_that_runs_out_while_encoding_names_file_and_place(
         result = tokenmill("build", path, *options, "--workers", workers, small=False)
     assert result.returncode == 7, result.stderr
     assert "not enough memory to encode a document" in result.stderr
-    assert f"where: {path}, from position 18 on" in result.stderr
+    assert f"where: {path}, at or after position 18" in result.stderr
 
 
 @pytest.mark.soak

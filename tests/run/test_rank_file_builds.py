@@ -63,7 +63,7 @@ def test_a_changed_copy_of_it_is_not_the_datasets(ranks: Path) -> None:
     assert build(ranks) == 0
     stored = ranks.parent / "out" / "tokenizer" / "rank_encoding.json"
     stored.write_text(stored.read_text().replace("300", "301"))
-    with pytest.raises(VerificationError, match="is not the one that built the dataset"):
+    with pytest.raises(VerificationError, match="is not the one that encoded it"):
         open_reference(tokenmill.open(ranks.parent / "out"))
 
 

@@ -211,7 +211,7 @@ def test_a_later_file_without_the_text_column_ends_the_build(
     pq.write_table(pa.table({"body": ["two"]}), data / "b.parquet")
     result = tokenmill_here("build", data, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
     assert result.returncode == 2
-    assert "there is no column 'text'" in result.stderr
+    assert "cannot find the column 'text'" in result.stderr
     assert "b.parquet" in result.stderr
 
 

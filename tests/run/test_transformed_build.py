@@ -185,5 +185,5 @@ def test_a_digest_tells_lambdas_and_values_apart() -> None:
 def test_a_copy_in_a_worker_must_have_the_same_source() -> None:
     described = Transform.named(NAME)
     changed = Transform(name=NAME, sha256="0" * 64, source=described.source)
-    with pytest.raises(UserError, match="another transform has that name"):
+    with pytest.raises(UserError, match="the transform has changed"):
         changed.renderer()

@@ -92,7 +92,7 @@ def test_every_document_is_found_by_its_number(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [-1, 5, 10**9])
 def test_a_document_that_is_not_there_is_refused(number: int, folder: Path) -> None:
-    with pytest.raises(UserError, match=f"there is no document {number}"):
+    with pytest.raises(UserError, match=f"cannot find document {number}"):
         Dataset(folder).locate(number)
 
 

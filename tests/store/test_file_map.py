@@ -42,7 +42,7 @@ def maps_of_this_process() -> list[str]:
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"tokens")
-    with pytest.raises(VerificationError, match="it should have 7 bytes, and has 6"):
+    with pytest.raises(VerificationError, match="it should have 7 bytes, but has 6"):
         FileMap(path, 7)
 
 

@@ -102,7 +102,7 @@ def test_weights_must_be_for_groups_that_exist(folder: Path) -> None:
     counts = open_counts(folder)
     with pytest.raises(UserError, match="no group 'fr'; the groups are 'de', 'en'"):
         counts.total({"fr": 2})
-    with pytest.raises(UserError, match="the weight of 'en' is below 0"):
+    with pytest.raises(UserError, match="the weight of 'en' must not be negative"):
         counts.total({"en": -1})
 
 

@@ -56,7 +56,7 @@ def test_single_digits_of_llama_3_are_the_pattern_of_qwen() -> None:
 
 
 def test_single_digits_cannot_be_grouped() -> None:
-    with pytest.raises(UserError, match="digits of the split 'starcoder' cannot be grouped"):
+    with pytest.raises(UserError, match="cannot group the digits of the split 'starcoder'"):
         with_digits(named_split("starcoder"), "groups-right")
 
 

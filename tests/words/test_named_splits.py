@@ -38,7 +38,9 @@ def test_sentencepiece_s_splits_hold_the_tables_of_its_rules():
 
 
 def test_an_unknown_split_is_answered_with_the_nearest():
-    with pytest.raises(UserError, match=r"unknown split 'lama3'(.|\n)*did you mean llama3\?"):
+    with pytest.raises(
+        UserError, match=r"cannot find the split 'lama3'(.|\n)*did you mean llama3\?"
+    ):
         named_split("lama3")
 
 

@@ -1,4 +1,4 @@
-"""Whether sources have the fields that are asked for, as far as their beginnings tell."""
+"""Early checks that the first records of sources have the requested fields."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from tokenmill.read.sources import Source, fetch_sources
 
 MAX_PREVIEWED_SOURCES = 64
 MAX_DISTANT_SOURCES = 4
-"""Of those that cannot be read in parts: each takes a megabyte over the network."""
+"""Most checked remote sources that cannot be read in parts: each needs a 1 MB download."""
 SMALL_FETCH_BYTES = 8 << 20
-"""What is fetched at once, without a look at its first file."""
+"""Inputs up to this size are downloaded without checking their first file before."""
 NUM_THREADS = 4
 
 
 def check_fields(sources: Sequence[Source], fields: Fields) -> None:
-    """Raise a UserError where the text is in none of a source's first records, or another field
-    in none of any source's: ids and kept fields may be rare, the text may not. Also where texts are
-    made of fields and a source has none.
+    """Raise a UserError if a requested field is missing from the first records.
+
+    The text must appear in every source. Ids and kept fields can be rare, so they must only appear
+    in any of the sources. If texts are built from fields, sources of plain text are refused.
     """
     if fields.rendering:
         for source in sources:
@@ -47,21 +48,22 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
 def check_before_fetch(
     sources: Sequence[Source], fields: Fields, file_format: str, access: Access
 ) -> None:
-    """Raise a UserError if a text is not in the first file of a folder that is about to be fetched:
-    that is seen from a part of the file, before a long download.
+    """Raise a UserError if the first file of a folder has no text field, before a long download.
+
+    This only needs a part of the file.
     """
     distant = [source for source in sources if source.is_distant and not source.in_parts]
     if access.mode != "download" or sum(s.num_bytes for s in distant) <= SMALL_FETCH_BYTES:
         return
     by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}
     firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
-    with contextlib.suppress(InputChangedError):  # the download finds it, too, and lists anew
+    with contextlib.suppress(InputChangedError):  # the download notices it too and lists again
         firsts = fetch_sources(firsts, file_format, replace(access, mode="sample"))
         check_fields(firsts, Fields(fields.text, rendering=fields.rendering))
 
 
 def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:
-    """The fields of each source. Several distant ones are asked at a time: each takes a request."""
+    """Return the fields of each source; several remote sources are checked concurrently."""
     distant = [source for source in sources if source.is_distant]
     slow = [source.index for source in distant if not FORMATS[source.format].range_suffixes]
     left_out = {*slow[MAX_DISTANT_SOURCES:]}

@@ -1,8 +1,8 @@
-"""Formats and places by their names: our own, and those that installed packages register.
+"""A registry of formats and places by name: built-in ones, and those of installed packages.
 
-A name is all that a recipe or a dataset can give. What it stands for is decided here: by the table
-of our own names, else by the entry points of installed packages, which are read only when a name is
-not ours. So worker and parser processes find the same ones.
+Recipes and datasets only contain names. A name is looked up in the built-in table first, then in
+the entry points of installed packages, which are only read for names that are not built in. So
+worker and parser processes find the same objects.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Objects by their names, each loaded when it is first asked for."""
+    """Objects by name, each loaded on first use."""
 
     def __init__(self, group: str, kind: str, built_in: Mapping[str, str], protocol: type) -> None:
-        """`built_in` gives "module:class" for each name; `kind` is what messages call a member,
-        `protocol` what each must have.
+        """Create a registry.
+
+        `built_in` has "module:class" for each name. Messages call a member `kind`, and each member
+        must implement `protocol`.
         """
         self.built_in = tuple(built_in)
         self._group = group
@@ -37,7 +39,7 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def registered(self) -> tuple[str, ...]:
-        """The names that installed packages add, sorted."""
+        """The sorted names that installed packages register."""
         return tuple(sorted({entry.name for entry in self._entries} - {*self.built_in}))
 
     @functools.cached_property
@@ -50,11 +52,11 @@ class Registry(Generic[T]):
         return name in self._own or name in self.registered
 
     def __getitem__(self, name: str) -> T:
-        """The member of that name.
+        """Return the member with a name.
 
         Raises:
-            UserError: there is none, two packages register it, its package cannot be loaded, or it
-                lacks something.
+            UserError: the name is unknown, two packages register it, its package cannot be loaded,
+                or the member does not implement the protocol.
         """
         if name not in self._loaded:
             own = self._own.get(name)

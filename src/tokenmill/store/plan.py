@@ -309,7 +309,7 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
         raise UserError(
             f"cannot find the plan {str(name)!r}",
             where=str(own),
-            why=f"the plans of the dataset are {', '.join(dataset.plans) or 'none'}",
+            why=f"the dataset has {', '.join(dataset.plans) or 'no plans'}",
             hint=f"did you mean {meant}?" if meant else "create one with tokenmill pack",
         )
     plan = Plan(folder)

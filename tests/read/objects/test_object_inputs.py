@@ -143,7 +143,7 @@ def test_a_name_that_stands_for_nothing_is_refused(bucket: Any) -> None:
 
 def test_a_file_that_describes_a_saved_data_set_is_refused(bucket: Any, corpus: Path) -> None:
     upload(bucket, corpus)
-    with pytest.raises(UserError, match="describes a saved data set"):
+    with pytest.raises(UserError, match="describes a saved dataset"):
         names_of(f"s3://{bucket.name}/data/saved/state.json")
 
 
@@ -170,7 +170,7 @@ def test_a_file_that_is_not_what_its_suffix_says_is_damaged(
     name = f"s3://{bucket.name}/data"
     with pytest.raises(DataError, match="is damaged") as error:
         build([name], tokenizer_path, tmp_path / "one")
-    assert "it is jsonl zstd; files with its suffix are jsonl none" in str(error.value)
+    assert "its format is jsonl zstd, but files with its suffix are jsonl none" in str(error.value)
     assert error.value.where == f"{name}/b.jsonl"
     build([name], tokenizer_path, tmp_path / "two", on_bad_file="quarantine")
 

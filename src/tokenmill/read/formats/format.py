@@ -1,4 +1,4 @@
-"""What a format is: how documents are written in a file, and how such a file is read in parts.
+"""The interface of file formats.
 
 To add a format, write one module with a class that has the members of `Format`, and register it in
 the packaging metadata:
@@ -6,8 +6,8 @@ the packaging metadata:
     [project.entry-points."tokenmill.formats"]
     warc = "my_package.warc:Warc"
 
-`ByteFormat` has most of them for records that follow each other in the bytes of a file,
-`TableFormat` (in `tables/format.py`) for tables that Arrow reads, in a process of its own.
+`ByteFormat` implements most of them for consecutive records in the bytes of a file. `TableFormat`
+(in `tables/format.py`) does so for tables that Arrow reads in a separate process.
 """
 
 from __future__ import annotations
@@ -36,37 +36,35 @@ WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some whole records of a source, read and not yet parsed."""
+    """Some whole records of a source that are not yet parsed."""
 
     start: int
-    """Where they begin in the source: a byte of the decompressed file, or a row."""
+    """Start of the records in the source: a byte of the decompressed file, or a row."""
     stop: int
     num_bytes: int
-    """What they take in the decompressed file."""
+    """Size of the records in the decompressed file."""
     content: Any
-    """Bytes, or what else the parser of the format takes."""
+    """Bytes, or another type that the parser of the format takes."""
 
 
 class Part(NamedTuple):
-    """A part of a source that can be read by itself."""
+    """A part of a source that can be read separately."""
 
     start: int
     stop: int | None
-    """None: to the end."""
+    """End of the part; None for the end of the source."""
     num_bytes: int
-    """Its share of the bytes on disk."""
+    """The part's share of the bytes on disk."""
     first_row: int | None = None
-    """Of tables: the number of its first row, if that is known."""
+    """For tables: the number of the first row, if known."""
 
 
 Parse = Callable[[Block, "Source"], "DocumentBatch"]
-"""Turns the records of a block into documents and rejections; one that cannot be used costs itself
-alone.
-"""
+"""Turns the records of a block into documents and rejections. A bad record only rejects itself."""
 
 
 class SpoolWriter(Protocol):
-    """A spool file that is being written."""
+    """A writer of a spool file."""
 
     def write(self, content: Any, /) -> object:
         """Append the content of a block."""
@@ -76,54 +74,55 @@ class SpoolWriter(Protocol):
 
 
 class Format(Protocol):
-    """How documents are written in a file.
+    """A file format.
 
     Methods that read a source raise a DataError if it is damaged, and an OSError if it cannot be
-    read. What a source becomes may depend on its bytes and the fields alone.
+    read. The documents of a source must depend only on its bytes and the fields.
     """
 
     holds_records: bool
-    """Whether documents are fields of records. The inputs of a build must agree in this."""
+    """Whether files contain records with fields. All inputs of a build must agree on this."""
     compressible: bool
     """Whether files may be compressed as a whole."""
     range_suffixes: tuple[str, ...]
-    """Names of files that are read in parts where they are, without reading all; () if none can."""
+    """Suffixes of remote files that can be read in parts without a download; () for none."""
 
     libraries: tuple[str, ...]
-    """Packages other than this one whose versions decide what is read."""
+    """Other packages with versions that affect what is read."""
 
     digests_texts_only: bool
-    """Whether `digested` gives the texts without their ends, and no other field."""
+    """Whether `digested` covers only texts, without their boundaries and other fields."""
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether a file is of this format.
+        """Return whether a file has this format.
 
-        `head` is what the decompressed file begins with; `name` has no suffix of a compression.
+        `head` are the first bytes of the decompressed file; `name` has no compression suffix.
         """
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """The fields in the first records of a source; empty if they are not known by name.
+        """Return the fields in the first records of a source; empty if names are not known.
 
         Raises:
-            UserError: the text is not among them, or (by a schema) another field is not.
+            UserError: the text field is missing, or another field is missing from a schema.
         """
 
     def reads_whole(self, fields: Fields) -> bool:
-        """Whether a file is one document."""
+        """Return whether a file is one document."""
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
-        """About how many bytes of text a source holds, and how many records; None if that is not
-        known without reading them.
+        """Estimate the bytes of text and the number of records of a source.
+
+        Returns None if this is not known without reading all records.
         """
 
     def num_starts(self, source: Source, fields: Fields) -> int:
-        """At how many places an extent may start: bytes, row groups; 1 if at its beginning only."""
+        """Return the number of places (bytes, row groups) at which an extent can start."""
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
-        """Parts of about `unit_bytes` decompressed bytes, in order and with nothing between them.
+        """Cut a source into consecutive parts of about `unit_bytes` decompressed bytes.
 
-        None: the source can only be read from its start. Called for sources of `unit_bytes` and
-        more.
+        Returns None if the source can only be read from its start. Called for sources with at least
+        `unit_bytes` bytes.
         """
 
     def blocks(
@@ -134,24 +133,24 @@ class Format(Protocol):
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
-        """The records that begin in an extent, in blocks of about `block_bytes`.
+        """Yield the records that start in an extent, in blocks of about `block_bytes`.
 
-        `raw` is the opened file, for a caller that wants to know how far it was read.
+        `raw` is the opened file, for callers that track how far it was read.
         """
 
     def parser(self, fields: Fields) -> Parse:
-        """What parses blocks."""
+        """Return a parser for blocks."""
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
-        """The bytes of a block that go into the digest of its source."""
+        """Return the bytes of a block that enter the digest of its source."""
 
     def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
-        """A new spool file, for blocks like this one."""
+        """Create a spool file for blocks like this one."""
 
     def spooled_blocks(
         self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        """The records in a spool file."""
+        """Yield the records in a spool file."""
 
 
 FORMATS: Registry[Format] = Registry(
@@ -173,9 +172,9 @@ FORMATS: Registry[Format] = Registry(
 
 
 class ByteFormat:
-    """What formats have in common whose records follow each other in the bytes of a file.
+    """Base class of formats with consecutive records in the bytes of a file.
 
-    As it is, such a file is read from its start; `delimiter` makes any place a start.
+    By default, files are read from their start. With a `delimiter`, reading can start anywhere.
     """
 
     holds_records = True
@@ -185,7 +184,7 @@ class ByteFormat:
     digests_texts_only = False
 
     def delimiter(self, fields: Fields) -> bytes:
-        """What ends every record; b"" if nothing does."""
+        """Return the delimiter that ends every record; b"" if there is none."""
         return b""
 
     def split(
@@ -207,15 +206,15 @@ class ByteFormat:
         return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
-        """None: only who has read all records knows how many there are."""
+        """Return None, because the number of records is not known without reading all."""
         return None
 
     def num_starts(self, source: Source, fields: Fields) -> int:
-        """Every byte, if records are found from any place."""
+        """Return every byte, if there is a delimiter."""
         return source.num_bytes if self._starts_anywhere(source, fields) else 1
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
-        """Ranges of bytes, if records are found from any place."""
+        """Return ranges of bytes, if there is a delimiter."""
         if not self._starts_anywhere(source, fields):
             return None
         size = source.num_bytes
@@ -262,9 +261,9 @@ class ByteFormat:
 def opened(
     source: Source, raw: BinaryIO | None = None, ahead: Range | None = None
 ) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a source; of `raw`, if that is given, which stays open.
+    """Open the decompressed bytes of a source, or of `raw` if given, which stays open.
 
-    `ahead` are the bytes of the file that will be read in order.
+    `ahead` is the range of bytes of the file that will be read in order.
     """
     with (
         source.open() if raw is None else nullcontext(raw) as file,
@@ -278,6 +277,6 @@ def opened(
 
 
 def expect_sequential(stream: BinaryIO) -> None:
-    """Tell the system that a file on this machine is read from its start."""
+    """Tell the system that a local file will be read sequentially."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)

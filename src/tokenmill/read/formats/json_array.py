@@ -1,12 +1,12 @@
-"""JSON in one piece: an array of records, or records that follow each other over several lines.
+"""JSON files with an array of records, or with consecutive records that span several lines.
 
-A scan for quotes and brackets finds where each element ends; what it holds is read by msgspec, with
-the rules of JSON Lines. Commas between elements are not checked. An array without an end was cut
-off, and anything but white space after its end is damage.
+A scan for quotes and brackets finds the end of each element. Elements are parsed by msgspec, with
+the rules of JSON Lines. Commas between elements are not checked. An array without an end is
+truncated, and anything but white space after its end is damage.
 
-An element with a stray quote or bracket seems to end somewhere else. Where elements begin on lines
-of their own, it is set aside up to the next line that begins as the first element does; where all
-are on one line, nothing says where the next one begins, and the file is damaged.
+An element with a stray quote or bracket seems to end in the wrong place. If elements start on their
+own lines, the bad element is rejected up to the next line that starts like the first element. If
+all elements are on one line, the start of the next one is unknown, and the file is damaged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 MAX_ELEMENT_BYTES = 1 << 27
-"""An element that does not end within so many bytes counts as one that never does."""
+"""An element that does not end within this many bytes counts as never ending."""
 MAX_WASTED_BYTES = 1 << 30
-"""Bytes that may be scanned for the ends of elements that have none."""
+"""Most bytes scanned for the ends of elements without an end."""
 _WHITE_SPACE = b" \t\r\n"
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+(\[[ \t\r\n]*+)?")
 _BETWEEN = re.compile(rb"[ \t\r\n,]*+")
@@ -56,7 +56,7 @@ class JsonArray(ScannedFormat):
     libraries = ("msgspec",)
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether it begins as an array of records does, or with an object that has no line."""
+        """Return whether a file starts like an array of records, or with a multi-line object."""
         suffix = name.suffix.lower()
         if suffix in PLAIN_SUFFIXES:
             return False
@@ -67,7 +67,7 @@ class JsonArray(ScannedFormat):
         return bool(is_array) and suffix not in LINE_SUFFIXES
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """Names and dotted paths of all fields in the first records; empty if none can be read."""
+        """Return names and dotted paths of fields in the first records; empty if unreadable."""
         blocks = self.blocks(source, Extent(source.index), fields, PREVIEW_BYTES)
         found: set[str] = set()
         if first := next(blocks, None):
@@ -84,17 +84,17 @@ class JsonArray(ScannedFormat):
         return found
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
-        """White space and an opening bracket, up to the first element."""
+        """Return the size of white space and the opening bracket before the first element."""
         found = _OPENING.match(data, 0, size)
         stop = found.end() if found else 0
         return stop if stop < size else None
 
     def scanner(self, opening: bytes, where: str, *, whole: bool) -> _ElementScanner:
-        """What finds elements."""
+        """Return a scanner that finds elements."""
         return _ElementScanner(opening, where, whole=whole)
 
     def parser(self, fields: Fields) -> Parse:
-        """What turns elements into documents."""
+        """Return a parser that turns elements into documents."""
         parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:
@@ -110,7 +110,7 @@ class JsonArray(ScannedFormat):
 
 
 def _element_pattern(string: bytes) -> re.Pattern[bytes]:
-    """Objects and arrays up to three levels deep; deeper ones take the slow way."""
+    """Return a pattern for objects and arrays up to three levels deep; others are slower."""
     pattern = rb'[^"{}\[\]]++|' + string
     for _ in range(3):
         inside = rb"(?:" + pattern + rb")*+"
@@ -119,7 +119,7 @@ def _element_pattern(string: bytes) -> re.Pattern[bytes]:
 
 
 class _Grammar:
-    """How elements are told from what is around them."""
+    """Patterns that separate elements from their surroundings."""
 
     def __init__(self, string: bytes) -> None:
         self.string = re.compile(string, re.DOTALL)
@@ -129,11 +129,11 @@ class _Grammar:
 
 _ANY_STRING = _Grammar(rb'"(?:[^"\\]++|\\.)*+"')
 _STRING_IN_LINE = _Grammar(rb'"(?:[^"\\\n]++|\\[^\n])*+"')
-"""JSON has no line end inside a string: one there shows that a quote is astray."""
+"""JSON strings contain no line end, so a line end reveals a stray quote."""
 
 
 class _Incomplete(Exception):
-    """The end of an element is not known without more bytes."""
+    """More bytes are needed to find the end of an element."""
 
 
 class _ElementScanner:
@@ -143,7 +143,7 @@ class _ElementScanner:
         text = opening.removeprefix(BOM)
         self._is_array = b"[" in text
         self._line = b"\n" + text.rpartition(b"\n")[2]
-        """What is before the first element, if it has a line of its own."""
+        """Text before the first element on its line, if elements have their own lines."""
         self._has_lines = not self._is_array or b"\n" in text.partition(b"[")[2]
         self._grammar = _STRING_IN_LINE if self._has_lines else _ANY_STRING
         self._where, self._whole = where, whole
@@ -151,7 +151,7 @@ class _ElementScanner:
         self._wasted = 0
 
     def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
-        """The whole elements, and what is around them."""
+        """Find the whole elements."""
         starts: list[int] = []
         stops: list[int] = []
         position = 0
@@ -177,7 +177,7 @@ class _ElementScanner:
         return found.end() if found else position
 
     def _end_of_element(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
-        """Where an element ends, or where the one after it begins."""
+        """Return the end of an element, or the start of the next one."""
         limit = min(start + MAX_ELEMENT_BYTES, size)
         stop = self._end_by_brackets(data, start, limit)
         if stop > 0 and (stop < size or final or data[stop - 1] in b'}]"'):
@@ -188,7 +188,7 @@ class _ElementScanner:
         return self._start_of_next(data, start, size, final=final)
 
     def _end_by_brackets(self, data: bytearray, start: int, limit: int) -> int:
-        """Where an element ends; 0 if that is not known, -n if its byte n shows that it is bad."""
+        """Return the end of an element; 0 if unknown, -n if byte n shows that it is bad."""
         first = data[start]
         if first not in b"{[":
             pattern = self._grammar.string if first == ord('"') else _SCALAR
@@ -213,14 +213,14 @@ class _ElementScanner:
         return 0
 
     def _at_fault(self, data: bytearray, position: int, limit: int) -> int:
-        """What a quote that is not closed, or a bracket that was not opened, means."""
+        """Decide what an unclosed quote or an unopened bracket means."""
         if data[position] != ord('"'):
             return -position - 1
         line_end = data.find(b"\n", position, limit) if self._has_lines else -1
         return -line_end if line_end > 0 else 0
 
     def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
-        """The end of a bad element: before the next line that begins as the first element does."""
+        """Return the end of a bad element: the next line that starts like the first element."""
         if not self._has_lines or self._wasted > MAX_WASTED_BYTES:
             where = f"the element at byte {start:,} of a block"
             raise damaged(self._where, f"{where} does not end, and no next element can be found")

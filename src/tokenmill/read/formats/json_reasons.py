@@ -1,4 +1,4 @@
-"""Why a piece of JSON is not a record, in words that do not depend on the parser."""
+"""Reasons why JSON is not a usable record, independent of the parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def reason_of(line: bytes, error: Exception, text_path: list[str]) -> tuple[str, str]:
-    """Why a record has no text, as (reason, detail); `error` is what msgspec says."""
+    """Return (reason, detail) for a record without a text; `error` comes from msgspec."""
     value = json_object(line, error)
     if isinstance(value, tuple):
         return value
@@ -29,9 +29,9 @@ def reason_of(line: bytes, error: Exception, text_path: list[str]) -> tuple[str,
 
 
 def json_object(line: bytes, error: Exception) -> dict[str, Any] | tuple[str, str]:
-    """The shape of a line's object, or why it has none: (reason, detail)."""
+    """Parse the object of a line, or return why that fails as (reason, detail)."""
     try:
-        # Only the shape counts here, and Python refuses to make an int of over 4,300 digits.
+        # Values do not matter here, and Python refuses to parse an int of over 4,300 digits.
         value = json.loads(line, parse_int=lambda digits: 0)
         msgspec_accepts = _accepts(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Lines of JSON in a block: where they are, and their records, decoded together or one by one."""
+"""Finding and decoding the JSON lines of a block, together or one by one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from tokenmill.records import Int64Array, Rejection
 
 LONG_RECORD_BYTES = 1 << 23
-"""More than any block of several records."""
+"""Larger than any block of several records."""
 DECODED_BYTES = 1 << 18
-"""Bytes, at most, that Python checks: for a sample it is not worth it to import Arrow."""
+"""Up to this size, Python checks UTF-8: for a sample, importing Arrow would take longer."""
 _WHITE_SPACE = b" \t\r\n"
 
 
 def decode_block(
     decoder: msgspec.json.Decoder[Any], body: bytes, starts: Int64Array, stops: Int64Array
 ) -> list[Any] | None:
-    """The records of a block, parsed in one call; None if that could mean something else than
-    parsing line by line.
+    """Parse the records of a block in one call.
+
+    Returns None if the result could differ from parsing line by line.
     """
     data = np.frombuffer(body, np.uint8)
     if not len(starts) or not (data[starts] == ord("{")).all():
@@ -39,17 +40,17 @@ def decode_block(
 
 
 def require_memory(num_bytes: int) -> None:
-    """Raise a MemoryError if a long record cannot be copied once more.
+    """Raise a MemoryError if there is no memory for another copy of a long record.
 
-    msgspec 0.22 crashes when it gets no memory for a string. The probe is never touched, so its
-    size costs nothing.
+    msgspec 0.22 crashes if it gets no memory for a string. The test allocation is never touched, so
+    it is free.
     """
     if num_bytes >= LONG_RECORD_BYTES:
         bytes(num_bytes)
 
 
 def line_bounds(body: bytes) -> tuple[Int64Array, Int64Array]:
-    """Starts and stops of every line, its end included."""
+    """Return the starts and stops of all lines, including line ends."""
     ends = []
     find, end = body.find, 0
     while end := find(b"\n", end) + 1:
@@ -87,7 +88,7 @@ class Lines(NamedTuple):
 
     records: list[Any]
     kept: list[int]
-    """The line of each record."""
+    """Line number of each record."""
     rejected: list[Rejection]
     blank_bytes: int
 
@@ -102,7 +103,7 @@ def parse_lines(
 ) -> Lines:
     """Parse line i in bytes [starts[i], stops[i]).
 
-    `parse_line` returns a record, or (reason, detail) if there is none.
+    `parse_line` returns a record, or (reason, detail) if it cannot be used.
     """
     records, kept, rejected, blank_bytes = [], [], [], 0
     for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):

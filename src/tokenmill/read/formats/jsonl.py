@@ -1,16 +1,16 @@
-"""JSON Lines: blocks of lines to document batches.
+"""JSON Lines.
 
-One record a line, read by msgspec. Duplicate keys: the last one counts, and each must have the
-right type. NaN and infinities, raw control characters, lone surrogates, text after the value and
-invalid UTF-8 anywhere in the line are refused; numbers in fields that are not read may be of any
-size. A byte order mark at the start of a file and lines of white space are counted and skipped.
+One record per line, parsed by msgspec. If a key appears twice, the last value wins, and each value
+must have the right type. NaN and infinities, raw control characters, lone surrogates, text after
+the value and invalid UTF-8 anywhere in the line are rejected. Numbers in fields that are not read
+can have any size. A byte order mark at the start of a file and blank lines are counted and skipped.
 
-A block is parsed in one call where that call provably means the same as parsing line by line:
-    every line starts with "{" and ends with "}"   a record cannot go on after a line's end,
-                                                   because no JSON has "}" followed by "{" inside it
-    as many records as lines                       so each line holds exactly one
-    the whole block is valid UTF-8                 the parser skips over fields without looking
-Otherwise every line is parsed alone, and a bad one is set aside with its reason.
+A block is parsed in one call if that provably gives the same result as parsing line by line:
+    every line starts with "{" and ends with "}"   a record cannot span lines, because no JSON
+                                                   contains "}" followed by "{"
+    as many records as lines                       so each line contains exactly one
+    the whole block is valid UTF-8                 needed because the parser skips unread fields
+Otherwise every line is parsed alone, and bad ones are rejected with a reason.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 MAX_RECORDS = 100
 PREVIEW_BYTES = 1 << 18
-"""First records that are looked at for the names of their fields, and their bytes."""
+"""Most bytes read at the start of a file to find the names of fields."""
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
 class JsonLines(ByteFormat):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     libraries = ("msgspec",)
 
@@ -57,14 +57,14 @@ class JsonLines(ByteFormat):
         return b"\n"
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether the first line is an object, or the name says so."""
+        """Return whether the first line is an object, or the name has a suffix of JSON Lines."""
         line, newline, _ = head.removeprefix(BOM).lstrip().partition(b"\n")
         is_whole = newline or len(head) < SNIFF_BYTES
         is_object = _is_object(line) if is_whole else _OBJECT_START.match(line)
         return bool(is_object) or name.suffix.lower() in (".json", *LINE_SUFFIXES)
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """Names and dotted paths of all fields in the first records; empty if none can be read."""
+        """Return names and dotted paths of fields in the first records; empty if unreadable."""
         with opened(source) as stream:
             _, first = next(iter_blocks(stream, 0, None, b"\n", PREVIEW_BYTES), (0, b""))
         require_memory(len(first))
@@ -98,7 +98,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def paths(value: object, prefix: str) -> Iterator[str]:
-    """The names and dotted paths of all fields of a record."""
+    """Yield the names and dotted paths of all fields of a record."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield prefix + key
@@ -106,7 +106,7 @@ def paths(value: object, prefix: str) -> Iterator[str]:
 
 
 class JsonlParser:
-    """Parses blocks of lines; made once for a set of fields."""
+    """Parses blocks of lines for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -117,7 +117,7 @@ class JsonlParser:
         self._text_of = text_of
 
     def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
-        """The documents of `block`, which starts at byte `offset` of the source."""
+        """Return the documents of `block`, which starts at byte `offset` of the source."""
         bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
         body = block[bom_bytes:] if bom_bytes else block
         require_memory(len(body))
@@ -140,7 +140,7 @@ class JsonlParser:
     def parse_each(
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
     ) -> DocumentBatch:
-        """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
+        """Return the documents of `body`; record i is in bytes [starts[i], stops[i])."""
         found = parse_lines(self._parse_line, body, offset, source, starts, stops)
         batch = DocumentBatch(
             source,
@@ -155,7 +155,7 @@ class JsonlParser:
         return batch
 
     def _parse_line(self, line: bytes) -> Any:
-        """The record of a line, or why it is none: (reason, detail)."""
+        """Parse the record of a line, or return why that fails as (reason, detail)."""
         try:
             line.decode()
         except UnicodeDecodeError as error:
@@ -169,13 +169,13 @@ class JsonlParser:
         return self._problem_in_extra(record) or record
 
     def _problem_in_extra(self, record: Any) -> tuple[str, str] | None:
-        """Why a field besides the text cannot be used: (reason, detail)."""
+        """Return why a field other than the text cannot be used as (reason, detail)."""
         for name in self._extra:
             try:
                 value = self._extra_value(record, name)
                 if name == self._fields.no_loss:
                     char_spans(value)
-            except msgspec.MsgspecError as error:  # it is JSON, so only a number can be at fault
+            except msgspec.MsgspecError as error:  # the JSON is valid, so the cause is a number
                 return "number-out-of-range", f"{name!r}: {error}"
             except ValueError as error:
                 return "invalid-spans", str(error)
@@ -187,12 +187,12 @@ class JsonlParser:
         while isinstance(getattr(node, _attribute(path[:depth]), None), msgspec.Struct):
             node, depth = getattr(node, _attribute(path[:depth])), depth + 1
         raw = getattr(node, _attribute(path[:depth]), None)
-        if raw is None or isinstance(raw, str):  # a string is the text, which is decoded
+        if raw is None or isinstance(raw, str):  # the text is decoded already
             return walk(raw, path[depth:])
         return walk(msgspec.json.decode(raw), path[depth:])
 
     def _add_extra(self, batch: DocumentBatch, records: Sequence[Any]) -> bool:
-        """Fill ids, columns and spans; False where a value calls for the line-by-line path."""
+        """Fill ids, columns and spans; return False if the lines must be parsed one by one."""
         try:
             values = {
                 name: [self._extra_value(record, name) for record in records]
@@ -214,14 +214,14 @@ class JsonlParser:
 
 
 class RenderingParser:
-    """Parses blocks of lines for what renders them; made once for a set of fields."""
+    """Parses blocks of lines into records and renders them, for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._renderer = RecordRenderer(fields)
         self._decoder = msgspec.json.Decoder(_object_type(fields.wanted))
 
     def parse(self, block: Block, source: Source) -> DocumentBatch:
-        """The documents of a block."""
+        """Return the documents of a block."""
         bom_bytes = len(BOM) if block.start == 0 and block.content.startswith(BOM) else 0
         body, offset, index = block.content[bom_bytes:], block.start + bom_bytes, source.index
         require_memory(len(body))
@@ -237,7 +237,7 @@ class RenderingParser:
     def parse_each(
         self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
     ) -> DocumentBatch:
-        """The documents of `body`, whose record i is the JSON in bytes [starts[i], stops[i])."""
+        """Return the documents of `body`; record i is in bytes [starts[i], stops[i])."""
         found = parse_lines(self._parse_line, body, offset, source, starts, stops)
         bounds = starts[found.kept], stops[found.kept]
         batch = self._render(body, offset, source, *bounds, found.records, found.rejected)
@@ -264,7 +264,7 @@ class RenderingParser:
         )
 
     def _parse_line(self, line: bytes) -> Any:
-        """The record of a line, or why it is none: (reason, detail)."""
+        """Parse the record of a line, or return why that fails as (reason, detail)."""
         try:
             line.decode()
             return self._decoder.decode(line)
@@ -278,7 +278,7 @@ class RenderingParser:
 
 
 def _object_type(wanted: Sequence[str] | None) -> Any:
-    """What takes any value under the first keys of the wanted paths; everything if None."""
+    """Return a type with any value under the first keys of the paths; all keys if None."""
     if wanted is None:
         return dict[str, Any]
     keys = {name.partition(".")[0]: Any for name in wanted}
@@ -286,12 +286,12 @@ def _object_type(wanted: Sequence[str] | None) -> Any:
 
 
 def _attribute(path: Sequence[str]) -> str:
-    """A Python name for a JSON path; msgspec maps it back to the key."""
+    """Return a Python name for a JSON path; msgspec maps it back to the key."""
     return "f_" + "_".join(key.encode().hex() for key in path)
 
 
 def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[type, Any]:
-    """A msgspec struct that takes the text strictly and other fields raw, and its text getter."""
+    """Return a struct with a strict text and raw other fields, and a getter for the text."""
 
     def struct(depth: int) -> type:
         prefix = text_path[:depth]

@@ -19,7 +19,7 @@ LOCAL_BLOCK_BYTES = 1 << 20
 
 
 class Parquet(TableFormat):
-    """Row groups of columns, and a footer that says where they are."""
+    """Parquet files: row groups of columns, and a footer with their positions."""
 
     name = "parquet"
     range_suffixes = (".parquet",)
@@ -41,7 +41,7 @@ class ParquetTable:
         self._file = pq.ParquetFile(
             raw,
             buffer_size=block_bytes or LOCAL_BLOCK_BYTES,
-            pre_buffer=False,  # it would hold the column of a whole row group
+            pre_buffer=False,  # it would load the column of a whole row group
             page_checksum_verification=True,
         )
 
@@ -93,7 +93,7 @@ def _row_groups(metadata: pq.FileMetaData) -> list[pq.RowGroupMetaData]:
 
 
 def _all_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
-    """The same batches, which must have so many rows: columns may end early without an error."""
+    """Yield the batches and check the number of rows: Arrow does not report truncated columns."""
     found = 0
     for batch in batches:
         found += batch.num_rows
@@ -105,9 +105,9 @@ def _all_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.R
 def column_ranges(
     metadata: pq.FileMetaData, groups: range, wanted: Sequence[str]
 ) -> list[list[tuple[int, int]]]:
-    """The bytes [start, stop) of each wanted column in each row group.
+    """Return the bytes [start, stop) of each wanted column in each row group.
 
-    Parquet format, "ColumnMetaData": a column begins with its dictionary page where it has one.
+    A column starts with its dictionary page, if it has one (Parquet format, "ColumnMetaData").
     """
     columns: dict[str, list[tuple[int, int]]] = {}
     for group in groups:

@@ -1,9 +1,9 @@
-"""The common part of formats whose records are found by reading a file from its start.
+"""The base of formats with records that can only be found by reading a file from its start.
 
-No byte of such a file says by itself whether a record starts there: a line end may be inside
-quotes, a bracket inside a string. So large files are streams: one process scans for the ends of
-records and writes spool files of whole records. Each spool file begins with the opening of its
-source (a header, an opening bracket), which tells how the records after it are read.
+In such a file, no byte alone shows whether a record starts there: a line end may be inside quotes,
+or a bracket inside a string. So large files are streams: one process scans for the ends of records
+and writes spool files of whole records. Each spool file starts with the opening of its source (a
+header, an opening bracket), which is needed to read the records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokenmill.records import DocumentBatch
 
 MAX_OPENING_BYTES = 1 << 24
-"""What may be before the first record: every block and every spool file has a copy of it."""
+"""Largest opening before the first record; every block and spool file has a copy of it."""
 _OPENING_SIZE_BYTES = 8
 
 
@@ -41,24 +41,24 @@ class Spans(NamedTuple):
     starts: list[int]
     stops: list[int]
     consumed: int
-    """Where the next scan begins. Bytes before it that no record holds are between records."""
+    """Start of the next scan. Earlier bytes outside of records are between records."""
 
     @property
     def bounds(self) -> Iterator[tuple[int, int]]:
-        """(start, stop) of each record."""
+        """Yield (start, stop) of each record."""
         return zip(self.starts, self.stops, strict=True)
 
 
 class Scanner(Protocol):
-    """Finds the records of one file, which depend on its bytes alone, not on how they are cut."""
+    """Finds the records of one file, independent of how its bytes are cut into blocks."""
 
     def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
-        """The whole records in the first `size` bytes of `data`, which begin between two records.
+        """Find the whole records in the first `size` bytes of `data`, starting between records.
 
-        If `final`, nothing follows; all bytes are consumed.
+        If `final`, no bytes follow, and all bytes are consumed.
 
         Raises:
-            DamagedInputError: what follows cannot be read.
+            DamagedInputError: the rest of the file cannot be read.
         """
 
 
@@ -68,15 +68,15 @@ class Scanned(NamedTuple):
     opening: bytes
     """The bytes before the first record of the source, byte order mark included."""
     body: bytes
-    """Without the opening, in the first block too."""
+    """The bytes of the block without the opening."""
     spans: Spans
 
     def offset(self, block: Block) -> int:
-        """Where the body begins in its source."""
+        """Return the offset of the body in its source."""
         return block.start or len(self.opening)
 
     def count_rest(self, block: Block, batch: DocumentBatch) -> None:
-        """Count what is not part of the records that `batch` holds."""
+        """Count the bytes that are not part of the records in `batch`."""
         rejected = sum(item.num_bytes for item in batch.rejected)
         batch.blank_bytes = len(self.body) - int(batch.record_bytes.sum()) - rejected
         if not block.start:
@@ -85,16 +85,14 @@ class Scanned(NamedTuple):
 
 
 class ScannedFormat(ByteFormat):
-    """A subclass has `sniff`, `opening_bytes`, `scanner` and `parser`."""
+    """A base class; subclasses define `sniff`, `opening_bytes`, `scanner` and `parser`."""
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
-        """How many bytes come before the first record; None if more are needed to tell."""
+        """Return the number of bytes before the first record; None if more bytes are needed."""
         raise NotImplementedError
 
     def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
-        """What finds the records of a file (`where`, for messages), or of a part of it if it is
-        not the `whole` one.
-        """
+        """Return a scanner for a file, or a part of it if not `whole`; errors name `where`."""
         raise NotImplementedError
 
     def blocks(
@@ -105,7 +103,7 @@ class ScannedFormat(ByteFormat):
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
-        if source.compression == "none":  # a small file needs no large buffer
+        if source.compression == "none":  # a small file needs only a small buffer
             block_bytes = min(block_bytes, source.num_bytes + 1)
         with opened(source, raw, (0, source.num_bytes)) as stream:
             window = Window(stream, 0, block_bytes)
@@ -114,10 +112,10 @@ class ScannedFormat(ByteFormat):
             yield from _scan(window, opening, scanner, is_first=True)
 
     def read_opening(self, window: Window, where: str) -> bytes:
-        """Take the opening from a file (`where`) that is at its start.
+        """Remove the opening from a window at the start of a file; messages name `where`.
 
         Raises:
-            DamagedInputError: it is longer than `MAX_OPENING_BYTES`.
+            DamagedInputError: the opening is longer than `MAX_OPENING_BYTES`.
         """
         size, final = None, False
         while size is None and not final and window.filled <= MAX_OPENING_BYTES:
@@ -129,7 +127,7 @@ class ScannedFormat(ByteFormat):
         return window.take(size)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
-        """The bytes of the file, whatever they are part of."""
+        """Return all bytes of the block, inside and outside of records."""
         content: Scanned = block.content
         return content.body if block.start else content.opening + content.body
 
@@ -150,7 +148,7 @@ class ScannedFormat(ByteFormat):
 
 
 def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -> Iterator[Block]:
-    """The blocks of what is left of a window; the opening counts to the first of a source."""
+    """Yield the remaining blocks of a window; the opening counts as part of the first one."""
     final = False
     while not final:
         final = window.fill()
@@ -165,7 +163,7 @@ def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -
 
 
 class _BodyWriter:
-    """Writes what blocks hold besides the opening, which the spool file begins with."""
+    """Writes the bodies of blocks to a spool file that already has the opening."""
 
     def __init__(self, file: BinaryIO, opening: bytes) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Plain text: one document a file, or several with a separator between them."""
+"""Plain text: one document per file, or several with a separator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Text(ByteFormat):
-    """Text as it is: a file is one document, unless the fields name a separator."""
+    """Plain text; a file is one document, unless the fields set a separator."""
 
     holds_records = False
 
@@ -26,14 +26,14 @@ class Text(ByteFormat):
         return (fields.separator or "").encode()
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """True: whatever is nothing else is text."""
+        """Return True: a file without another format is text."""
         return True
 
     def reads_whole(self, fields: Fields) -> bool:
         return not fields.separator
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
-        """One document cannot be cut; several are, as records of bytes."""
+        """Cut a file with a separator into ranges of bytes; a single document cannot be cut."""
         if self.reads_whole(fields):
             return [Part(0, None, source.num_bytes)]
         return super().cut(source, fields, unit_bytes)
@@ -41,7 +41,7 @@ class Text(ByteFormat):
     def split(
         self, stream: BinaryIO, start: int, stop: int | None, fields: Fields, block_bytes: int
     ) -> Iterator[tuple[int, bytes]]:
-        """The whole file without a separator, even if it is empty; else blocks of documents."""
+        """Yield blocks of documents, or without a separator the whole file, even if it is empty."""
         if self.reads_whole(fields):
             return iter([(0, stream.read())])
         return super().split(stream, start, stop, fields, block_bytes)
@@ -58,17 +58,17 @@ class Text(ByteFormat):
 def parse_text_block(
     block: bytes, offset: int, source: int, separator: bytes | None
 ) -> DocumentBatch:
-    """The documents of `block`, which starts at byte `offset` of the source.
+    """Return the documents of `block`, which starts at byte `offset` of the source.
 
-    The separator is taken off and belongs to the record before it. Without one the block is a
-    whole file and one document, its last line end included.
+    The separator is removed and counts as part of the record before it. Without a separator, the
+    block is a whole file and one document, including its last line end.
     """
     bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
     body = block[bom_bytes:]
     pieces = body.split(separator) if separator else [body]
     is_open = bool(pieces[-1])
     if separator and not is_open:
-        pieces.pop()  # what follows the last separator of a block is the next block's
+        pieces.pop()  # the rest belongs to the next block
     closing = len(separator or b"")
     sizes = np.array([len(piece) + closing for piece in pieces], dtype=np.int64)
     if is_open:

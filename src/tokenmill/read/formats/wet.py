@@ -1,9 +1,9 @@
-"""WET files of Common Crawl: the plain text of web pages, in WARC records of the type conversion.
+"""WET files of Common Crawl: the plain text of web pages, in WARC records of type conversion.
 
-A record is a version line, headers, an empty line, and as many bytes of text as its Content-Length
-says (ISO 28500, https://iipc.github.io/warc-specifications/). Records of other types, such as the
-one that describes the file, are passed over. A record whose length does not lead to the next record
-is set aside, up to the next line that begins one.
+A record consists of a version line, headers, an empty line, and Content-Length bytes of text (ISO
+28500, https://iipc.github.io/warc-specifications/). Records of other types, such as the description
+of the file, are skipped. If the length of a record does not end at the next record, it is rejected
+up to the next line that starts a record.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 TEXT = "text"
-"""The field of the text; all others are headers."""
+"""The name of the text field; all other fields are headers."""
 MAX_HEAD_BYTES = 1 << 16
 MAX_TEXT_BYTES = 1 << 27
-"""A record that claims to be longer is bad."""
+"""Largest Content-Length; a record with a larger one is bad."""
 MAX_WASTED_BYTES = 1 << 33
-"""What bad records of one file may claim as their lengths, together: so much is read for them."""
+"""Most bytes read because of wrong lengths of bad records in one file."""
 MAX_LINE_ENDS = 1 << 16
-"""Bytes of line ends after a record that are looked at to see whether another one follows."""
+"""Most bytes of line ends after a record that are searched for the next record."""
 PREVIEW_BYTES = 1 << 18
 VERSION_BYTES = len(b"WARC/1.0\r\n")
 _SEPARATOR = b"\r\n\r\n"
@@ -50,14 +50,14 @@ class Wet(ScannedFormat):
     """WARC records of plain text."""
 
     def sniff(self, head: bytes, name: Path) -> bool:
-        """Whether the first records are of text, or the name says so."""
+        """Return whether the first records are text, or the name has a suffix of WET."""
         return holds_wet(head, name.suffix.lower())
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """The text and the headers of the first records.
+        """Return the text field and the headers of the first records.
 
         Raises:
-            UserError: they hold pages as they came, with their markup.
+            UserError: the records are raw web pages instead of text.
         """
         found, types = {TEXT}, set()
         if first := next(self.blocks(source, Extent(source.index), fields, PREVIEW_BYTES), None):
@@ -80,15 +80,15 @@ class Wet(ScannedFormat):
         return found
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
-        """None: the first record is one that is passed over."""
+        """Return 0: the first bytes are a record, even if it is skipped."""
         return 0
 
     def scanner(self, opening: bytes, where: str, *, whole: bool) -> _RecordScanner:
-        """What finds records."""
+        """Return a scanner that finds records."""
         return _RecordScanner(where)
 
     def parser(self, fields: Fields) -> Parse:
-        """What turns records into documents."""
+        """Return a parser that turns records into documents."""
         flat = FlatParser(fields)
         names = {name.lower(): name for name in fields.wanted or ()}
 
@@ -101,14 +101,14 @@ class Wet(ScannedFormat):
 
 
 class _Head(NamedTuple):
-    """Where the text of a record begins, and how many bytes it has."""
+    """The start of a record's text, and its number of bytes."""
 
     end: int
     length: int
 
 
 def _head_of(data: bytearray | bytes, start: int, size: int) -> _Head | None:
-    """The head of the record that begins at `start`; None if there is none."""
+    """Return the head of the record at `start`, or None if there is none."""
     if not _VERSION.match(data, start, size):
         return None
     end = _HEAD_END.search(data, start, min(size, start + MAX_HEAD_BYTES))
@@ -117,7 +117,7 @@ def _head_of(data: bytearray | bytes, start: int, size: int) -> _Head | None:
 
 
 class _Incomplete(Exception):
-    """The end of a record is not known without more bytes."""
+    """More bytes are needed to find the end of a record."""
 
 
 class _RecordScanner:
@@ -128,7 +128,7 @@ class _RecordScanner:
         self._wasted = 0
 
     def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
-        """The whole records, of any type, and bad ones up to the next."""
+        """Find the whole records of any type; a bad record extends to the next one."""
         starts: list[int] = []
         stops: list[int] = []
         position = 0
@@ -160,7 +160,7 @@ class _RecordScanner:
         return self._start_of_next(data, start, size, final=final)
 
     def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
-        """The end of a bad record: before the next line that begins one."""
+        """Return the end of a bad record: the next line that starts a record."""
         found = _NEXT.search(data, start, size)
         if not found and not final:
             if size - start > MAX_TEXT_BYTES:
@@ -181,7 +181,7 @@ def _after_line_ends(data: bytearray, position: int, size: int) -> int:
 
 
 def _headers(record: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The headers of a record as they are; folded lines are joined."""
+    """Yield the raw headers of a record, with folded lines joined."""
     version = _VERSION.match(record)
     end = _HEAD_END.search(record)
     if not version or not end:
@@ -196,7 +196,7 @@ def _type_of(record: bytes) -> bytes:
 
 
 def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | Problem | None:
-    """The wanted fields of a record (all if `names` is empty); None if it is passed over."""
+    """Return the wanted fields of a record (all if `names` is empty); None to skip it."""
     head = _head_of(record, 0, len(record))
     if not head:
         return Problem("invalid-warc", "expected a record header with a Content-Length")

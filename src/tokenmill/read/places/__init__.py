@@ -1,1 +1,1 @@
-"""Where inputs are: on this machine, or on the Hugging Face Hub."""
+"""Locations of inputs: this machine, the Hugging Face Hub, object stores and web servers."""

@@ -1,4 +1,4 @@
-"""Globs over names of files elsewhere."""
+"""Globs over names of remote files."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path is a glob."""
+    """Return whether a path is a glob."""
     return bool(_MAGIC.search(path))
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder in which all matches of a glob lie: "a/b" for "a/b/c*/d"."""
+    """Return the folder that contains all matches of a glob: "a/b" for "a/b/c*/d"."""
     parts = pattern.split("/")
     first = next(index for index, part in enumerate(parts) if is_glob(part))
     return "/".join(parts[:first])
 
 
 def matches(parts: Sequence[str], pattern: Sequence[str], *, hidden: bool = True) -> bool:
-    """Whether a path matches a glob as shells know it: * stays in its folder, ** is any number of
-    folders. Without `hidden`, a name that begins with a dot matches a pattern that does.
+    """Return whether a path matches a shell glob: * stays in a folder, ** is any number of folders.
+
+    Without `hidden`, a name that starts with a dot only matches a pattern that starts with a dot.
     """
     if not pattern:
         return not parts

@@ -1,4 +1,4 @@
-"""Inputs on this machine: files, folders and globs, as the user names them."""
+"""Local inputs: files, folders and globs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tokenmill.read.sources import Source
 
 
 class Local:
-    """Files on this machine."""
+    """The place for files on this machine."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
-        """The files of each name; they are called by their paths below a common folder."""
+        """Return the files of each name, with paths relative to their common folder."""
         paths = {name: [*expand(name)] for name in names}
         real = real_paths(path for found in paths.values() for path in found)
         common = Path(os.path.commonpath({path.parent for path in real.values()}) if real else "")
@@ -52,7 +52,7 @@ class Local:
         return replace(local_source(source.name, path, status), index=source.index)
 
     def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        """None: a path stands for whatever is there."""
+        """Return nothing, because local paths have no commits."""
         return {}
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ class Local:
 
 
 def local_source(name: str, path: Path, status: os.stat_result) -> Source:
-    """A file on this machine, known by its time."""
+    """Return the source of a local file, identified by its mtime."""
     return Source(
         name=name,
         place=LOCAL,
@@ -73,12 +73,12 @@ def local_source(name: str, path: Path, status: os.stat_result) -> Source:
 
 
 def expand(name: str) -> Iterator[Path]:
-    """The files of a file, folder or glob: folders sorted, saved data sets in their own order.
+    """Yield the files of a file, folder or glob: folders sorted, saved datasets in row order.
 
     Links to folders are followed, and no folder is read twice.
 
     Raises:
-        UserError: nothing matches, or a folder cannot be read.
+        UserError: no file matches, or a folder cannot be read.
     """
     path = local_path(name, "an input")
     if path.is_dir():
@@ -113,7 +113,7 @@ def _files_below(path: Path) -> Iterator[Path]:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    """What two names of one folder have in common."""
+    """Return the identity of a folder, which is the same for all its names."""
     try:
         status = folder.stat()
     except OSError as error:
@@ -131,22 +131,22 @@ def _refuse_description(path: Path) -> None:
 
 
 def _refuse_folder(error: OSError) -> NoReturn:
-    """A folder that cannot be listed may hold inputs, so it is not passed over."""
+    """Raise an error for an unreadable folder: it may contain inputs, so it is not skipped."""
     where = str(error.filename)
     raise path_error(error)("cannot read a folder", where=where, why=str(error)) from error
 
 
 def real_paths(paths: Iterable[Path]) -> dict[Path, Path]:
-    """The file behind each path. A folder is resolved once, however many files it holds.
+    """Resolve links in paths. Each folder is resolved once, however many files it has.
 
     Raises:
-        UserError: a name is not UTF-8: manifests are, and name every source.
+        UserError: a path is not UTF-8, which manifests need.
     """
     folders: dict[Path, Path] = {}
     found = {}
     for path in paths:
         if path.parent not in folders:
-            # Unlike `resolve`, `realpath` accepts links in a circle.
+            # Unlike `resolve`, `realpath` accepts circular links.
             folders[path.parent] = Path(os.path.realpath(path.parent))
         real = folders[path.parent] / path.name
         found[path] = Path(os.path.realpath(real)) if real.is_symlink() else real
@@ -155,11 +155,11 @@ def real_paths(paths: Iterable[Path]) -> dict[Path, Path]:
 
 
 def regular_file(path: Path) -> os.stat_result:
-    """What is known of a file that can be read.
+    """Return the status of a readable regular file.
 
     Raises:
-        UserError: it cannot, or its bytes are not kept on a disk: a device, a pipe, a socket, or
-            a file of /proc.
+        UserError: the file cannot be read, or is not on a disk: a device, a pipe, a socket, or a
+            file in /proc.
         StorageError: the disk or the network mount fails.
     """
     try:

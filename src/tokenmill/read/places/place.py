@@ -1,7 +1,7 @@
-"""What a place is: where inputs are, and how their bytes are had.
+"""The interface of places, from which inputs are read.
 
 To add a place, write one module with a class that has the members of `Place`, and register it in
-the packaging metadata under the scheme of its names; inputs SCHEME://... are then its own:
+the packaging metadata under its scheme. It then handles inputs SCHEME://...:
 
     [project.entry-points."tokenmill.places"]
     ftp = "my_package.ftp:Ftp"
@@ -27,17 +27,17 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 ReadMode = Literal["download", "stream", "sample"]
-"""Kept on this machine first, if the place does that; read where they are; read where they are
-unless they are kept already.
+"""How remote files are read: downloaded first, if the place supports it; streamed; or streamed
+unless they are already cached.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """One moment while files are fetched."""
+    """The progress of a download."""
 
     done_bytes: int
-    """With what was kept before."""
+    """Bytes that are complete, including those cached before."""
     total_bytes: int
     done_files: int
     num_files: int
@@ -48,52 +48,52 @@ FetchListener = Callable[[FetchProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How files that are elsewhere are to be read."""
+    """How remote files are read."""
 
     mode: ReadMode = "download"
     cache_dir: str | None = None
-    """Where they are kept; None: the usual folder of the place."""
+    """The cache folder; None for the default of the place."""
     listener: FetchListener = lambda progress: None
 
 
 class Place(Protocol):
-    """Where inputs are.
+    """A place from which inputs are read.
 
-    Methods raise a UserError if an input does not exist or may not be read, and a StorageError if
+    Methods raise a UserError if an input does not exist or access is denied, and a StorageError if
     the place fails.
     """
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
-        """The files that each name stands for, in order. Nothing of them is fetched.
+        """Return the files that each name stands for, in order, without fetching them.
 
-        A source has its name below the place, location, version and size; its index, format and
-        compression are filled in later. Location and version are the same on every machine, if they
-        can be, and are found in records: a location holds no secret and begins with the scheme.
+        A source has a name, location, version and size; index, format and compression are filled in
+        later. If possible, location and version are the same on every machine. They are stored in
+        datasets, so a location must contain no secret. It begins with the scheme.
         """
 
     def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        """The same sources, those that are kept on this machine with their paths there."""
+        """Return the sources, with local paths for those that are downloaded or cached."""
 
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
-        """The bytes of a source that is not kept on this machine, as a seekable file.
+        """Open a source that has no local file, as a seekable file.
 
-        Reading it raises an InputChangedError if it no longer has its version, and calls `check`,
-        which may raise, now and then while it waits. A `RangeFile` is told what will be read.
+        Reading raises an InputChangedError if the version has changed, and calls `check`, which may
+        raise, repeatedly while waiting. A `RangeFile` is told which ranges will be read.
         """
 
     def find_again(self, source: Source, path: Path) -> Source:
-        """A source that a record names, whose file was at `path` if it was on this machine.
+        """Return a source from a record of an earlier build; `path` was its local file, if any.
 
         Raises:
-            DataError: there can be no such file.
-            UserError: it is no longer what it was.
+            DataError: the record does not name a valid file.
+            UserError: the file has changed.
         """
 
     def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        """What names stood for when they were listed, for the identity of a build; may be empty."""
+        """Return the commit of each name when it was listed, for the identity of a build."""
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        """A name that stands for what it stood for with `commits`; "" if they do not say."""
+        """Return a name that is pinned to its commit in `commits`; "" if it has none."""
 
 
 PLACES: Registry[Place] = Registry(

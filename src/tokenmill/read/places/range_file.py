@@ -1,4 +1,4 @@
-"""Files whose bytes come from elsewhere, one range at a time."""
+"""Seekable files that are fetched in ranges."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 BLOCK_BYTES = 8 << 20
-"""What is read at a time. One request takes some 0.1 s, in which a fast line gives as much."""
+"""Bytes per request. A request takes about 0.1 s, the time of this many bytes on a fast line."""
 
 Range = tuple[int, int]
 """Bytes [start, stop)."""
 
 
 class RangeFile(io.RawIOBase):
-    """A seekable file of `num_bytes` bytes; a subclass defines `read`."""
+    """A seekable file of `num_bytes` bytes; subclasses define `read`."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = num_bytes
         self._position = 0
 
     def readable(self) -> bool:
-        """True, in place of the False of `RawIOBase`."""
+        """Return True; `RawIOBase` returns False."""
         return True
 
     def seekable(self) -> bool:
-        """True, in place of the False of `RawIOBase`."""
+        """Return True; `RawIOBase` returns False."""
         return True
 
     def tell(self) -> int:
-        """The place of the next read."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the place of the next read; nothing is fetched."""
+        """Set the position of the next read, without fetching anything."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}
         self._position = max(base[whence] + offset, 0)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the file goes."""
+        """Fill a buffer, up to the end of the file."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
-        """Hear which ranges will be read of each column, in order, in blocks; nothing by itself."""
+        """Announce which ranges of each column will be read; does nothing by default."""

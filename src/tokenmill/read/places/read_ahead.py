@@ -1,4 +1,4 @@
-"""A file elsewhere as a seekable file: ranges are fetched as they are read, the next ones ahead."""
+"""Seekable remote files that fetch ranges as they are read, and the next ranges ahead."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from tokenmill.read.compression import damaged
 from tokenmill.read.places.range_file import Range, RangeFile
 
 SMALL_BLOCK_BYTES = 1 << 20
-"""What is fetched for a read of less, as long as nothing is announced."""
+"""Bytes fetched for a smaller read, if no ranges were announced."""
 MAX_BLOCKS_AHEAD = 3
-"""Of a column. One request after another would leave the line idle while the server thinks."""
+"""Most blocks ahead per column. With only one request, the line would idle between answers."""
 MAX_AHEAD_BYTES = 64 << 20
-"""What all files of the process together may have in memory ahead of their readers."""
+"""Most bytes that all files of the process together keep in memory ahead of their readers."""
 
 
 class _Room:
-    """Bytes that may be read ahead by all files of the process together."""
+    """The shared budget of bytes that all files of the process may read ahead."""
 
     def __init__(self) -> None:
         self._taken = 0
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> bool:
-        """Whether there is room for so many bytes more; if so, it is taken."""
+        """Take `num_bytes` from the budget; return False if there is not enough."""
         with self._lock:
             has_room = self._taken + num_bytes <= MAX_AHEAD_BYTES
             self._taken += num_bytes if has_room else 0
             return has_room
 
     def give_back(self, num_bytes: int) -> None:
-        """So many bytes no longer wait."""
+        """Return `num_bytes` to the budget."""
         with self._lock:
             self._taken -= num_bytes
 
@@ -44,46 +44,46 @@ _ROOM = _Room()
 
 
 class ReadAheadFile(RangeFile):
-    """Reads at any place, each a request unless its bytes are there already.
+    """A file that sends requests as it is read, unless the bytes were read ahead.
 
-    A subclass defines `_fetch` and `_begin`, and may define `_result`.
+    Subclasses define `_fetch` and `_begin`, and may define `_result`.
     """
 
     def __init__(self, num_bytes: int, where: str) -> None:
         super().__init__(num_bytes)
         self._where = where
         self._recent: tuple[int, bytes] = (0, b"")
-        """Bytes that were fetched and not yet read, and the place of the first."""
+        """Offset and content of the bytes that were fetched but not yet read."""
         self._starts: dict[int, int] = {}
         self._following: dict[int, Range] = {}
-        """By the ends of announced ranges: their starts, and the next of the same column."""
+        """For the end of each announced range: its start, and the next range of the column."""
         self._ends: list[int] = []
         self._block_bytes = 0
         self._num_ahead = -1
-        """Blocks to have ahead after the next read: who reads once often wants no more."""
+        """Blocks to read ahead after the next read; grows, because many callers read only once."""
         self._coming: dict[int, tuple[int, Future[bytes]]] = {}
-        """By their places: the sizes of blocks that are read ahead, and their bytes."""
+        """Blocks that are read ahead, by offset: their size and their future bytes."""
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        """The bytes [start, stop), which are in the file."""
+        """Fetch the bytes [start, stop), which are inside the file."""
         raise NotImplementedError
 
     def _begin(self, start: int, stop: int) -> Future[bytes]:
-        """As `_fetch`, without waiting for it."""
+        """Start `_fetch` without waiting for it."""
         raise NotImplementedError
 
     def _result(self, start: int, coming: Future[bytes]) -> bytes:
-        """The bytes from `start` on that were begun."""
+        """Wait for the bytes at `start` that `_begin` requested."""
         return coming.result()
 
     def read_ahead(self, columns: Sequence[Sequence[Range]], block_bytes: int) -> None:
-        """Announce the ranges that will be read of each column, in order, in blocks.
+        """Announce the ranges of each column that will be read, in order and in blocks.
 
-        From now on, the next blocks of a column are fetched while the caller works on the last
-        one, and nothing that was not announced or asked for.
+        From then on, the next blocks of a column are fetched while the caller works on the last
+        one. Nothing is fetched that was neither announced nor requested.
 
         Raises:
-            DamagedInputError: a range is not in the file.
+            DamagedInputError: a range is outside the file.
         """
         for ranges in columns:
             for (start, stop), following in pairwise([*ranges, (0, 0)]):
@@ -95,7 +95,7 @@ class ReadAheadFile(RangeFile):
         self._block_bytes = block_bytes
 
     def read(self, size: int = -1) -> bytes:
-        """`size` bytes, or all that are left."""
+        """Read `size` bytes, or the rest of the file."""
         start = min(self._position, self._num_bytes)
         stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
         pieces = []
@@ -108,7 +108,7 @@ class ReadAheadFile(RangeFile):
         return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the file goes."""
+        """Fill a buffer, up to the end of the file."""
         start = min(self._position, self._num_bytes)
         stop = min(start + len(buffer), self._num_bytes)
         position = start
@@ -121,7 +121,7 @@ class ReadAheadFile(RangeFile):
         return stop - start
 
     def close(self) -> None:
-        """Let go of what was read ahead."""
+        """Discard bytes that were read ahead."""
         while self._coming:
             num_bytes, coming = self._coming.popitem()[1]
             coming.cancel()
@@ -129,7 +129,7 @@ class ReadAheadFile(RangeFile):
         super().close()
 
     def _piece(self, start: int, stop: int) -> bytes:
-        """Bytes from `start` on, at most to `stop`."""
+        """Return bytes from `start`, at most up to `stop`."""
         if start in self._coming:
             num_bytes, coming = self._coming[start]
             self._recent = (start, self._result(start, coming))
@@ -145,9 +145,7 @@ class ReadAheadFile(RangeFile):
         return data[start - first : stop - first]
 
     def _fetch_next(self, position: int) -> None:
-        """Begin to fetch the blocks that follow `position` in its column, or what of its own block
-        was fetched with it: one more after each read.
-        """
+        """Start to fetch the blocks after `position` in its column, one more after each read."""
         self._num_ahead = min(self._num_ahead + 1, MAX_BLOCKS_AHEAD)
         first, data = self._recent
         if first <= position < first + len(data):
@@ -161,7 +159,7 @@ class ReadAheadFile(RangeFile):
                 self._coming[start] = (position - start, self._begin(start, position))
 
     def _range_after(self, position: int) -> Range:
-        """What is left of the range that holds `position`, else the next one of its column."""
+        """Return the rest of the range around `position`, else the next range of its column."""
         if position in self._following:
             return self._following[position]
         index = bisect.bisect(self._ends, position)

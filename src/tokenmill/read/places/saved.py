@@ -1,7 +1,7 @@
-"""Folders that `datasets.save_to_disk` has written: their Arrow files, in their own order.
+"""Folders that `datasets.save_to_disk` wrote: their Arrow files in row order.
 
-A data set is its Arrow files and `state.json`, which names them; a folder with `dataset_dict.json`
-holds one such folder for each split.
+A saved dataset consists of Arrow files and `state.json`, which names them. A folder with
+`dataset_dict.json` contains one such folder for each split.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class _Splits(msgspec.Struct):
 
 
 class Files(Protocol):
-    """Where the files of a saved data set are."""
+    """Access to the files of a saved dataset."""
 
     def is_file(self, path: Any, /) -> bool:
-        """Whether there is a file."""
+        """Return whether a file exists."""
 
     def read(self, path: Any, max_bytes: int, /) -> bytes:
-        """The bytes of a small file.
+        """Return the bytes of a small file.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError: it is larger.
+            OSError: the file cannot be read.
+            ValueError: the file is larger than `max_bytes`.
         """
 
 
@@ -69,22 +69,22 @@ DISK = _Disk()
 
 
 def is_saved(folder: PurePath, files: Files = DISK) -> bool:
-    """Whether a folder was written by `save_to_disk`, with one split or with several."""
+    """Return whether `save_to_disk` wrote a folder, with one or several splits."""
     one = files.is_file(folder / STATE_NAME) and files.is_file(folder / INFO_NAME)
     return one or files.is_file(folder / SPLITS_NAME)
 
 
 def is_description(path: Path) -> bool:
-    """Whether a file says what a saved data set is made of, and holds no rows."""
+    """Return whether a file only describes a saved dataset, without rows."""
     return path.name in DESCRIPTIONS and is_saved(path.parent)
 
 
 def saved_files(folder: P, files: Files = DISK) -> list[P]:
-    """The Arrow files of a saved data set, in the order of its rows.
+    """Return the Arrow files of a saved dataset, in row order.
 
     Raises:
-        UserError: it has several splits, or is not complete.
-        DataError: its state is damaged, or names a file elsewhere.
+        UserError: the dataset has several splits or is incomplete.
+        DataError: its state is damaged, or names a file outside the folder.
     """
     if files.is_file(folder / SPLITS_NAME):
         splits = _read(folder / SPLITS_NAME, _Splits, files).splits

@@ -1,1 +1,1 @@
-"""How a record becomes texts, where no field holds the text as it is."""
+"""Rendering of records as texts, if no single field is the text."""

@@ -89,13 +89,14 @@ UNENDED = """\
 def test_a_template_that_forgets_its_thoughts_is_masked_in_the_last_turn_only() -> None:
     assert losses(FORGETFUL, "last") == ["(thinking)Ciao</>"]
     with pytest.raises(
-        UnfitRecordError, match="template-rewrites-history: the text of the first 3"
+        UnfitRecordError,
+        match="template-rewrites-history: the text does not begin with the rendering of the first 3",
     ):
         losses(FORGETFUL, "assistant")
 
 
 def test_an_end_of_turn_that_the_next_message_writes_is_refused() -> None:
-    with pytest.raises(UnfitRecordError, match="end-of-turn-outside: the end"):
+    with pytest.raises(UnfitRecordError, match="end-of-turn-outside: the template"):
         losses(UNENDED, "assistant")
 
 

@@ -1,1 +1,1 @@
-"""Parquet and Arrow files, parsed in a process that a damaged file may crash."""
+"""Parquet and Arrow files, parsed in a separate process because damaged files can crash Arrow."""

@@ -1,4 +1,4 @@
-"""What formats of tables have in common: Arrow reads them, in a process that they may crash."""
+"""The base class of table formats, which Arrow reads in a separate process."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 
 class TableFormat:
-    """A format of tables. A subclass has `sniff` and `open`.
+    """A table format. Subclasses define `sniff` and `open`.
 
-    Its module is also loaded in the process that parses, which has no numpy.
+    Their modules are also loaded in the parser process, which has no numpy.
     """
 
     name: str
-    """By which it is registered."""
+    """The registered name."""
     holds_records = True
     compressible = False
     range_suffixes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ("pyarrow",)
     digests_texts_only = True
     has_groups = True
-    """Whether parts of a file can be read by themselves."""
+    """Whether parts of a file can be read separately."""
 
     def sniff(self, head: bytes, name: Path) -> bool:
         raise NotImplementedError
 
     def open(self, raw: BinaryIO, file: TableFile) -> Table:
-        """An opened file, in the process that parses it."""
+        """Open a file in the parser process."""
         raise NotImplementedError
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        """Check all fields with the schema, which says more than names."""
+        """Check the names and types of all fields against the schema."""
         isolated.check_schema(source, fields)
         return set()
 
@@ -51,10 +51,11 @@ class TableFormat:
         return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
-        """What the text of a file becomes, whatever else is in it, and the number of rows; None
-        if it is made of several columns.
+        """Estimate the bytes of the text column and the number of rows.
+
+        Returns None if texts are built from several columns.
         """
-        if not self.has_groups or fields.rendering:  # what records become is known by rendering
+        if not self.has_groups or fields.rendering:  # the size of rendered texts is unknown
             return None
         return isolated.totals(source, fields)
 
@@ -62,7 +63,7 @@ class TableFormat:
         return isolated.num_groups(source)
 
     def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
-        """Runs of groups of about `unit_bytes`; a file with a huge one is read as a stream."""
+        """Return runs of groups of about `unit_bytes`; a file with a huge group is a stream."""
         groups = isolated.group_sizes(source) if self.has_groups else []
         sizes = [num_bytes for num_bytes, _ in groups]
         if not self.has_groups or max(sizes, default=0) > 2 * unit_bytes:
@@ -103,7 +104,7 @@ class TableFormat:
         return parse
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
-        """The bytes of its texts; b"" if they are made of several columns."""
+        """Return the bytes of the texts; b"" if they are built from several columns."""
         if fields.rendering:
             return b""
         from tokenmill.read.formats.tables.rows import text_bytes
@@ -119,7 +120,7 @@ class TableFormat:
     def spooled_blocks(
         self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        """The rows of a spool file, which is our own and needs no process."""
+        """Yield the rows of a spool file, which is trusted and needs no separate process."""
         import pyarrow as pa
 
         from tokenmill.read.formats.tables.record_batches import sliced

@@ -1,8 +1,8 @@
-"""Tables, read through processes that a damaged file may crash.
+"""Reading tables through parser processes, because damaged files can crash Arrow.
 
-Arrow's readers are C++ that trusts what a file says of itself. Here they run in a process of their
-own: a crash there is a DamagedInputError here, and the next file is read by a new process. What
-comes back has been validated and written anew, so it is trusted.
+Arrow's C++ readers trust the metadata in a file, so they run in a separate process. A crash there
+becomes a DamagedInputError here, and a new process reads the next file. Results are validated and
+rewritten before they are sent back, so they can be trusted.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Slice(NamedTuple):
     first: int
     """The number of the first row."""
     batch: pa.RecordBatch
-    """The wanted columns, named as they were asked for: the text, then the others. If the whole
-    record is wanted, they are those of the file.
+    """The requested columns under their requested names, the text first; all columns of the file if
+    the whole record was requested.
     """
     num_bytes: int
-    """What the rows took in the file, decompressed."""
+    """Decompressed size of the rows in the file."""
 
 
 def check_schema(source: Source, fields: Fields) -> None:
@@ -57,18 +57,18 @@ def check_schema(source: Source, fields: Fields) -> None:
 
 
 def group_sizes(source: Source) -> list[tuple[int, int]]:
-    """Bytes and rows of each row group (Parquet) or record batch (Arrow file), all columns."""
+    """Return bytes and rows of each row group (Parquet) or record batch (Arrow), all columns."""
     numbers = _ask(source, GroupSizes(file=_file(source)))
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def num_groups(source: Source) -> int:
-    """The number of row groups (Parquet) or record batches (Arrow file); 1 for a stream."""
+    """Return the number of row groups (Parquet) or record batches (Arrow); 1 for a stream."""
     return _ask(source, CountGroups(file=_file(source)))[0]
 
 
 def totals(source: Source, fields: Fields) -> tuple[int, int]:
-    """About how many bytes of text a file holds, and how many rows."""
+    """Estimate the bytes of text in a file; return them with the number of rows."""
     num_bytes, num_rows = _ask(source, Totals(file=_file(source), column=fields.text))
     return num_bytes, num_rows
 
@@ -80,9 +80,9 @@ def iter_pieces(
     batch_bytes: int,
     raw: BinaryIO | None = None,
 ) -> Iterator[Slice]:
-    """Yield the rows of an extent, which counts row groups or record batches, in order.
+    """Yield the rows of an extent of row groups or record batches, in order.
 
-    `raw` is the opened file, for a caller that wants to know how far it was read.
+    `raw` is the opened file, for callers that track how far it was read.
 
     Raises:
         DamagedInputError: the file is damaged, or crashes Arrow.
@@ -91,7 +91,7 @@ def iter_pieces(
     """
     import pyarrow as pa
 
-    # Whoever wants little of a distant file fetches little.
+    # A caller that needs little of a remote file downloads little.
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
         file=_file(source, block_bytes),
@@ -102,7 +102,7 @@ def iter_pieces(
     )
     with borrowed_parser(source) as parser, _opened(source, raw) as file:
         parser.send(command)
-        ahead = False  # the first rows are often the only ones that are wanted
+        ahead = False  # often only the first rows are needed
         while True:
             reply, payload = parser.answer(file)
             if not isinstance(reply, Rows):
@@ -115,7 +115,7 @@ def iter_pieces(
             try:
                 yield Slice(reply.first, batch, reply.num_bytes)
             except GeneratorExit:
-                if not ahead:  # else the process is ended: it may take long for what comes next
+                if not ahead:  # else end the process: the next rows may take long
                     parser.send(Enough())
                     with contextlib.suppress(TokenmillError, OSError):
                         parser.answer(file)
@@ -126,7 +126,7 @@ def iter_pieces(
 
 
 def _columns(fields: Fields) -> dict[str, Any]:
-    """The columns that are wanted, as commands name them."""
+    """Return the wanted columns as fields of a command."""
     return {
         "columns": [*(fields.texts or ()), *fields.extra],
         "optional": sorted(fields.may_be_missing),
@@ -154,7 +154,7 @@ def _ask(source: Source, command: Command) -> list[int]:
 
 @contextmanager
 def _opened(source: Source, raw: BinaryIO | None) -> Iterator[BinaryIO | None]:
-    """A distant file, opened here, where its bytes are fetched. Others are opened there."""
+    """Open a remote file here, where its bytes are fetched; the parser opens local files."""
     if raw is None and source.is_distant:
         with source.open() as file:
             yield file

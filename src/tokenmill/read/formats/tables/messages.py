@@ -1,4 +1,4 @@
-"""What a process says to the one that parses its tables."""
+"""Messages between a process and its parser process for tables."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any
 import msgspec
 
 BATCHES_PER_DECODE = 8
-"""Parquet has a price for every call, so several batches are decoded at once and then sliced."""
+"""Batches decoded per call and then sliced, because each call to Parquet is expensive."""
 _SIZES = struct.Struct("<QQ")
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that holds a table."""
+    """A file with a table."""
 
     format: str
-    """Its registered name."""
+    """Registered name of the format."""
     path: str
-    """"" for a file that is not on this machine: the parser asks for its bytes with `Wanted`."""
+    """"" for a remote file: the parser requests its bytes with `Wanted`."""
     num_bytes: int
     block_bytes: int = 0
-    """Of a file that is not on this machine: what to ask for at a time."""
+    """For a remote file: the number of bytes per request."""
 
 
 class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
-    """To the parser: answer with a Value, or fail if a column is missing or holds no text."""
+    """To the parser: answer with a Value, or fail if a column is missing or is not text."""
 
     file: TableFile
     columns: list[str]
     optional: list[str]
-    """Those that may be missing."""
+    """Columns that may be missing."""
     text: str | None
-    """The one of them that must hold strings, if one must."""
+    """The column that must contain strings, if any."""
     whole: bool = False
-    """Whether all other columns of the file are wanted, too."""
+    """Whether all other columns of the file are requested, too."""
 
 
 class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
-    """To the parser: answer with bytes and rows of each row group or record batch, in turn."""
+    """To the parser: answer with bytes and rows of each row group or record batch, in order."""
 
     file: TableFile
 
@@ -51,7 +51,7 @@ class CountGroups(msgspec.Struct, tag="count", kw_only=True):
 
 
 class Totals(msgspec.Struct, tag="totals", kw_only=True):
-    """To the parser: answer with the bytes of text, about, and the number of rows."""
+    """To the parser: answer with the approximate bytes of text and the number of rows."""
 
     file: TableFile
     column: str
@@ -67,22 +67,22 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
     text: str | None
     whole: bool = False
     groups: tuple[int, int] | None
-    """Row groups or record batches [start, stop); None: all."""
+    """Row groups or record batches [start, stop); None for all."""
     first_row: int | None
-    """The number of their first row, if that is known."""
+    """The number of their first row, if known."""
     batch_bytes: int
 
 
 class More(msgspec.Struct, tag="more"):
-    """To the parser: the next rows, please."""
+    """To the parser: send the next rows."""
 
 
 class Enough(msgspec.Struct, tag="enough"):
-    """To the parser: no further rows."""
+    """To the parser: send no further rows."""
 
 
 class Bytes(msgspec.Struct, tag="bytes"):
-    """To the parser: what it wanted."""
+    """To the parser: the requested bytes."""
 
 
 class Value(msgspec.Struct, tag="value"):
@@ -96,9 +96,9 @@ class Rows(msgspec.Struct, tag="rows", kw_only=True):
 
     first: int
     num_bytes: int
-    """What the rows took in the file, decompressed."""
+    """Decompressed size of the rows in the file."""
     position: int
-    """How far the file was read."""
+    """How many bytes of the file were read."""
 
 
 class End(msgspec.Struct, tag="end"):
@@ -106,21 +106,21 @@ class End(msgspec.Struct, tag="end"):
 
 
 class Wanted(msgspec.Struct, tag="wanted"):
-    """From the parser: it needs bytes of a file that is not on this machine."""
+    """From the parser: a request for bytes of a remote file."""
 
     start: int
     num_bytes: int
 
 
 class Announced(msgspec.Struct, tag="announced"):
-    """From the parser: the ranges [start, stop) of each column that it will want."""
+    """From the parser: the ranges [start, stop) of each column that it will request."""
 
     columns: list[list[tuple[int, int]]]
     block_bytes: int
 
 
 class Failed(msgspec.Struct, tag="failed", kw_only=True):
-    """From the parser: the file is damaged, or is not what the user says."""
+    """From the parser: the file is damaged, or does not match the user's options."""
 
     is_damage: bool
     what: str
@@ -140,7 +140,7 @@ Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
 
 
 class Channel:
-    """Sends and receives messages: sizes, a message as JSON, bytes that belong to it."""
+    """Sends and receives messages: sizes, a message as JSON, and its bytes."""
 
     def __init__(self, incoming: FileIO, outgoing: FileIO, kind: Any) -> None:
         self._incoming, self._outgoing = incoming, outgoing
@@ -157,7 +157,7 @@ class Channel:
         self._write(payload)
 
     def receive(self) -> tuple[Any, bytearray]:
-        """The next message and its bytes.
+        """Receive the next message and its bytes.
 
         Raises:
             EOFError: the other process has ended, or the channel was closed.

@@ -1,4 +1,4 @@
-"""Processes that parse Parquet and Arrow files: started when needed, used again, ended with us."""
+"""A pool of parser processes for Parquet and Arrow files, started when needed and reused."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ main()
 ENVIRONMENT = {
     "ARROW_IO_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    # The system's allocator notices more of what a damaged file may do.
+    # The system's allocator detects more memory errors that a damaged file can cause.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
+    # Batches are allocated and freed often: keep their pages to avoid new page faults.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
 }
 MAX_IDLE = 1
-"""Processes that are kept for the next file. Each takes about 25 MB."""
+"""Idle processes kept for the next file; each takes about 25 MB."""
 
 _lock = threading.RLock()  # reentrant: the collector may close a reading that holds a process
 _idle: list[ParserProcess] = []
@@ -59,14 +59,14 @@ _parsers: weakref.WeakSet[ParserProcess] = weakref.WeakSet()
 
 
 def parser_pids() -> set[int]:
-    """The processes that parse files for this one."""
+    """Return the ids of this process's parser processes."""
     with _lock:
         return {parser.pid for parser in _parsers}
 
 
 @contextmanager
 def borrowed_parser(source: Source) -> Iterator[ParserProcess]:
-    """A process for one file at a time: one that waits, or a new one."""
+    """Provide a process for one file at a time: an idle one or a new one."""
     with _lock:
         parser = _idle.pop() if _idle else None
     if parser is None or parser.has_ended:
@@ -92,12 +92,12 @@ class ParserProcess:
 
     def __init__(self) -> None:
         self._popen = subprocess.Popen(
-            # -P: no module is looked for in the folder where the command happens to be run.
+            # -P: import no modules from the current folder.
             [sys.executable, "-P", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is for this process, which ends the other
+            start_new_session=True,  # Ctrl-C goes to this process, which ends the other
             bufsize=0,
             pipesize=PIPE_BYTES,
         )
@@ -105,28 +105,28 @@ class ParserProcess:
         self._stdout = cast(FileIO, self._popen.stdout)
         self._channel = Channel(self._stdout, self._stdin, Reply)
         self.where = ""
-        """The name of the file that it parses."""
+        """Name of the file being parsed."""
         self.is_idle = True
-        """Whether it waits for a command."""
+        """Whether the process waits for a command."""
 
     @property
     def pid(self) -> int:
-        """The number by which the system knows it."""
+        """The process id."""
         return self._popen.pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone: the system may have killed it while it was idle."""
+        """Return whether the process has ended: the system may kill it while it is idle."""
         return self._popen.poll() is not None
 
     def send(self, command: Command, payload: bytes = b"") -> None:
-        """Send a command; if the process has died, its answer says so."""
+        """Send a command; if the process has died, `answer` reports it."""
         self.is_idle = False
         with contextlib.suppress(BrokenPipeError):
             self._channel.send(command, payload)
 
     def answer(self, raw: BinaryIO | None) -> tuple[Reply, bytearray]:
-        """The answer to a command; until it comes, the process is given the bytes that it needs."""
+        """Wait for the answer to a command, and send the process the bytes it requests."""
         while True:
             try:
                 reply, payload = self._channel.receive()
@@ -171,20 +171,20 @@ class ParserProcess:
         return InternalError("the process that parses an input failed", where=where, why=why)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self._popen.kill()
         self._popen.wait()
         self._stdin.close()
         self._stdout.close()
 
     def forget(self) -> None:
-        """In a fork of this process: let go of the pipes, so that the other process can end."""
+        """In a fork of this process: close the pipes, so that the other process can end."""
         self._popen.returncode = 0
         self.end()
 
 
 def end_idle_parsers() -> None:
-    """Give back the memory of processes that nothing is waiting for."""
+    """End idle processes to free their memory."""
     with _lock:
         while _idle:
             parser = _idle.pop()

@@ -1,6 +1,4 @@
-"""The process that parses tables for another one: its commands come in on standard
-input, answers go out on standard output.
-"""
+"""The parser process for tables; it reads commands from stdin and writes answers to stdout."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ DAMAGE = (
     TypeError,
     ValueError,
 )
-"""What Arrow was seen to raise for damaged files, and what Python may raise for their values."""
+"""Exceptions that Arrow raises for damaged files, and Python for their values."""
 
 
 class Parser:
@@ -62,7 +60,7 @@ class Parser:
         self._incoming: queue.SimpleQueue[tuple[Any, bytearray]] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Work until the other process ends, whatever a file has led this one into by then."""
+        """Work until the other process ends."""
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
             command, _ = self._incoming.get()
@@ -147,7 +145,7 @@ def _table(raw: BinaryIO, file: TableFile) -> Table:
 
 
 class _AskedFile(RangeFile):
-    """A file whose bytes the other process has."""
+    """A file with bytes that the other process provides."""
 
     def __init__(self, num_bytes: int, ask: Any) -> None:
         super().__init__(num_bytes)
@@ -161,11 +159,13 @@ class _AskedFile(RangeFile):
 
 
 def main() -> None:
-    """Parse files until standard input ends."""
+    """Parse files until stdin ends."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # the other process hears them, and ends this one
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and says enough
+        signal.signal(each, signal.SIG_IGN)  # the other process handles them and ends this one
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected; write no core files
     incoming = io.FileIO(os.dup(sys.stdin.fileno()), "rb")
     outgoing = io.FileIO(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # output of libraries must not mix with answers
     Parser(Channel(incoming, outgoing, Command)).run()

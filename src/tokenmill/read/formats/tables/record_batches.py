@@ -1,8 +1,8 @@
-"""Record batches of a file from outside: for the parsing process alone, which they may crash.
+"""Handling of untrusted record batches; only for the parser process, which they can crash.
 
-Arrow trusts the lengths and offsets in a file. An offset behind its buffer gives whatever the
-memory holds there, so nothing looks at a record batch before `validated`. Errors name no file: the
-process that asked knows which one it is.
+Arrow trusts the lengths and offsets in a file. An offset outside its buffer reads arbitrary memory,
+so a record batch must not be used before `validated`. Errors do not name the file; the requesting
+process adds it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tokenmill.read.formats.tables.table import Announce, Table
 
 
 def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[str]:
-    """The wanted columns that a file has.
+    """Return the requested columns that a file has.
 
     Raises:
-        UserError: one is missing that is not optional, or that of the text holds no strings.
+        UserError: a required column is missing, or the text column does not contain strings.
     """
     types = {name: _type_at(schema, name) for name in command.columns}
     for name, kind in types.items():
@@ -41,7 +41,7 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
 
 
 def _type_at(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """The type of a column by its name or dotted path, None if there is none."""
+    """Return the type of a column, given its name or dotted path; None if it does not exist."""
     kind: pa.DataType = pa.struct(list(schema))
     for key in name.split("."):
         if not pa.types.is_struct(kind) or kind.get_field_index(key) < 0:
@@ -75,12 +75,12 @@ def iter_rows(
 
 
 def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A record batch whose lengths, offsets and indices all lie inside its buffers.
+    """Check that all lengths, offsets and indices of a record batch lie inside its buffers.
 
-    Strings are looked at as bytes: one that is not UTF-8 costs its row, not the file.
+    Strings become bytes, so that a string that is not UTF-8 only rejects its row, not the file.
 
     Raises:
-        pa.ArrowInvalid: one does not.
+        pa.ArrowInvalid: the record batch is damaged.
     """
     batch.validate()
     for column in batch.columns:
@@ -89,7 +89,7 @@ def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_bytes(kind: pa.DataType) -> pa.DataType:
-    """A type of the same layout with bytes in the place of strings."""
+    """Return a type with the same layout but bytes instead of strings."""
     types = pa.types
     if types.is_string(kind):
         return pa.binary()
@@ -117,13 +117,13 @@ def _field_with_bytes(kind: pa.DataType) -> pa.Field:
 
 
 def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """A record batch in slices of about `batch_bytes`."""
+    """Yield slices of a record batch of about `batch_bytes`."""
     rows = max(batch.num_rows * batch_bytes // max(batch.nbytes, 1), 1)
     return (batch.slice(row, rows) for row in range(0, batch.num_rows, rows))
 
 
 def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    """A column by its path, in a type that Python has values for."""
+    """Return the column at a path, in a type that converts to Python values."""
     first, *rest = path
     column = batch.column(first)
     column = pc.struct_field(column, rest) if rest else column
@@ -139,7 +139,7 @@ def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 
 
 def _without_view(column: pa.Array) -> pa.Array:
-    """Strings one after another: a slice of a view would be sent with the strings of all rows."""
+    """Convert string views to strings: a slice of a view would contain the data of all rows."""
     if pa.types.is_string_view(column.type):
         return column.view(pa.binary_view()).cast(pa.large_binary()).view(pa.large_string())
     return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column

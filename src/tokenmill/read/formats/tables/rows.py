@@ -1,4 +1,4 @@
-"""Record batches to document batches, with the same fates as lines of JSON."""
+"""Turning record batches into document batches, with the same rejections as for JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def parse_record_batch(
     batch: pa.RecordBatch, first_row: int, source: Source, fields: Fields
 ) -> DocumentBatch:
-    """The documents of a record batch; null, undecodable and mistyped rows are set aside."""
+    """Return the documents of a record batch; null, undecodable and mistyped rows are rejected."""
     texts, reasons = _texts(batch.column(fields.text))
     try:
         extra = {name: _values(name, batch.column(name), reasons) for name in fields.extra}
@@ -62,7 +62,7 @@ def parse_record_batch(
 
 
 def rendering_parser(fields: Fields) -> Parse:
-    """What parses record batches for what renders their rows."""
+    """Return a parser that renders the rows of record batches."""
     renderer = RecordRenderer(fields)
     paths = None if fields.wanted is None else [name.split(".") for name in fields.wanted]
 
@@ -100,7 +100,7 @@ def rendering_parser(fields: Fields) -> Parse:
 
 
 def _decoded(column: pa.Array, fields: Fields) -> pa.Array:
-    """Bytes as strings, where the fields of a text are asked for by name."""
+    """Decode bytes as strings, if the fields of a text are given by name."""
     import pyarrow as pa
 
     if fields.wanted is None or not _is_binary(column.type):
@@ -109,9 +109,7 @@ def _decoded(column: pa.Array, fields: Fields) -> pa.Array:
 
 
 def _nested(paths: Sequence[Sequence[str]], values: Sequence[object]) -> dict[str, Any]:
-    """A record of the values at some paths; what lies inside a value that is taken whole is there
-    already.
-    """
+    """Build a nested record from values at paths; paths inside another value are already there."""
     record: dict[str, Any] = {}
     for path, value in sorted(zip(paths, values, strict=True), key=lambda item: len(item[0])):
         node: Any = record
@@ -123,8 +121,9 @@ def _nested(paths: Sequence[Sequence[str]], values: Sequence[object]) -> dict[st
 
 
 def _without_nulls(value: Any) -> Any:
-    """What a conversation was before it became a row: Arrow gives all messages all fields that
-    any has, as nulls, which a template would write.
+    """Remove nulls from a conversation.
+
+    Arrow adds every field of any message to all messages, with nulls that a template would print.
     """
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
@@ -134,7 +133,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) -> Rejection:
-    """A row set aside, with the bytes of its text, as found where they are not UTF-8."""
+    """Return the rejection of a row, with the bytes of its text, raw if they are not UTF-8."""
     reason, detail, record = found
     record = record or text.encode()
     return Rejection(source, row, len(record), reason, detail, record)
@@ -143,7 +142,7 @@ def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) 
 def _values(
     name: str, column: pa.Array, reasons: dict[int, tuple[str, str, bytes]]
 ) -> list[object]:
-    """The values of a column; a row with a string that is not UTF-8 gets a reason."""
+    """Return the values of a column; rows with strings that are not UTF-8 get a reason."""
     try:
         values: list[object] = column.to_pylist()
         return values
@@ -160,7 +159,7 @@ def _values(
 
 
 def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes]]]:
-    """The strings of a column, "" where there is none, and why there is none."""
+    """Return the strings of a column, "" for bad rows, and the reasons of the bad rows."""
     import pyarrow as pa
 
     reasons: dict[int, tuple[str, str, bytes]] = {}
@@ -189,13 +188,13 @@ def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes
 
 
 def text_sizes(texts: Sequence[str]) -> Int64Array:
-    """Shape (n,): bytes of each text in UTF-8."""
+    """Return the size of each text in UTF-8, shape (n,)."""
     sizes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
     return np.fromiter(sizes, np.int64, len(texts))
 
 
 def text_bytes(batch: pa.RecordBatch, fields: Fields) -> memoryview:
-    """The bytes of all texts of a record batch, one after another, as they were found."""
+    """Return the raw bytes of all texts of a record batch, concatenated."""
     import pyarrow as pa
 
     column = batch.column(fields.text).cast(pa.large_binary())

@@ -1,4 +1,4 @@
-"""An open file of a table, as the process that parses sees it."""
+"""The interface of an open table file in the parser process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from tokenmill.read.formats.tables.messages import ReadRows
 
 Announce = Callable[[list[list[tuple[int, int]]]], None]
-"""Says which ranges [start, stop) of each column will be read, in order."""
+"""Announces which ranges [start, stop) of each column will be read, in order."""
 
 
 class Table(Protocol):
-    """An open file, in the process that parses it. Nothing that Arrow finds in it is trusted.
+    """An open table file in the parser process. Its content is not trusted.
 
-    What a method raises makes the file a damaged one; a UserError stays one.
+    A UserError that a method raises is passed on. Any other exception means a damaged file.
     """
 
     @property
@@ -26,15 +26,15 @@ class Table(Protocol):
 
     @property
     def num_groups(self) -> int:
-        """The number of parts that can be read by themselves."""
+        """The number of parts that can be read separately."""
 
     def groups(self) -> list[tuple[int, int]]:
-        """Bytes and rows of each of them, all columns together."""
+        """Return the bytes and rows of each part, over all columns."""
 
     def text_bytes(self, column: str) -> int:
-        """About how many bytes a column of texts holds; 0 if there are no groups."""
+        """Estimate the bytes of a text column; 0 if there are no groups."""
 
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The first row of the wanted groups, and their record batches, not yet validated."""
+        """Return the first row of the requested groups, and their unvalidated record batches."""

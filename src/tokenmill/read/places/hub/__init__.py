@@ -1,1 +1,1 @@
-"""Data sets on the Hugging Face Hub: what a name stands for, its files, kept or read from afar."""
+"""Datasets on the Hugging Face Hub: resolving names, and downloading or streaming files."""

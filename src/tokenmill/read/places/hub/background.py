@@ -1,6 +1,6 @@
-"""Threads that nobody waits for: an interrupt ends the process while one waits for a server.
+"""Daemon threads, so that an interrupt can end the process while a thread waits for a server.
 
-The interpreter joins the threads of a `ThreadPoolExecutor` before it exits.
+Before it exits, the interpreter would join the threads of a `ThreadPoolExecutor`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
-    """Start `work` in a daemon thread of its own."""
+    """Start `work` in a new daemon thread."""
     future: Future[Result] = Future()
-    future.set_running_or_notify_cancel()  # nobody can take it back
+    future.set_running_or_notify_cancel()  # it cannot be cancelled
 
     def run() -> None:
         try:

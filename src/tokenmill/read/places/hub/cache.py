@@ -1,11 +1,11 @@
-"""The library's own cache of files, so that other tools find what was downloaded, and it theirs.
+"""The cache of huggingface_hub, so that downloads are shared with other tools.
 
     datasets--OWNER--NAME/blobs/ETAG            the bytes, under their digest
-    datasets--OWNER--NAME/snapshots/COMMIT/...  links to blobs, under the files' own names
-    datasets--OWNER--NAME/refs/REVISION         the commit that a branch or tag stood for
-    datasets--OWNER--NAME/listings/...          ours: the files that a name stands for at a commit
-    datasets--OWNER--NAME/parts/ETAG            ours: what a stopped download has got of a blob
-    datasets--OWNER--NAME/parts/ETAG.HOST.PID.X ours: what a running one has got; X is random
+    datasets--OWNER--NAME/snapshots/COMMIT/...  links to blobs, under the names of the files
+    datasets--OWNER--NAME/refs/REVISION         the last known commit of a branch or tag
+    datasets--OWNER--NAME/listings/...          tokenmill's: the files of a name at a commit
+    datasets--OWNER--NAME/parts/ETAG            tokenmill's: partial blob of a stopped download
+    datasets--OWNER--NAME/parts/ETAG.HOST.PID.X tokenmill's: of a running download; X is random
 
 See https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
 """
@@ -32,13 +32,13 @@ from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES
 
 LEFT_SECONDS = 86_400.0
-"""A part of another machine that nobody has written to for so long is taken over."""
+"""Seconds without a write after which a part of another machine is taken over."""
 _OWNED_PART = re.compile(r"\.([\w-]*)\.(\d{1,9})\.[0-9a-f]{8}$")
 _HOST = re.sub(r"[^\w-]", "_", socket.gethostname())
 
 
 class HubCache:
-    """One folder of downloaded files."""
+    """A cache folder of downloaded files."""
 
     def __init__(self, folder: str | None) -> None:
         from huggingface_hub import constants
@@ -47,12 +47,13 @@ class HubCache:
         self.folder = local_path(name, "the cache").resolve()
 
     def blob(self, file: HubFile) -> Path:
-        """Where the bytes of a file are kept."""
+        """Return the path of the blob of a file."""
         return self._of(file.repo) / "blobs" / file.etag
 
     def take_part(self, file: HubFile) -> Path:
-        """A file for the bytes of a blob that no other download writes to. It holds what is left of
-        an earlier try; the rest of what such tries left is removed.
+        """Provide a part file that no other download writes to.
+
+        It contains the largest part that earlier downloads have left; other leftovers are removed.
         """
         self.blob(file).parent.mkdir(parents=True, exist_ok=True)
         folder = self._parts(file)
@@ -65,19 +66,19 @@ class HubCache:
         return own
 
     def leave_part(self, file: HubFile, part: Path) -> None:
-        """Let the next download of a blob take what has come of it."""
+        """Keep a partial download for the next download of the blob."""
         with contextlib.suppress(OSError):
             part.replace(self._parts(file) / file.etag)
 
     def held_bytes(self, file: HubFile) -> int:
-        """How many bytes of a file need not be fetched."""
+        """Return the number of bytes of a file that are already cached."""
         if has_size(self.blob(file), file.num_bytes):
             return file.num_bytes
         largest = next(iter(self._left_parts(file)), (0, None))
         return min(largest[0], file.num_bytes)
 
     def _left_parts(self, file: HubFile) -> list[tuple[int, Path]]:
-        """Sizes and paths of parts that no download writes to, the largest first."""
+        """Return sizes and paths of parts that no download writes to, largest first."""
         found = []
         for path in self._parts(file).glob(f"{file.etag}*"):
             with contextlib.suppress(FileNotFoundError):  # another download has taken it
@@ -90,12 +91,12 @@ class HubCache:
         return self._of(file.repo) / "parts"
 
     def find(self, file: HubFile) -> Path | None:
-        """A file that is complete in the cache, whoever has put it there."""
+        """Return the path of a completely cached file, or None."""
         path = self._pointer(file)
         return path if has_size(path, file.num_bytes) else None
 
     def name_blob(self, file: HubFile) -> Path:
-        """Give a blob its name at a commit."""
+        """Link a blob under the name of its file at a commit."""
         path = self._pointer(file)
         with cache_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,7 @@ class HubCache:
         return path
 
     def remembered_commit(self, name: HubName) -> str:
-        """The commit that a revision was last known to stand for, "" for none."""
+        """Return the last known commit of a revision, or ""."""
         path = self._of(name.repo) / "refs" / name.revision
         with contextlib.suppress(OSError, UnicodeDecodeError):
             commit = path.read_text(encoding="ascii").strip()
@@ -113,11 +114,11 @@ class HubCache:
         return ""
 
     def remember_commit(self, name: HubName, commit: str) -> None:
-        """Store what a revision stands for now."""
+        """Store the current commit of a revision."""
         _keep(self._of(name.repo) / "refs" / name.revision, commit.encode())
 
     def listing(self, name: HubName) -> list[HubFile] | None:
-        """The stored files of a name at a commit, None where there are none that can be used."""
+        """Return the stored listing of a name at a commit, or None if there is no usable one."""
         path = self._listing_path(name)
         with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
             files = msgspec.json.decode(path.read_bytes(), type=list[HubFile])
@@ -131,7 +132,7 @@ class HubCache:
         _keep(self._listing_path(name), msgspec.json.encode(files))
 
     def forget_listings(self, repo: str, commit: str) -> None:
-        """Remove all listings of a commit: a file was not what it was listed as."""
+        """Remove all listings of a commit, because a listed file was wrong."""
         with contextlib.suppress(OSError):
             for path in (self._of(repo) / "listings").glob(f"{commit}-*.json"):
                 path.unlink(missing_ok=True)
@@ -148,7 +149,7 @@ class HubCache:
 
 
 def _is_left(name: str, mtime: float) -> bool:
-    """Whether the download that wrote a part has ended: a killed one cannot rename its part."""
+    """Return whether the download that wrote a part has ended, for example because of a kill."""
     owner = _OWNED_PART.search(name)
     if owner is None or (owner[1] == _HOST and not _is_alive(int(owner[2]))):
         return True
@@ -166,12 +167,12 @@ def _is_alive(pid: int) -> bool:
 
 
 def has_size(path: Path, num_bytes: int) -> bool:
-    """Whether there is a file of so many bytes: it may have been cut off."""
+    """Return whether a file exists with this size; it may have been truncated."""
     return path.is_file() and path.stat().st_size == num_bytes
 
 
 def _keep(path: Path, data: bytes) -> None:
-    """Store what saves a request the next time; a cache that cannot be written does without."""
+    """Store data that saves a later request; ignore a cache that is not writable."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _temporary(path)
@@ -180,7 +181,7 @@ def _keep(path: Path, data: bytes) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside `path` that no other process or thread uses."""
+    """Return a name next to `path` that no other process or thread uses."""
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
 
 

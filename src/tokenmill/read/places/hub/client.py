@@ -1,12 +1,12 @@
-"""Requests to the Hub: the commit of a revision, lists of files, and ranges of their bytes.
+"""A client for the Hub: commits of revisions, file listings, and byte ranges of files.
 
-The library `huggingface_hub` gives session, token and endpoint. Its `HfApi` and `HfFileSystem` are
-not used: they follow any redirect, send the token to whatever host the link to a next page names,
-read answers of any size into memory, and compare no bytes with commit and digest.
+The library `huggingface_hub` provides session, token and endpoint. Its `HfApi` and `HfFileSystem`
+are not used: they follow any redirect, send the token to any host that a next-page link names, read
+answers of any size into memory, and do not compare files with their commit and digest.
 
-The protocol is that of https://huggingface.co/docs/hub/api and of the `resolve` addresses: the
-first answer names commit (X-Repo-Commit) and digest (X-Linked-Etag, else ETag) of a file, and may
-lead to another host.
+The protocol is that of https://huggingface.co/docs/hub/api and of `resolve` addresses. The first
+answer has the commit (X-Repo-Commit) and the digest (X-Linked-Etag, else ETag) of a file, and may
+redirect to another host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tokenmill.read.places.hub.refusals import (
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000
 MAX_PAGES = 10_000
-"""Of a listing. A page of the Hub holds up to a thousand entries, and may hold none."""
+"""Most pages of a listing. A page of the Hub has up to a thousand entries, or none."""
 MAX_REDIRECTS = 10
 MAX_REDIRECT_BYTES = 1 << 16
 
@@ -59,12 +59,12 @@ class _Revision(msgspec.Struct):
 
 
 class HubClient:
-    """Speaks to the Hub that HF_ENDPOINT names, with the user's token; waits where it must.
+    """A client for the Hub at HF_ENDPOINT that uses the user's token and retries.
 
     Raises:
-        UserError: what is asked for does not exist, or may not be read.
-        InputChangedError: a file is not what it was listed as.
-        DataError: an answer is not what the protocol promises.
+        UserError: the dataset or file does not exist, or the user has no access.
+        InputChangedError: a file has changed since it was listed.
+        DataError: an answer violates the protocol.
         StorageError: the Hub does not answer for a long time.
     """
 
@@ -75,12 +75,15 @@ class HubClient:
 
         self._endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
         headers: dict[str, str] = build_hf_headers(library_name="tokenmill")
-        self._headers = {**headers, "Accept-Encoding": "identity"}  # ranges are of the file itself
+        self._headers = {
+            **headers,
+            "Accept-Encoding": "identity",
+        }  # ranges must refer to the file itself
         self._timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         self._check = check
 
     def commit_of(self, name: HubName) -> str:
-        """The commit that a revision stands for now."""
+        """Return the current commit of a revision."""
         place = f"/api/datasets/{name.repo}/revision/{quote(name.revision, safe='')}"
         data, _ = self._answer(place, {}, str(name))
         commit: str = _decoded(data, _Revision, str(name)).sha
@@ -91,10 +94,10 @@ class HubClient:
     def files_in(
         self, name: HubName, commit: str, folder: str, *, recursive: bool
     ) -> list[HubFile]:
-        """The files in a folder of a data set at a commit, sorted by path.
+        """Return the files in a folder of a dataset at a commit, sorted by path.
 
         Raises:
-            MissingEntryError: there is no such folder.
+            MissingEntryError: the folder does not exist.
         """
         where = str(replace(name, path=folder))
         place = f"/api/datasets/{name.repo}/tree/{commit}"
@@ -114,7 +117,7 @@ class HubClient:
         raise _broken(where, f"the listing has over {MAX_ENTRIES:,} entries or {MAX_PAGES:,} pages")
 
     def chunks(self, file: HubFile, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the bytes [start, stop) of a file; goes on where an answer breaks off."""
+        """Yield the bytes [start, stop) of a file; resumes if an answer is cut off."""
         from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
         patience = Patience(file.origin, self._check)
@@ -125,7 +128,9 @@ class HubClient:
             try:
                 with self._request(place, asked, {}, patience) as answers:
                     skipped = start - _first_byte(answers, file, start)
-                    for chunk in answers[-1].iter_bytes():  # as it comes: an answer may break off
+                    for chunk in answers[
+                        -1
+                    ].iter_bytes():  # in small pieces: an answer may be cut off
                         self._check()
                         piece = chunk[skipped : skipped + stop - start]
                         skipped = max(skipped - len(chunk), 0)
@@ -134,7 +139,7 @@ class HubClient:
                             patience.renew()
                             yield piece
                         if start == stop and len(piece) < len(chunk):
-                            return  # more than was asked for; else the connection is used again
+                            return  # more than requested; otherwise the connection is reused
             except HTTPError as error:
                 why = f"{type(error).__name__}: {error}"
             if start < stop:
@@ -143,7 +148,7 @@ class HubClient:
     def _answer(
         self, place: str, parameters: Mapping[str, str], where: str
     ) -> tuple[bytes, dict[str, str]]:
-        """The body of an answer of the API, and the parameters that ask for the next page."""
+        """Return the body of an API answer, and the parameters for the next page."""
         from huggingface_hub import constants
         from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -161,7 +166,7 @@ class HubClient:
                         if num_bytes > MAX_ANSWER_BYTES:
                             raise _broken(where, f"the answer has over {MAX_ANSWER_BYTES} bytes")
                     next_page = response.links.get("next", {}).get("url", "")
-                    # Only the parameters: the token goes to no host that an answer names.
+                    # Only the parameters: the token must not go to a host that an answer names.
                     following = dict(parse_qsl(urlsplit(next_page).query))
                     if next_page and not following:
                         raise _broken(where, "the address of the next page has no parameters")
@@ -177,8 +182,9 @@ class HubClient:
         parameters: Mapping[str, str],
         patience: Patience,
     ) -> Iterator[list[Any]]:
-        """The answers that lead to each other, the last one open and not an error; a busy server
-        is asked again.
+        """Provide the chain of redirected answers; the last one is open and successful.
+
+        Requests to a busy server are retried.
         """
         from huggingface_hub import constants
 
@@ -226,7 +232,7 @@ class HubClient:
 
 
 def _finish(response: Any) -> None:
-    """Read the short body of a redirect, so that its connection is used again."""
+    """Read the short body of a redirect, so that its connection can be reused."""
     if int(response.headers.get("Content-Length") or MAX_REDIRECT_BYTES + 1) <= MAX_REDIRECT_BYTES:
         for _ in response.iter_raw():
             pass
@@ -244,7 +250,7 @@ def _listed(name: HubName, commit: str, entry: _File) -> HubFile:
 
 
 def _first_byte(answers: Sequence[Any], file: HubFile, start: int) -> int:
-    """The place of the body's first byte in the file, after checks that it is that file."""
+    """Return the offset of the body in the file, after checks that it is the right file."""
     response = answers[-1]
     commits = _headers(answers, "X-Repo-Commit")
     etags = _headers(answers, "X-Linked-Etag") or _headers(answers, "ETag")
@@ -271,13 +277,13 @@ def _first_byte(answers: Sequence[Any], file: HubFile, start: int) -> int:
 
 
 def _headers(answers: Sequence[Any], name: str) -> list[str]:
-    """The values of a header in the answers that led to each other."""
+    """Return the values of a header in a chain of answers."""
     found = [answer.headers[name] for answer in answers if name in answer.headers]
     return [value.removeprefix("W/").strip('"') for value in found]
 
 
 def _asked_seconds(headers: Mapping[str, str]) -> float:
-    """The pause that a server asks for, in seconds: RFC 9110, 10.2.3, or the draft `RateLimit`."""
+    """Return the requested pause in seconds (RFC 9110, 10.2.3, or the draft `RateLimit`)."""
     from email.utils import parsedate_to_datetime
 
     found = headers.get("Retry-After", "").strip()

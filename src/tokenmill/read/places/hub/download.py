@@ -1,12 +1,12 @@
-"""Files of the Hub to the local cache: several at a time, each compared with its digest.
+"""Download of files from the Hub into the local cache, concurrently and with verified digests.
 
-The library's own `hf_hub_download` deletes what it has of a file when it fails or is stopped,
-compares no digests, and sleeps for as long as a server asks, so the bytes are fetched here and
-stored where it would have stored them.
+The library's `hf_hub_download` deletes a partial file if it fails or is stopped, does not verify
+digests, and sleeps as long as a server asks. So this module downloads the files and stores them at
+the same paths.
 
-Every download writes to a part file of its own and renames it when it is whole. No lock is needed:
-`flock` succeeds for everybody on some network file systems. Two builds that want the same file at
-the same time both fetch it.
+Every download writes its own part file and renames it when it is complete. It uses no locks,
+because `flock` always succeeds on some network file systems. If two builds need the same file at
+the same time, both download it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tokenmill.read.places.place import FetchListener, FetchProgress
 NUM_THREADS = 8
 REFRESH_SECONDS = 0.25
 STOPPING_SECONDS = 0.5
-"""What threads get to leave their parts behind under names that the next download looks for."""
+"""Time for threads to rename their parts so that the next download finds them."""
 READ_BYTES = 1 << 20
 
 
 class _Cancelled(Exception):
-    """Unwinds a thread that downloads."""
+    """Raised in a download thread to stop it."""
 
 
 def download(cache: HubCache, files: Sequence[HubFile], listener: FetchListener) -> None:
-    """Put all files into the cache that are not there yet; the listener hears of it now and then.
+    """Download all missing files into the cache, and report progress to the listener.
 
     Raises:
-        TokenmillError: a file cannot be fetched or stored. What has come is kept.
+        TokenmillError: a file cannot be downloaded or stored. Partial downloads are kept.
     """
     missing = list(dict.fromkeys(file for file in files if cache.find(file) is None))
     if not missing:
@@ -64,7 +64,7 @@ class _Download:
         self._bytes_left = sum(file.num_bytes for file in missing)
 
     def run(self, listener: FetchListener) -> None:
-        """Fetch files until all are there, or one cannot be had."""
+        """Download files until all are complete or one fails."""
         client = HubClient(self._check)
         waiting = deque(self._missing)
         running = {
@@ -110,10 +110,10 @@ class _Download:
 
 
 def fetch_blob(client: HubClient, file: HubFile, cache: HubCache) -> Iterator[int]:
-    """Fetch what a blob misses; yield the numbers of bytes, those of an earlier try first.
+    """Download the missing bytes of a blob; yield numbers of bytes, first of earlier attempts.
 
     Raises:
-        DamagedInputError: the bytes do not have the digest that the Hub gives.
+        DamagedInputError: the digest differs from the one that the Hub gave.
     """
     blob = cache.blob(file)
     if has_size(blob, file.num_bytes):
@@ -129,7 +129,7 @@ def fetch_blob(client: HubClient, file: HubFile, cache: HubCache) -> Iterator[in
     except BaseException:
         cache.leave_part(file, part)
         raise
-    if has_size(blob, file.num_bytes):  # another process was faster, and may already read it
+    if has_size(blob, file.num_bytes):  # another process was faster and may be reading it
         part.unlink(missing_ok=True)
     else:
         part.replace(blob)
@@ -156,7 +156,7 @@ def _complete(client: HubClient, file: HubFile, stream: BinaryIO) -> Iterator[in
 
 
 def _digest_of(file: HubFile) -> Any:
-    """What the digest of a file is computed with; git puts a header before the bytes of a blob."""
+    """Return the hash object for a file; for git blobs, it starts with git's header."""
     if len(file.etag) == len(hashlib.sha256().hexdigest()):
         return hashlib.sha256()
     header = f"blob {file.num_bytes}\0".encode()

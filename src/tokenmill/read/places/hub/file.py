@@ -1,4 +1,4 @@
-"""One file of a data set on the Hub, as a listing or a record names it."""
+"""A file of a dataset on the Hub, as a listing or a record describes it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a data set at one commit."""
+    """A file of a dataset at a commit."""
 
     repo: str
     commit: str
     path: str
     num_bytes: int
     etag: str
-    """SHA-256 of its bytes where they are kept apart (LFS), else its SHA-1 as a blob of git."""
+    """SHA-256 of the bytes for LFS files, else the SHA-1 of the git blob."""
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for records: hf://datasets/OWNER/NAME@COMMIT/PATH."""
+        """The address for records: hf://datasets/OWNER/NAME@COMMIT/PATH."""
         return str(HubName(self.repo, self.commit, self.path))
 
     @property
     def problem(self) -> str:
-        """Why there can be no such file, "" where there can: paths, commits and digests that others
-        have written become names of files.
+        """Why the file is not valid, or "".
+
+        Paths, commits and digests become names of local files, so they are not trusted.
         """
         if not is_safe_path(self.path):
             return f"{self.path!r} points outside its dataset or is not a valid file name"
@@ -41,10 +42,10 @@ class HubFile:
 
 
 def recorded_file(origin: str, num_bytes: int, etag: str) -> HubFile:
-    """The file that a record of an earlier read names.
+    """Return the file that a record of an earlier build names.
 
     Raises:
-        DataError: there can be no such file.
+        DataError: the record does not name a valid file.
     """
     name = parse_hub_name(origin)
     file = HubFile(name.repo, name.revision, name.path, num_bytes, etag)

@@ -1,4 +1,4 @@
-"""Names of data sets on the Hub: hf://datasets/OWNER/NAME[@REVISION][/PATH], and aliases."""
+"""Names of datasets on the Hub: hf://datasets/OWNER/NAME[@REVISION][/PATH], and aliases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPO_PART = re.compile(r"\w(?:[\w.-]*\w)?")
 
 
 class Alias(NamedTuple):
-    """What an alias stands for."""
+    """The dataset and path that an alias stands for."""
 
     repo: str
     path: str
@@ -42,18 +42,18 @@ ALIASES = {
     "wikipedia-en": Alias("wikimedia/wikipedia", "20231101.en"),
     "wikitext-103": Alias("Salesforce/wikitext", "wikitext-103-raw-v1/train-*.parquet"),
 }
-"""The revision is `main` unless one is named, so an alias pins nothing by itself."""
+"""Aliases. The revision is `main` unless the user names one, so an alias pins no commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A data set, or a part of it, as the user names it."""
+    """A dataset or a part of it, as the user names it."""
 
     repo: str
-    """OWNER/NAME, or NAME alone for the oldest ones."""
+    """OWNER/NAME, or only NAME for the oldest datasets."""
     revision: str = DEFAULT_REVISION
     path: str = ""
-    """A folder, file or glob; "" for the whole data set."""
+    """A folder, file or glob; "" for the whole dataset."""
 
     def __str__(self) -> str:
         revision = self.revision
@@ -65,18 +65,18 @@ class HubName:
 
 
 def is_commit(revision: str) -> bool:
-    """Whether a revision can never mean anything else."""
+    """Return whether a revision is a full commit hash, which never changes its meaning."""
     return _COMMIT.fullmatch(revision) is not None
 
 
 def parse_hub_name(name: str) -> HubName:
-    """The parts of a name; an alias is replaced by what it stands for.
+    """Parse a name, and resolve aliases.
 
-    In "hf://datasets/a/b" a is the owner. A path in a data set without one needs a revision:
+    In "hf://datasets/a/b", a is the owner. A path in a dataset without an owner needs a revision:
     "hf://datasets/b@main/data".
 
     Raises:
-        UserError: it names no data set.
+        UserError: the name is not valid.
     """
     kind, _, rest = name.removeprefix(PREFIX).partition("/")
     if kind != "datasets":

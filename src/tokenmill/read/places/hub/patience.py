@@ -1,4 +1,4 @@
-"""How long a server that is busy, or does not answer, is waited for."""
+"""Retries of requests to a server that is busy or does not answer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ LOGGER = logging.getLogger(__name__)
 
 MAX_FAILURES = 8
 MAX_FIRST_FAILURES = 4
-"""At the start somebody waits, and nothing is lost yet."""
+"""Fewer retries at the start, when a user is waiting and no work can be lost."""
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
 MAX_ASKED_SECONDS = 900.0
-"""A server may ask for a pause of this length. One that asks for more is not waited for."""
+"""The longest pause that a server may request; for a longer one, the request fails."""
 CHECK_SECONDS = 0.2
 
 Check = Callable[[], None]
-"""Called while time passes; raises where the work is to end."""
+"""Called during a pause; raises to stop the work."""
 
 
 class Patience:
-    """Pauses between the tries at one request, each twice as long as the one before."""
+    """Pauses between the attempts at one request, each twice as long as the last."""
 
     def __init__(self, where: str, check: Check, max_failures: int = MAX_FAILURES) -> None:
         self.where = where
@@ -33,11 +33,11 @@ class Patience:
         self._num_failures = 0
 
     def renew(self) -> None:
-        """Some data has come: the next failure is the first one."""
+        """Reset the count of failures after data has arrived."""
         self._num_failures = 0
 
     def wait(self, why: str, asked_seconds: float = 0.0) -> None:
-        """Announce a failure, and pause longer each time, or as long as the server asks for.
+        """Log a failure and pause, longer each time, or as long as the server asks.
 
         Raises:
             StorageError: there were too many failures, or the server asks for too much.
@@ -58,7 +58,7 @@ class Patience:
 
 
 def pause(seconds: float, check: Check) -> None:
-    """Let time pass, but not past the end of the work."""
+    """Sleep, and call `check` repeatedly."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         check()

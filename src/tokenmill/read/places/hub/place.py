@@ -1,4 +1,4 @@
-"""The Hub as a place: each revision becomes a commit, once, and then nothing moves."""
+"""The Hub as a place for inputs. Each revision is resolved to a commit once per build."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SCHEME = "hf"
 
 
 class Hub:
-    """Data sets on the Hugging Face Hub, kept in the library's own cache."""
+    """Datasets on the Hugging Face Hub, cached in the cache of huggingface_hub."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
-        """The files of each name, at the commit that its revision stands for now."""
+        """Return the files of each name at the current commit of its revision."""
         require_library()
         cache = HubCache(access.cache_dir)
         commits: dict[tuple[str, str], str] = {}
@@ -39,7 +39,7 @@ class Hub:
         }
 
     def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        """The same sources, where they are kept; downloaded, if they are to be."""
+        """Return the sources with their cached paths, after a download if requested."""
         require_library()
         if access.mode == "stream":
             return sources
@@ -50,7 +50,7 @@ class Hub:
                 download(cache, files, access.listener)
             except InputChangedError:
                 for place in {(file.repo, file.commit) for file in files}:
-                    cache.forget_listings(*place)  # it may be they that are wrong
+                    cache.forget_listings(*place)  # the listings may be wrong
                 raise
         paths = [cache.find(file) for file in files]
         if access.mode == "download" and None in paths:
@@ -63,11 +63,11 @@ class Hub:
         return [source.kept_at(path) if path else source for source, path in found]
 
     def open(self, source: Source, check: Check) -> BinaryIO:
-        """The file, of which ranges are fetched as they are read."""
+        """Open a file that fetches ranges as they are read."""
         return cast(BinaryIO, RemoteFile(_file(source), check))
 
     def find_again(self, source: Source, path: Path) -> Source:
-        """The file at its commit, where it was kept if it still is there."""
+        """Return the file at its commit, with its cached path if that still exists."""
         found = replace(_source(_file(source)), index=source.index)
         return found.kept_at(path) if has_size(path, source.num_bytes) else found
 
@@ -81,7 +81,7 @@ class Hub:
 
 
 def _source(file: HubFile) -> Source:
-    """A file, to be read where it is. Its name does not depend on what else is read."""
+    """Return a remote source. Its name does not depend on the other inputs."""
     return Source(
         name=f"{file.repo}/{file.path}",
         place=SCHEME,
@@ -98,7 +98,7 @@ def _file(source: Source) -> HubFile:
 def _find_files(
     cache: HubCache, name: HubName, commits: dict[tuple[str, str], str], access: Access
 ) -> list[HubFile]:
-    """The files of a name. What a download knows of a commit is never asked for again."""
+    """Return the files of a name, from the stored listing of the commit if possible."""
     from huggingface_hub import constants
 
     key = (name.repo, name.revision)
@@ -106,7 +106,7 @@ def _find_files(
         pinned = is_commit(name.revision)
         commits[key] = name.revision if pinned else _commit_of(cache, name)
     pinned_name = replace(name, revision=commits[key])
-    # A download forgets a listing that proves wrong. Who only reads asks anew.
+    # A download removes a listing that turns out wrong. Streaming always requests a new one.
     trusted = access.mode == "download" or constants.HF_HUB_OFFLINE
     files = cache.listing(pinned_name) if trusted else None
     if files is None:
@@ -116,7 +116,7 @@ def _find_files(
 
 
 def _commit_of(cache: HubCache, name: HubName) -> str:
-    """The commit of a branch or tag; offline, the one that it was last known to stand for."""
+    """Return the commit of a branch or tag; when offline, the last known one."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

@@ -1,7 +1,7 @@
-"""Where an answer of the Hub may lead: HTTP libraries follow a redirect into any network.
+"""Checks of redirects, because HTTP libraries follow a redirect into any network.
 
-A Hub (or a mirror, or whoever can answer in its name) could otherwise have requests sent to
-services that only this machine can reach.
+Without them, the Hub, a mirror or an impostor could direct requests to services that only this
+machine can reach.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-"""Gives IPv4 addresses to machines that have IPv6 only (RFC 6052)."""
+"""Prefix of IPv4 addresses for machines that only have IPv6 (RFC 6052)."""
 
 
 def objection_to_redirect(source: Any, target: Any, endpoint: str) -> str:
-    """Why a redirect is not followed, "" if it may be.
+    """Return why a redirect must not be followed, or "" if it may.
 
     Args:
-        source: the URL that answered, an object with `scheme` and `host`, as `target`.
-        target: the URL that the answer names.
-        endpoint: the address of the Hub: if it is itself in a private network, so may others be.
+        source: the URL that redirects, an object with `scheme` and `host`.
+        target: the URL that it redirects to, an object with `scheme` and `host`.
+        endpoint: the address of the Hub. If it is in a private network, targets may be, too.
     """
     if source.scheme == "https" and target.scheme != "https":
         return f"it redirects from https to {target.scheme} ({target.host})"
@@ -35,9 +35,9 @@ def objection_to_redirect(source: Any, target: Any, endpoint: str) -> str:
 
 
 def is_public(host: str) -> bool:
-    """Whether all addresses of a host can be reached from anywhere.
+    """Return whether all addresses of a host are public.
 
-    True for a name that cannot be resolved here: then only a proxy can, or the request fails.
+    True for a name that this machine cannot resolve: either a proxy does, or the request fails.
     """
     try:
         found = socket.getaddrinfo(host.rstrip("."), None, type=socket.SOCK_STREAM)

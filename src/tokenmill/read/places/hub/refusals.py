@@ -1,4 +1,4 @@
-"""What the Hub refuses, as errors that say what to do about it."""
+"""Errors for requests that the Hub refuses, with hints."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNREACHABLE_HINT = (
 
 
 class MissingEntryError(UserError):
-    """The data set has no such file or folder."""
+    """A file or folder does not exist in the dataset."""
 
 
 def require_library() -> None:
-    """Raise a UserError where `huggingface_hub` is not installed."""
+    """Raise a UserError if `huggingface_hub` is not installed."""
     if importlib.util.find_spec("huggingface_hub") is None:
         why = "the library huggingface_hub is not installed"
         hint = "pip install 'tokenmill[hf]'"
@@ -29,7 +29,7 @@ def require_library() -> None:
 
 
 def offline(where: str) -> UserError:
-    """The error for a request that HF_HUB_OFFLINE forbids."""
+    """Return the error for a request that HF_HUB_OFFLINE forbids."""
     pinned = is_commit(parse_hub_name(where).revision)
     return UserError(
         "an input is not in the cache, and offline mode is on",
@@ -42,9 +42,9 @@ def offline(where: str) -> UserError:
 
 
 def refusal(response: Any, where: str) -> UserError | StorageError:
-    """The error for an answer that no waiting will change.
+    """Return the error for an answer that a retry would not change.
 
-    The Hub says in X-Error-Code what it means; 401 alone may stand for "not found", too.
+    X-Error-Code has the exact meaning; a plain 401 can also mean "not found".
     """
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
     name = parse_hub_name(where)
@@ -62,7 +62,7 @@ def refusal(response: Any, where: str) -> UserError | StorageError:
         return MissingEntryError("an input does not exist", where=where, why=why, hint=hint)
     if status in (401, 403):
         message = response.headers.get("X-Error-Message", "")[:200]
-        message = "".join(filter(str.isprintable, message))  # it may go to a terminal
+        message = "".join(filter(str.isprintable, message))  # no control characters on a terminal
         return UserError(
             "an input does not exist, or you have no access to it",
             where=where,

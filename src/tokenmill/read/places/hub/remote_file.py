@@ -1,4 +1,4 @@
-"""A file of the Hub as a seekable file: ranges are fetched as they are read, and not kept."""
+"""A seekable file on the Hub that fetches ranges as they are read, without caching them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tokenmill.read.places.read_ahead import ReadAheadFile
 
 
 class _ClosedError(Exception):
-    """Unwinds a thread that reads ahead."""
+    """Raised in a read-ahead thread to stop it."""
 
 
 class RemoteFile(ReadAheadFile):
-    """Reads at any place, each a request unless its bytes are there already.
+    """A file on the Hub; reads send requests unless the bytes were read ahead.
 
     Raises:
-        InputChangedError: the file is not what it was listed as (raised while reading).
+        InputChangedError: the file has changed since it was listed (raised while reading).
         StorageError: the Hub does not answer for a long time.
     """
 
@@ -34,7 +34,7 @@ class RemoteFile(ReadAheadFile):
         self._client = HubClient(self._check_open)
 
     def close(self) -> None:
-        """Begin no further request, and end those that wait for the server."""
+        """Start no further requests, and end those that wait for the server."""
         self._closing.set()
         super().close()
 

@@ -1,4 +1,4 @@
-"""Which files of a data set an input means."""
+"""Selection of the files of a dataset that an input stands for."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tokenmill.read.places.hub.names import HubName
 from tokenmill.read.places.hub.refusals import MissingEntryError
 
 RULES = 2
-"""The number of the rules below. Raise it when they choose other files: choices are stored."""
+"""Version of the rules below. Listings are cached, so raise it if the rules change."""
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".txt")
 FURTHER_SUFFIXES = (".csv", ".tsv", ".wet")
-"""Of files that are taken where a folder has no others: beside them they often hold notes."""
+"""Suffixes of files that only count in folders without others; they often are notes."""
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 MAX_SHOWN = 20
 
 _NUMBERING = re.compile(
     r"(?:^[\d_.-]*\d{4,}|[-_.]?\d{4,}|[-_.]?\d+-of-\d+)(?:-[0-9a-f]{16})?\.parquet$"
 )
-"""What the names of the parts of one split differ in. Shorter numbers may be versions."""
+"""The numbering of the parts of one split. Shorter numbers may be versions."""
 
 
 def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]:
-    """The files that a name stands for at a commit, sorted by path.
+    """Return the files that a name stands for at a commit, sorted by path.
 
-    A path is a file, a folder or a glob. A data set without a path is taken whole if its Parquet
-    files are of one configuration and one split, by the names of folders and files.
+    A path is a file, a folder or a glob. Without a path, the Parquet files of the dataset are used
+    if their names show only one configuration and one split.
 
     Raises:
-        UserError: there is no such file, or it is not clear which ones are meant.
+        UserError: no file matches, or the choice is ambiguous.
     """
     if not name.path:
         return _only_group(name, client.files_in(name, commit, "", recursive=True))
@@ -49,7 +49,7 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
         files = client.files_in(name, commit, name.path, recursive=True)
     except MissingEntryError:
         folder, found = name.path.rpartition("/")[0], []
-        with contextlib.suppress(MissingEntryError):  # of a folder that nobody has named
+        with contextlib.suppress(MissingEntryError):  # the folder is only a guess
             found = client.files_in(name, commit, folder, recursive=False)
         return _some(name, [file for file in found if file.path == name.path])
     return _of_one_kind(name, files)
@@ -64,7 +64,7 @@ def _some(name: HubName, files: list[HubFile]) -> list[HubFile]:
 
 
 def kind_of(path: str) -> str:
-    """The suffix that tells the format of a file's records, "" where it is none of ours."""
+    """Return the suffix of a record format, or "" if the suffix is unknown."""
     for compression in COMPRESSIONS:
         path = path.removesuffix(compression)
     known = (*SUFFIXES, *FURTHER_SUFFIXES)
@@ -72,19 +72,19 @@ def kind_of(path: str) -> str:
 
 
 def _of_records(files: Sequence[HubFile]) -> list[HubFile]:
-    """The files of a folder whose suffixes are known."""
+    """Return the files with known suffixes."""
     found = [file for file in files if kind_of(file.path)]
     return [file for file in found if kind_of(file.path) in SUFFIXES] or found
 
 
 def suffix_of(path: str) -> str:
-    """The whole suffix, with that of a compression: ".json.gz" of "en/c4-train.00000.json.gz"."""
+    """Return the suffix with compression: ".json.gz" for "en/c4-train.00000.json.gz"."""
     kind = kind_of(path)
     return path[path.rindex(kind) :] if kind else PurePosixPath(path).suffix
 
 
 def taken_by(path: str, files: Sequence[HubFile]) -> list[HubFile]:
-    """The files of a whole listing that a glob takes, else those of a folder, or the one file."""
+    """Return the files of a listing that match a glob, are in a folder, or are the path."""
     if is_glob(path):
         pattern = path.split("/")
         return [file for file in files if matches(file.path.split("/"), pattern)]
@@ -93,7 +93,7 @@ def taken_by(path: str, files: Sequence[HubFile]) -> list[HubFile]:
 
 
 def _of_one_kind(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
-    """The files of a folder whose suffixes are known; two kinds may hold the same documents."""
+    """Return the files of a folder, of one kind only: two kinds may have the same documents."""
     kinds: dict[str, list[HubFile]] = {}
     for file in _of_records(files):
         kinds.setdefault(kind_of(file.path), []).append(file)
@@ -109,7 +109,7 @@ def _of_one_kind(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
 
 
 def _only_group(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
-    """All Parquet files, where folders and names tell of one configuration and one split."""
+    """Return all Parquet files, if their names show one configuration and one split."""
     groups: dict[tuple[str, str], list[HubFile]] = {}
     for file in files:
         if kind_of(file.path) == ".parquet":
@@ -131,7 +131,7 @@ def _only_group(name: HubName, files: Sequence[HubFile]) -> list[HubFile]:
 def _unclear(
     name: HubName, why: str, groups: Sequence[Sequence[HubFile]], files: Sequence[HubFile]
 ) -> UserError:
-    """The error that shows what the user may have meant: names that take one group each."""
+    """Return an error with suggestions: names that select one group each."""
     choices = [
         [str(replace(name, path=path)) for path in _paths_of(group, files)]
         for group in groups[:MAX_SHOWN]
@@ -148,7 +148,7 @@ def _unclear(
 
 
 def _paths_of(group: Sequence[HubFile], files: Sequence[HubFile]) -> list[str]:
-    """Paths and globs that take these files of a whole listing, each once, and no others."""
+    """Return paths and globs that together select exactly these files of a listing."""
     wanted = [file.path for file in group]
     for paths in _proposals(wanted) if len(wanted) > 1 else _proposals(wanted)[:1]:
         taken = [file.path for path in paths for file in taken_by(path, files)]
@@ -158,7 +158,7 @@ def _paths_of(group: Sequence[HubFile], files: Sequence[HubFile]) -> list[str]:
 
 
 def _proposals(paths: Sequence[str]) -> list[list[str]]:
-    """What may name these files and no others, the shortest first."""
+    """Return candidates for paths and globs of these files, shortest first."""
     folder = os.path.commonpath([path.rpartition("/")[0] for path in paths])
     below = f"{glob.escape(folder)}/**" if folder else "**"
     common = os.path.commonprefix(paths)  # noqa: RUF071 - of characters, not of folders

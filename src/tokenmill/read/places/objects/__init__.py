@@ -1,1 +1,1 @@
-"""Objects in buckets and on web servers, read where they are."""
+"""Inputs in buckets and on web servers, read without a download."""

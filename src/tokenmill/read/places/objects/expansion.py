@@ -1,7 +1,7 @@
-"""What a name in a bucket stands for: an object, a folder or a glob, as on a disk.
+"""Expansion of a name in a bucket to objects: an object, a folder or a glob, as on a disk.
 
-Keys are paths, and what comes before a slash is a folder. An empty object with the name of a folder
-is what some tools make of the folder itself.
+Keys are paths, and the parts before slashes are folders. Some tools create an empty object for a
+folder itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tokenmill.read.places.saved import DESCRIPTIONS, is_saved, saved_files
 
 
 def expand(client: Client, name: ObjectName, *, is_folder: bool) -> list[ObjectInfo]:
-    """The objects of an object, folder or glob of a bucket: in the order of the same files on a
-    disk, without those that are hidden, saved data sets in their own order.
+    """Return the objects of an object name, folder or glob in a bucket.
 
-    `is_folder`: the name ends with a slash.
+    The order is that of the same files on a disk, without hidden objects. Saved datasets keep their
+    row order. `is_folder` is whether the name ends with a slash.
 
     Raises:
-        UserError: nothing matches.
+        UserError: no object matches.
         StorageError: the store fails.
     """
     key = name.key
@@ -43,7 +43,7 @@ def expand(client: Client, name: ObjectName, *, is_folder: bool) -> list[ObjectI
 
 
 class _Folder:
-    """Part of a bucket, as it is listed."""
+    """A listed part of a bucket."""
 
     def __init__(self, client: Client, listed: Iterable[ObjectInfo]) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class _Folder:
         }
 
     def matching(self, pattern: str) -> Iterator[ObjectInfo]:
-        """What a glob takes, sorted; of folders, all that is in them."""
+        """Yield the objects that match a glob, sorted, with the content of matching folders."""
         wanted = pattern.split("/")
         for key in sorted(self.objects.keys() | self.folders):
             if matches(key.split("/"), wanted, hidden=False):
@@ -66,7 +66,7 @@ class _Folder:
                     yield from self.below(key)
 
     def below(self, folder: str) -> Iterator[ObjectInfo]:
-        """All that is in a folder: its objects before those of the folders in it."""
+        """Yield everything in a folder: first its objects, then those of its subfolders."""
         if is_saved(PurePosixPath(folder), self):
             for path in saved_files(PurePosixPath(folder), self):
                 yield self.objects[str(path)]
@@ -79,18 +79,18 @@ class _Folder:
 
     @functools.cached_property
     def _children(self) -> dict[str, list[str]]:
-        """The objects and folders directly in each folder."""
+        """The names directly in each folder."""
         children: dict[str, list[str]] = {}
         for key in self.objects.keys() | self.folders:
             children.setdefault(key.rpartition("/")[0], []).append(key)
         return children
 
     def is_file(self, path: PurePosixPath) -> bool:
-        """Whether there is an object."""
+        """Return whether an object exists."""
         return str(path) in self.objects
 
     def read(self, path: PurePosixPath, max_bytes: int) -> bytes:
-        """The bytes of a small object."""
+        """Return the bytes of a small object."""
         found = self.objects[str(path)]
         if found.num_bytes > max_bytes:
             raise ValueError(f"the file has over {max_bytes} bytes")
@@ -105,7 +105,7 @@ def _is_hidden(key: str) -> bool:
 
 
 def _refuse_description(client: Client, name: ObjectName) -> None:
-    """Raise a UserError for an object that says what a saved data set is made of."""
+    """Raise a UserError for an object that only describes a saved dataset."""
     path = PurePosixPath(name.key)
     if path.name not in DESCRIPTIONS:
         return

@@ -1,4 +1,4 @@
-"""An object as a seekable file, of one version: the one that was listed."""
+"""A seekable file for one version of an object: the one that was listed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 MIN_HEAD_BYTES = 8
-"""What tells compressed files and tables from others."""
+"""Bytes needed to recognize compressed files and tables."""
 
 
 class ObjectFile(ReadAheadFile):
-    """Reads at any place, each a request unless its bytes are there already.
+    """An object; reads send requests unless the bytes were read ahead.
 
     Raises:
         InputChangedError: the object was overwritten since it was listed (raised while reading).
-        DamagedInputError: it begins as another format does than its name promised.
+        DamagedInputError: its content has another format than its name promises.
         StorageError: the store fails.
     """
 
@@ -48,9 +48,9 @@ class ObjectFile(ReadAheadFile):
         return self._expected(start, wait(coming, self._check))
 
     def _expected(self, start: int, data: bytes) -> bytes:
-        """The same bytes; those that a file begins with must be as its name promised.
+        """Return `data` after checking that the start of a file has the format of its suffix.
 
-        Only one file of each suffix was looked into when the build was planned.
+        Planning a build only looks into one file of each suffix.
         """
         source = self._source
         if start == 0 and len(data) >= MIN_HEAD_BYTES and source.format != AUTO:

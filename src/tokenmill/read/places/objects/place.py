@@ -1,4 +1,4 @@
-"""Object stores and web servers as places: nothing is kept, what is listed is read in ranges."""
+"""Object stores and web servers as places for inputs; files are read in ranges, not cached."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MAX_NAMES_AT_ONCE = 32
 
 
 class Buckets:
-    """Objects in buckets, known by their ETags."""
+    """Objects in buckets, identified by their ETags."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
-        """The objects of each name; they are called by their paths below a common folder."""
+        """Return the objects of each name, with paths relative to their common folder."""
         with ThreadPoolExecutor(min(len(names), MAX_NAMES_AT_ONCE), "list") as threads:
             found = dict(zip(names, threads.map(self._expand, names), strict=True))
         paths = [_path(where, info) for where, infos in found.values() for info in infos]
@@ -46,16 +46,16 @@ class Buckets:
         return parsed, expand(client, parsed, is_folder=name.endswith("/"))
 
     def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        """The same: they are read where they are."""
+        """Return the sources unchanged, because they are read without a download."""
         return sources
 
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
-        """The object, of which ranges are fetched as they are read, and the next ones ahead."""
+        """Open an object that fetches ranges as they are read, and the next ones ahead."""
         name = ObjectName.parse(source.location)
         return cast(BinaryIO, ObjectFile(_client(name.store), name.key, source, check))
 
     def find_again(self, source: Source, path: Path) -> Source:
-        """The object, which must still have its version when it is read."""
+        """Return the object; reading it fails if its version has changed."""
         try:
             name = ObjectName.parse(source.location)
         except UserError as error:
@@ -67,7 +67,7 @@ class Buckets:
         return replace(source, location=str(name), in_parts=True)
 
     def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        """None: a name stands for whatever is there."""
+        """Return nothing, because objects have no commits."""
         return {}
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
@@ -75,7 +75,7 @@ class Buckets:
 
 
 class WebFiles(Buckets):
-    """Files on web servers, one to a name: servers do not list folders."""
+    """Single files on web servers, which cannot list folders."""
 
     def _expand(self, name: str) -> tuple[ObjectName, Sequence[ObjectInfo]]:
         parsed = ObjectName.parse(name)

@@ -1,1 +1,1 @@
-"""Conversations become documents: a chat template makes the text, and turns decide the loss."""
+"""Rendering of conversations: a chat template writes the text, and turns determine the loss."""

@@ -1,4 +1,4 @@
-"""What is asked of records of conversations: their kind, a chat template, and where loss is."""
+"""Options for records of conversations: their kind, the chat template, and the loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenmill.read.rendering.renderer import Renderer
 
 Chat = Literal["messages", "prompt-completion"]
 LOSS_ON = ("all", "last", "assistant", "user", "system", "developer", "tool", "function", "ipython")
-"""What is usual for `loss_on`; other roles are accepted if they are not nearly one of these."""
+"""Usual values of `loss_on`; other roles are accepted unless they look like a misspelling."""
 
 CHATML = """\
 {%- for message in messages %}
@@ -29,7 +29,7 @@ CHATML = """\
 {%- endif %}
 """
 TEMPLATES = {"chatml": CHATML}
-"""Templates with a name of their own."""
+"""Built-in templates by name."""
 
 
 class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
@@ -38,37 +38,37 @@ class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
     chat: Chat
     """The kind of the records."""
     template: str
-    """In Jinja, as transformers reads it."""
+    """The chat template in Jinja, as in transformers."""
     tokens: dict[str, str] = {}
-    """What the template may name: bos_token, eos_token and the like."""
+    """Variables of the template such as bos_token and eos_token."""
     loss_on: tuple[str, ...] = ("assistant",)
     """Roles whose messages have loss, or "last", or "all"."""
     date: str | None = None
-    """What the template takes for today, as YYYY-MM-DD."""
+    """The date that the template uses as today, as YYYY-MM-DD."""
     control_strings: tuple[str, ...] = ()
-    """Special tokens, which are control tokens in a text, whoever wrote them."""
+    """Strings of special tokens, which are encoded as control tokens wherever they appear."""
     special_tokens: Literal["text", "control", "error"] = "text"
-    """What happens to a record that has them in its strings: it is set aside, accepted, or ends the
+    """What to do with a record that contains special tokens: reject it, accept it, or stop the
     build.
     """
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What is read of each record."""
+        """The fields to read from each record."""
         return FIELDS[self.chat]
 
     @property
     def optional(self) -> frozenset[str]:
-        """All of them: records differ in what they have."""
+        """All fields, because records have different fields."""
         return frozenset(self.fields)
 
     @property
     def has_no_loss(self) -> bool:
-        """Always: parts of every conversation carry no loss."""
+        """True, because every conversation has parts without loss."""
         return True
 
     def renderer(self) -> Renderer:
-        """What renders records, in a process of its own.
+        """Return a renderer that runs the template in a separate process.
 
         Raises:
             UserError: the template cannot be used.

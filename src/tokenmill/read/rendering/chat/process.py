@@ -1,10 +1,9 @@
 """The process that renders conversations, with limits on its time and its memory.
 
-A chat template is a program of a stranger. The sandbox keeps it from reaching anything, but a few
-characters of it can loop for ever or fill the memory, in loops of its own or in one call. So it
-runs in a process that the system ends after some seconds of processor time for one conversation,
-and that gets no more than some memory. A template that exceeds these limits ends the build: if the
-record were set aside instead, the dataset would depend on the machine.
+A chat template is an untrusted program. The sandbox isolates it, but a few characters can loop
+forever or fill the memory. So it runs in a process with limits on its memory and on the CPU time
+for one conversation. A template that exceeds a limit stops the build: if the record were rejected
+instead, the dataset would depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
 
 MAX_SECONDS = 20.0
-"""Of processor time, for one conversation: a usual one takes less than a thousandth."""
+"""CPU time for one conversation; a usual one takes less than a thousandth of it."""
 PROBE_SECONDS = 2.0
-"""For a template that is compiled and tried on a conversation of two words."""
+"""CPU time to compile a template and try it on a conversation of two words."""
 MAX_MEMORY = 2 << 30
 MAX_DETAIL = 1000
-"""Characters that are kept of why a record was set aside."""
+"""Longest detail of a rejection, in characters."""
 PROGRAM = """
 import sys
 sys.modules["numpy"] = None  # not needed here: saves 30 MB and most of the start
@@ -47,7 +46,7 @@ _SIZE = struct.Struct("<Q")
 
 
 class Text(msgspec.Struct, tag="text"):
-    """From the process: a text, and its ranges without loss."""
+    """From the process: a text and its ranges without loss."""
 
     text: str
     no_loss: list[tuple[int, int]]
@@ -55,7 +54,7 @@ class Text(msgspec.Struct, tag="text"):
 
 
 class Unfit(msgspec.Struct, tag="unfit"):
-    """From the process: the record is set aside."""
+    """From the process: the record is rejected."""
 
     reason: str
     detail: str
@@ -68,7 +67,7 @@ class Failed(msgspec.Struct, tag="failed"):
     why: str
     hint: str
     is_data: bool
-    """Whether a record is to blame, or both."""
+    """Whether the record is involved, not only the template."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -79,7 +78,7 @@ Reply = Text | Unfit | Failed | Ready
 
 
 def renderer_of(description: Conversations) -> Renderer:
-    """A renderer; those of one description share a process, which starts when it is needed.
+    """Return a renderer; renderers with equal descriptions share a process, started on demand.
 
     Raises:
         UserError: Jinja is missing, or the template cannot be used.
@@ -93,7 +92,7 @@ def _renderer(_pid: int, description: bytes) -> Renderer:
 
 
 class _ProcessRenderer:
-    """Asks the process, one record at a time."""
+    """Sends records to the process, one at a time."""
 
     def __init__(self, description: bytes) -> None:
         self._description = description
@@ -104,10 +103,10 @@ class _ProcessRenderer:
             self._start()
 
     def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """The text of a record.
+        """Render the text of a record.
 
         Raises:
-            UnfitRecordError: the record is set aside.
+            UnfitRecordError: the record is rejected.
             DataError: the template exceeded a limit.
         """
         try:
@@ -130,16 +129,16 @@ class _ProcessRenderer:
             hint = "pip install 'tokenmill[chat]'"
             raise UserError("cannot render chat templates", why="Jinja is not installed", hint=hint)
         self._process = subprocess.Popen(
-            # -P: no module is looked for in the folder where the command happens to be run.
+            # -P: import no modules from the current folder.
             [sys.executable, "-P", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "PYTHONHASHSEED": "0",  # a template can make sets, whose order must not change
+                "PYTHONHASHSEED": "0",  # keeps the order of sets in templates stable
             },
-            start_new_session=True,  # Ctrl-C is for this process; the other ends with its input
+            start_new_session=True,  # Ctrl-C goes to this process; the other ends with its stdin
             bufsize=0,
         )
         self._end = weakref.finalize(self, _end, self._process, os.getpid())
@@ -156,7 +155,7 @@ class _ProcessRenderer:
             reply: Reply = msgspec.json.decode(answer, type=Reply)
         except (BrokenPipeError, EOFError):
             self._raise_death(where)
-        except BaseException:  # interrupted: the answer would be taken for that of the next record
+        except BaseException:  # else the next record would get this record's answer
             self._stop()
             raise
         if isinstance(reply, Failed):
@@ -182,7 +181,7 @@ class _ProcessRenderer:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # a fork: the process belongs to another one
+    if os.getpid() != owner:  # in a fork, the process belongs to the parent
         return
     process.kill()
     process.wait()
@@ -192,7 +191,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def main() -> None:
-    """Render what comes in on standard input, until it ends."""
+    """Render records from stdin until it ends."""
     _limit_memory()
     commands, answers = FileIO(0, closefd=False), FileIO(1, "w", closefd=False)
     from tokenmill.read.rendering.chat.rendering import ConversationRenderer
@@ -212,7 +211,7 @@ def main() -> None:
                 renderer, reply = ConversationRenderer(description), Ready()
             else:
                 found = renderer.render(msgspec.json.decode(request))
-                found.text.encode()  # a template may make half of a surrogate pair
+                found.text.encode()  # a template can write half of a surrogate pair
                 reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
         except UnfitRecordError as error:
             reply = Unfit(error.reason, _as_detail(error.detail))
@@ -241,7 +240,7 @@ def _failure(error: BaseException) -> Failed:
 
 
 def _as_detail(text: str) -> str:
-    """What a template says, which may be long, or half of a surrogate pair."""
+    """Shorten a text from a template, and escape halves of surrogate pairs."""
     return text[:MAX_DETAIL].encode(errors="backslashreplace").decode()
 
 
