@@ -250,7 +250,7 @@ def test_sizes_are_compared_when_a_dataset_is_opened(local: Dataset, tmp_path: P
     client = open_client(location)
     name = local.shards[2].entry.files[0].name
     client.put(name, b"short")
-    with pytest.raises(VerificationError, match="a file has another size") as error:
+    with pytest.raises(VerificationError, match="a file has the wrong size") as error:
         tokenmill.open(location, cache=tmp_path / "cache")
     assert error.value.where == f"{location}/{name}"
     client.delete(name)

@@ -80,7 +80,7 @@ def test_words_are_counted_of_the_same_texts(lines: Path, tmp_path: Path) -> Non
     ("options", "why"),
     [
         ({"text_template": "{title"}, "expected '}'"),
-        ({"text_template": "no field"}, "names no field"),
+        ({"text_template": "no field"}, "contains no field"),
         ({"text_template": "{title!r}"}, "nothing else"),
         ({"text_template": "{title}", "text_field": "body"}, "read.text_field"),
         (

@@ -221,7 +221,7 @@ def test_a_destination_that_holds_something_else_is_left_as_it_is(
         "something else": "notes/mine.txt",
     }[there]
     store.replace(name, b"{}\n")
-    with pytest.raises(OutputConflictError, match="the destination holds something else"):
+    with pytest.raises(OutputConflictError, match="the destination is not empty"):
         tokenmill.copy_dataset(dataset, destination)
     assert store.read(name) == b"{}\n"
     assert store.read("run.json") is None
@@ -241,7 +241,7 @@ def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> 
     tokenmill.copy_dataset(copied, tmp_path / "copy")
     before = contents(tmp_path / "copy")
     tokenmill.make_plan(copied, name="mine", sequence_length=32, overwrite=True)
-    with pytest.raises(OutputConflictError, match="holds something else") as caught:
+    with pytest.raises(OutputConflictError, match="the destination is not empty") as caught:
         tokenmill.copy_dataset(copied, tmp_path / "copy")
     assert caught.value.why == "plans/mine/plan.json belongs to a different plan"
     assert contents(tmp_path / "copy") == before

@@ -111,7 +111,7 @@ def test_a_missing_or_shortened_file_is_seen_when_a_dataset_is_opened(
     path = folder / f"tokens/00001.{part}"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with pytest.raises(VerificationError, match="a file has another size"):
+    with pytest.raises(VerificationError, match="a file has the wrong size"):
         Dataset(folder)
     path.unlink()
     with pytest.raises(VerificationError, match="a file of the dataset is missing"):
@@ -142,7 +142,7 @@ def test_an_unknown_width_of_ids_is_refused(dtype: str, folder: Path) -> None:
     rewrite(folder, token_dtype=dtype)
     with pytest.raises(VerificationError, match="the manifest is inconsistent") as caught:
         Dataset(folder)
-    assert caught.value.why.startswith(f"token_dtype is {dtype!r}; ")
+    assert caught.value.why.startswith(f"token_dtype is {dtype!r}, ")
 
 
 def test_a_documents_table_that_arrow_cannot_read_is_damage_of_the_dataset(folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_truncated_index_is_refused(size: int) -> None:
 
 
 def test_negative_lengths_are_refused() -> None:
-    with pytest.raises(VerificationError, match="contradicts itself"):
+    with pytest.raises(VerificationError, match="a token index is inconsistent"):
         unpack_index(pack_index(np.array([3, -1]), UINT16), "here")
 
 

@@ -689,7 +689,7 @@ def test_a_plan_whose_replacement_fails_stands_where_it_stood(
 def test_a_plan_that_a_killed_replacement_set_aside_comes_back(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     (tmp_path / "plan").rename(tmp_path / ".plan.replaced")
-    with pytest.raises(OutputConflictError, match="taken"):
+    with pytest.raises(OutputConflictError, match="already exists"):
         write_plan(tmp_path / "plan")
     assert rows(Plan(tmp_path / "plan")) == SEQUENCES
 

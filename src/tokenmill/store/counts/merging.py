@@ -68,7 +68,7 @@ class Merge:
         if num_bytes > MAX_COUNT:
             raise UserError(
                 "the word counts are too large to add up",
-                why=f"they stand for {float(num_bytes):.3g} bytes of text; the limit is 2^53",
+                why=f"they represent {float(num_bytes):.3g} bytes of text; the limit is 2^53",
                 hint="divide all weights by one common factor",
             )
         self._arrays = [  # keeps the arrays alive while their addresses are used
