@@ -1,4 +1,4 @@
-"""Inputs as the user names them to an ordered, fingerprinted list of sources."""
+"""Resolving inputs to an ordered list of sources with versions."""
 
 from __future__ import annotations
 
@@ -19,65 +19,65 @@ from tokenmill.read.places.place import LOCAL, PLACES, Access, place_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One input file, as it was found when the build was planned."""
+    """An input file, as found when the build was planned."""
 
     index: int = 0
-    """Its number among the inputs."""
+    """The number of the source among all sources."""
     name: str
-    """Path below the inputs' common folder, with forward slashes: the same on every machine."""
+    """Path relative to the inputs' common folder, with slashes; the same on every machine."""
     place: str
-    """The registered name of where it is."""
+    """Registered name of the place."""
     location: str
-    """By which the place knows it: a path as it was given, or hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    """Address in the place: a path as given, or hf://datasets/OWNER/NAME@COMMIT/PATH."""
     version: str | int
-    """What changes when the file does, beside its size: of a local file its time in ns, of any
-    other a digest or the like.
+    """A value that changes with the file, in addition to its size: the mtime in ns of a local file,
+    a digest or similar for any other.
     """
     num_bytes: int
     format: str = AUTO
-    """A registered name; "auto" before anybody has looked, and a kind in `foreign.ADVICE` before
-    such files are refused.
+    """A registered format; "auto" before detection, and a kind in `foreign.ADVICE` for a file that
+    cannot be read.
     """
     compression: str = "none"
     """none, gzip, zstd, bzip2 or xz."""
     path: Path | None = None
-    """Its file on this machine; None if it is read where it is."""
+    """The local file; None if the source is streamed."""
     mtime_ns: int = 0
-    """The time of that file."""
+    """The mtime of the local file."""
     in_parts: bool = False
-    """Whether it is cut and grouped as a file on this machine, though it is read where it is."""
+    """Whether a streamed source is cut and grouped like a local file."""
 
     @property
     def is_distant(self) -> bool:
-        """Whether it is read where it is, and that is not on this machine."""
+        """Whether the source has no local file and is streamed."""
         return self.path is None
 
     @property
     def where(self) -> str:
-        """The file, for people and for records."""
+        """The address of the file for messages and records."""
         return self.location if self.path is None else str(self.path)
 
     @property
     def origin(self) -> str:
-        """The location of a file that is elsewhere, kept here or not; "" for a local one."""
+        """The location of a remote file, downloaded or not; "" for a local file."""
         return "" if self.place == LOCAL else self.location
 
     def kept_at(self, path: Path) -> Source:
-        """The same source, read from a file on this machine."""
+        """Return the source with a local file."""
         from tokenmill.read.places.local import regular_file
 
         return replace(self, path=path, mtime_ns=regular_file(path).st_mtime_ns)
 
     def open(self, check: Callable[[], None] = lambda: None) -> BinaryIO:
-        """The bytes of the file; `check` is called now and then while a server is waited for."""
+        """Open the file; `check` is called repeatedly while waiting for a server."""
         if self.path is not None:
             return open(self.path, "rb")
         return PLACES[self.place].open(self, check)
 
     def require_unchanged(self) -> None:
-        """Raise an InputChangedError if the file on this machine is not as it was found.
+        """Raise an InputChangedError if the local file has changed.
 
-        What is read from elsewhere is compared with its version as it is read.
+        Remote files are compared with their version while they are read.
         """
         if self.path is None:
             return
@@ -93,14 +93,15 @@ class Source:
 
 
 Sources = Sequence[Source] | Mapping[int, Source]
-"""Sources by index: all of them, or those that somebody needs."""
+"""Sources by index: all of them, or only the needed ones."""
 
 
 def find_sources(
     inputs: Sequence[str], file_format: str = AUTO, access: Access | None = None
 ) -> list[Source]:
-    """All files that `inputs` name, ready to be read; those elsewhere are fetched, unless `access`
-    says otherwise.
+    """Return all files that `inputs` name, ready to be read.
+
+    Remote files are downloaded, unless `access` says otherwise.
 
     Raises:
         TokenmillError: see `list_sources` and `fetch_sources`.
@@ -110,26 +111,27 @@ def find_sources(
 
 
 def list_sources(inputs: Sequence[str], file_format: str, access: Access) -> list[Source]:
-    """All files that `inputs` (files, folders, globs, names in other places) name, in argument
-    order, folders sorted. Nothing is fetched yet.
+    """List all files that `inputs` (files, folders, globs, remote names) name, without downloads.
+
+    The order is that of the arguments; folders are sorted.
 
     Raises:
-        UserError: nothing matches, a file is named twice, is not a regular file, is of a kind
-            that cannot be read, or files of different kinds are mixed without `file_format`.
+        UserError: nothing matches; a file is named twice, is not a regular file, or has an
+            unsupported format; or plain text and records are mixed without `file_format`.
     """
     by_input = list_by_input(inputs, file_format, access)
     return [source for sources in by_input for source in sources]
 
 
 def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> list[list[Source]]:
-    """As `list_sources`, the files of each input apart."""
+    """Like `list_sources`, but with separate files for each input."""
     names: dict[str, list[str]] = {LOCAL: []}
     for name in inputs:
         names.setdefault(place_of(name), []).append(name)
     found: dict[str, list[Source]] = {}
     for place, of_place in names.items():
         if place != LOCAL:
-            _in_order(names[LOCAL], found)  # what can be refused at once is not asked for
+            _in_order(names[LOCAL], found)  # refuse early, before any request
         for name, sources in PLACES[place].list(of_place, access).items():
             found[name] = [_as_listed(source, file_format) for source in sources]
     sources = _in_order(inputs, found)
@@ -140,11 +142,11 @@ def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> li
 
 
 def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -> list[Source]:
-    """The same sources as they are to be read: from this machine, or where they are.
+    """Return the sources ready to be read, after downloads if needed.
 
     Raises:
-        UserError: a file is of a kind that cannot be read, or not in this way.
-        TokenmillError: a file cannot be fetched.
+        UserError: a file has an unsupported format, or cannot be streamed.
+        TokenmillError: a file cannot be downloaded.
     """
     if not any(source.is_distant for source in sources):
         return list(sources)
@@ -159,7 +161,7 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
             return _detected(source, file_format)
         if not source.num_bytes:
             return _detected(source, file_format)
-        # As the first one with its suffixes: to look takes a request.
+        # Detection takes a request, so it is done once for each suffix.
         suffixes = _unnumbered(plain_name(source.name).suffix + Path(source.name).suffix)
         if suffixes not in looked_at:
             looked_at[suffixes] = _detected(source, file_format)
@@ -173,10 +175,10 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
 
 
 def place_sources(sources: Sequence[Source], access: Access) -> list[Source]:
-    """The same sources; those that are elsewhere as their places keep them.
+    """Return the sources after their places have fetched the remote ones.
 
     Raises:
-        TokenmillError: a file cannot be fetched.
+        TokenmillError: a file cannot be downloaded.
     """
     placed = {source.index: source for source in sources}
     for place, distant in _by_place(source for source in sources if source.is_distant).items():
@@ -185,7 +187,7 @@ def place_sources(sources: Sequence[Source], access: Access) -> list[Source]:
 
 
 def commits_of(sources: Sequence[Source]) -> dict[str, str]:
-    """What names in other places stood for when they were listed, for the identity of a build."""
+    """Return the commits of remote names when they were listed, for the identity of a build."""
     commits: dict[str, str] = {}
     for place, of_place in _by_place(sources).items():
         commits |= PLACES[place].commits(of_place)
@@ -195,9 +197,9 @@ def commits_of(sources: Sequence[Source]) -> dict[str, str]:
 def pinned_names(
     inputs: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]
 ) -> list[str]:
-    """Of the inputs that no longer stand for what they did: names that still do.
+    """Return pinned names for the inputs with commits that have changed.
 
-    `old` and `new` are what `commits_of` told then and now.
+    `old` and `new` are the results of `commits_of` then and now.
     """
     moved = {key: commit for key, commit in old.items() if commit != new.get(key)}
     pinned = (PLACES[place_of(name)].pinned(name, moved) for name in inputs)
@@ -207,11 +209,11 @@ def pinned_names(
 def find_source(
     index: int, name: str, origin: str, num_bytes: int, version: str, path: Path
 ) -> Source:
-    """The source that a record names; `origin` is "" for a local one, which was at `path`.
+    """Return the source that a record names; `origin` is "" for a local file, which was at `path`.
 
     Raises:
-        UserError: its place is not installed, or it is no longer what it was.
-        DataError: there can be no such file.
+        UserError: its place is not installed, or the file has changed.
+        DataError: the record does not name a valid file.
     """
     place = place_of(origin)
     if origin and place == LOCAL:
@@ -236,7 +238,7 @@ def _by_place(sources: Iterable[Source]) -> dict[str, list[Source]]:
 
 
 def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> list[Source]:
-    """The sources of all inputs, numbered; none twice, and those at hand not of two kinds."""
+    """Return the numbered sources of all inputs; refuse repeated sources and mixed formats."""
     all_found = (source for name in inputs for source in found[name])
     sources = [replace(source, index=index) for index, source in enumerate(all_found)]
     _refuse_repeated(sources)
@@ -245,7 +247,7 @@ def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> l
 
 
 def _as_listed(source: Source, file_format: str) -> Source:
-    """With its format, as far as that is known without a request."""
+    """Return a source with its format, as far as it is known without a request."""
     if not source.is_distant:
         return _detected(source, file_format)
     for known in FORMATS.built_in:
@@ -262,7 +264,7 @@ def _detected(source: Source, file_format: str) -> Source:
 
 
 def _unnumbered(suffixes: str) -> str:
-    """Suffixes of which parts of one output may be the same: ".00017" is the number of a part."""
+    """Return suffixes with part numbers such as ".00017" replaced, so that parts compare equal."""
     return re.sub(r"\d+", "0", suffixes)
 
 
@@ -292,7 +294,7 @@ def _refuse_repeated(sources: Sequence[Source]) -> None:
 
 
 def _refuse_formats(sources: Sequence[Source]) -> None:
-    """Raise a UserError for all files that cannot be read, or for text among records."""
+    """Raise a UserError for all files that cannot be read, or if text and records are mixed."""
     refuse_foreign((source.origin or source.where, source.format) for source in sources)
     families: dict[str, str] = {}
     for source in sources:

@@ -1,4 +1,4 @@
-"""Sources cut into units of work, by a pure function of the sources alone.
+"""Cutting sources into units of work, with a pure function of the sources.
 
     plain JSON Lines, text with a separator   byte ranges of `unit_bytes`
     Parquet, Arrow files                      runs of row groups or record batches
@@ -7,10 +7,11 @@
     huge row groups, files of the Hub with   record after every `unit_bytes` decompressed bytes
     --streaming
 
-Files in object stores are cut in the same way. Where a file must be asked for its parts, it is a
-stream in the plan, and whoever takes it asks (`find_units`): a plan takes no request for a file.
+Files in object stores are cut in the same way. If finding the parts of a file takes a request, the
+plan has a stream for the file, and the worker that takes it sends the request (`find_units`). So
+planning needs no request per file.
 
-The number of workers never enters, so neither do they enter what is written.
+The units do not depend on the number of workers, so neither does the dataset.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tokenmill.read.sources import Source
 MIN_UNIT_BYTES = 32 << 20
 MAX_UNIT_BYTES = 512 << 20
 SLOW_UNIT_BYTES = 1 << 20
-"""A tokenizer in Python may take ten seconds for it: what a kill costs, and what is shared out."""
+"""Unit size for slow tokenizers: one in Python may take ten seconds for it, lost by a kill."""
 MAX_SHARDS = 4096
 
 
@@ -38,9 +39,9 @@ class Extent:
     source: int
     start: int = 0
     stop: int | None = None
-    """None: to the end."""
+    """End of the extent; None for the end of the source."""
     first_row: int | None = None
-    """Of tables: the number of its first row, if it was found on the way."""
+    """For tables: the number of its first row, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ class Unit:
     """A piece of work that becomes one shard."""
 
     key: str
-    """Sorts in the order of the inputs."""
+    """The name; names sort in the order of the inputs."""
     extents: tuple[Extent, ...]
     num_bytes: int
-    """Bytes on disk that the unit stands for; for progress only."""
+    """Size on disk in bytes; for progress only."""
 
     def holds(self, key: str) -> bool:
-        """Whether a unit of this name is this one."""
+        """Return whether this unit has the name `key`."""
         return key == self.key
 
 
@@ -67,31 +68,31 @@ class Stream:
 
     @property
     def key(self) -> str:
-        """Its name; its units have names of their own."""
+        """The name of the stream; its units have different names."""
         return f"stream-{self.source:08d}"
 
     def holds(self, key: str) -> bool:
-        """Whether a unit of this name comes from this stream."""
+        """Return whether the unit with the name `key` comes from this stream."""
         return key.startswith(f"{self.source:08d}-")
 
 
 def stream_of(unit: str) -> str:
-    """The name of the stream that a unit of this name comes from, if it comes from one."""
+    """Return the name of the stream that a unit comes from, if it comes from a stream."""
     return Stream(int(unit[:8]), 0).key
 
 
 def unit_key(source: int, part: int) -> str:
-    """The name of a unit: the first source in it, and the part of that source."""
+    """Return the name of a unit, from its first source and the part of that source."""
     return f"{source:08d}-{part:06d}"
 
 
 def decompressed_bytes(source: Source) -> int:
-    """What a source's size on disk usually becomes."""
+    """Estimate the decompressed size of a source in bytes."""
     return source.num_bytes * DECOMPRESSED_PER_BYTE[source.compression]
 
 
 def choose_unit_bytes(sources: Sequence[Source], *, slow: bool = False) -> int:
-    """A power of two from 32 to 512 MiB that keeps the dataset at about 4,096 shards.
+    """Return a power of two from 32 to 512 MiB that gives at most about 4,096 shards.
 
     For `slow` tokenizers, from 1 MiB.
     """
@@ -124,7 +125,7 @@ def cut_units(
 
 
 def count_units(sources: Sequence[Source], fields: Fields, unit_bytes: int) -> int | None:
-    """How many units the sources make; None where a file must be read to know."""
+    """Return the number of units, or None if a file must be read to know it."""
     for source in sources:
         small = decompressed_bytes(source) < unit_bytes and (source.path or source.in_parts)
         known = source.format in FORMATS.built_in and isinstance(FORMATS[source.format], ByteFormat)
@@ -141,7 +142,7 @@ def _group_unit(group: Sequence[Source]) -> Unit:
 
 
 def _cut(source: Source, fields: Fields, unit_bytes: int) -> Iterator[Unit | Stream]:
-    """The units of one source, or the stream that becomes them."""
+    """Yield the units of one source, or its stream."""
     found = FORMATS[source.format]
     by_arithmetic = source.in_parts and isinstance(found, ByteFormat)
     units = None
@@ -154,12 +155,14 @@ def _cut(source: Source, fields: Fields, unit_bytes: int) -> Iterator[Unit | Str
 
 
 def find_units(stream: Stream, source: Source, fields: Fields) -> list[Unit] | None:
-    """The units of a file that is read in parts where it is, by what the file says of its parts:
-    those of the same file on this machine. None: it can only be read from its start.
+    """Return the units of a remote file that can be read in parts, from the file's metadata.
+
+    They equal the units of the same file on this machine. Returns None if the file can only be read
+    from its start.
 
     Raises:
         StorageError: the file cannot be read.
-        InputChangedError: it is not what it was listed as.
+        InputChangedError: the file has changed since it was listed.
     """
     if not source.in_parts or isinstance(FORMATS[source.format], ByteFormat):
         return None
@@ -167,7 +170,7 @@ def find_units(stream: Stream, source: Source, fields: Fields) -> list[Unit] | N
 
 
 def units_of_parts(source: Source, fields: Fields, unit_bytes: int) -> list[Unit] | None:
-    """A unit for each part of a source; None if it can only be read from its start."""
+    """Return a unit for each part of a source; None if it can only be read from its start."""
     try:
         parts = FORMATS[source.format].cut(source, fields, unit_bytes)
     except DamagedInputError:

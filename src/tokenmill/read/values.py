@@ -1,4 +1,4 @@
-"""Values of records: found by their path, and as columns hold them."""
+"""Values of records: lookup by path, and conversion for columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def column_value(value: object) -> str | None:
-    """A kept value as a column holds it: strings as they are, null as null, the rest as JSON."""
+    """Convert a kept value for a column: strings and null stay, other values become JSON."""
     if value is None or isinstance(value, str):
         return value
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def walk(value: object, path: Iterable[str]) -> object:
-    """The value at a path of keys below `value`, or None where the path ends early."""
+    """Return the value at a path of keys below `value`, or None if the path does not exist."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -28,10 +28,10 @@ def walk(value: object, path: Iterable[str]) -> object:
 
 
 def char_spans(value: object) -> CharSpans:
-    """A list of [start, stop) pairs, checked.
+    """Check and convert a list of [start, stop) pairs.
 
     Raises:
-        ValueError: it is anything else.
+        ValueError: the value is not such a list.
     """
     if value is None:
         return []
@@ -47,5 +47,5 @@ def _span(item: object) -> tuple[int, int] | None:
     if not isinstance(item, (list, tuple)) or len(item) != 2:
         return None
     start, stop = item
-    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # a bool is refused
+    valid = type(start) is int and type(stop) is int and 0 <= start <= stop  # refuses bools
     return (start, stop) if valid else None

@@ -113,6 +113,6 @@ PLACES: Registry[Place] = Registry(
 
 
 def place_of(name: str) -> str:
-    """The place that an input names by its scheme; names without a known one are local."""
+    """Return the place of an input by its scheme; names without a known scheme are local."""
     scheme = _SCHEME.match(name)
     return scheme[1] if scheme and scheme[1] in PLACES else LOCAL

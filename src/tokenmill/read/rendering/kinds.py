@@ -1,4 +1,4 @@
-"""The kinds of renderings."""
+"""The union of all renderings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of any format to documents, by what renders them."""
+"""Rendering of records of any format as documents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tokenmill.read.values import column_value, walk
 from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
 
 AsFound = Callable[[int], bytes]
-"""Gives the bytes of a record by its number."""
+"""Returns the raw bytes of a record by its number."""
 
 
 class RecordRenderer:
-    """Makes document batches of records; made once for a set of fields with a rendering."""
+    """Renders records as document batches, for a set of fields with a rendering."""
 
     def __init__(self, fields: Fields) -> None:
         if fields.rendering is None:
@@ -41,19 +41,22 @@ class RecordRenderer:
         as_found: AsFound | None = None,
         rejected: Sequence[Rejection] = (),
     ) -> DocumentBatch:
-        """The documents of some records of one source, and those that cannot be rendered.
+        """Return the documents of some records of one source, and the rejected records.
 
-        Each record has what `Fields.wanted` names, nested as it was; `positions` (shape (n,)) are
-        their places in the source, `record_bytes` (shape (n,)) what they take there. Without it
-        (rows of tables) each text takes its own bytes, and a rejected record those of its JSON.
-        `as_found` gives a record as the file has it, to be kept with those set aside; without it
-        they are kept as JSON. `rejected` are others that were set aside among them.
+        Args:
+            source: the index of the source.
+            records: the records, each with the fields in `Fields.wanted`, nested as in the file.
+            positions: shape (n,), their positions in the source.
+            record_bytes: shape (n,), their sizes in the source. None for rows of tables: each text
+                then counts its own bytes, and a rejected record those of its JSON.
+            as_found: returns the raw record for `rejected/`; without it, records are kept as JSON.
+            rejected: other rejected records among them.
 
-        The first text of a record takes all of its bytes, and those after it have the same
-        position. A record without texts becomes an empty document.
+        The first text of a record counts all of its bytes; later texts have the same position. A
+        record without texts becomes an empty document.
 
         Raises:
-            FailedRenderingError: code of the user's failed.
+            FailedRenderingError: the user's code failed.
         """
         made = _Documents()
         for index, record in enumerate(records):
@@ -122,11 +125,11 @@ class RecordRenderer:
 
 
 class _Documents:
-    """Documents as they are made."""
+    """Collects documents."""
 
     def __init__(self) -> None:
         self.indices: list[int] = []
-        """The number of the record that each is made of."""
+        """The index of the record of each document."""
         self.texts: list[str] = []
         self.no_loss: list[CharSpans] = []
         self.special_strings: list[int | None] = []
@@ -134,12 +137,12 @@ class _Documents:
         self.rejected: list[Rejection] = []
 
     def counted_strings(self) -> Int64Array | None:
-        """Special tokens in what each text is made of; None if they are counted in the texts."""
+        """Special tokens in the record of each text; None if they are counted in the texts."""
         counts = [each for each in self.special_strings if each is not None]
         return np.array(counts, np.int64) if len(counts) == len(self.texts) else None
 
     def add(self, index: int, rendered: Sequence[RenderedText], extra: list[str | None]) -> None:
-        """Take the texts of one record."""
+        """Add the texts of one record."""
         for text, no_loss, special_strings in rendered:
             self.indices.append(index)
             self.texts.append(text)
@@ -149,7 +152,7 @@ class _Documents:
 
 
 def as_json(record: Mapping[str, Any]) -> bytes:
-    """A record as JSON, as far as it has any."""
+    """Encode a record as JSON, or as its repr if that fails."""
     try:
         return msgspec.json.encode(record, enc_hook=str)
     except (TypeError, ValueError, RecursionError, OverflowError):

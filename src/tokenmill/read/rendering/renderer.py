@@ -1,8 +1,8 @@
-"""What turns a record into texts.
+"""The interfaces of renderings, which turn records into texts.
 
-A description of it, such as a template, is part of the fields that a format is asked for; it goes
-to worker processes and into the identity of a build. A renderer is made of it once, where records
-are read.
+A rendering, such as a template, is a description that is part of the fields. It is sent to worker
+processes and is part of the identity of a build. A process that reads records creates a renderer
+from it once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokenmill.errors import UserError
 
-if TYPE_CHECKING:  # a process that renders does without numpy
+if TYPE_CHECKING:  # the rendering process does not load numpy
     from tokenmill.records import CharSpans
 
 
@@ -23,11 +23,11 @@ class RenderedText(NamedTuple):
     no_loss: CharSpans | None = None
     """Character ranges without loss; None if the rendering says nothing about loss."""
     special_strings: int | None = None
-    """Special tokens in what it is made of; None if the text itself tells."""
+    """Number of special tokens in the record; None to count them in the text."""
 
 
 class UnfitRecordError(ValueError):
-    """A record cannot be rendered: it is set aside with a reason, a short name, and a detail."""
+    """A record cannot be rendered and is rejected, with a reason (a short name) and a detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -36,24 +36,23 @@ class UnfitRecordError(ValueError):
 
 
 class FailedRenderingError(UserError):
-    """Code of the user's failed on a record, which is then not set aside: the build ends."""
+    """The user's code failed on a record. This stops the build instead of rejecting the record."""
 
     position = 0
-    """Of the record in its source."""
+    """Position of the record in its source."""
 
 
 class Renderer(Protocol):
-    """Renders records, one at a time and always in the same way."""
+    """Renders records one at a time and deterministically."""
 
     def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """The texts of a record, in order; none if it is left out, which is counted as empty.
+        """Return the texts of a record, in order. A record without texts counts as empty.
 
-        `record` has the fields that the description asks for; a field that a record does not have
-        is missing, a null is None.
+        `record` has the requested fields. Fields that a record lacks are missing; null is None.
 
         Raises:
-            UnfitRecordError: the record is set aside.
-            FailedRenderingError: the build ends.
+            UnfitRecordError: the record is rejected.
+            FailedRenderingError: the user's code failed, which stops the build.
         """
 
 
@@ -62,19 +61,19 @@ class Rendering(Protocol):
 
     @property
     def fields(self) -> tuple[str, ...] | None:
-        """Names or dotted paths of what is read of each record; None for the whole record."""
+        """Names or dotted paths of the fields to read; None for the whole record."""
 
     @property
     def optional(self) -> frozenset[str]:
-        """Those of them that the first records, or the schema of a file, may be without."""
+        """Fields that may be missing from the first records or the schema of a file."""
 
     @property
     def has_no_loss(self) -> bool:
-        """Whether its texts come with ranges that carry no loss: all of them, or none."""
+        """Whether all texts come with ranges without loss; otherwise none do."""
 
     def renderer(self) -> Renderer:
-        """What renders records.
+        """Return a renderer.
 
         Raises:
-            UserError: the description cannot be used.
+            UserError: the description is not valid.
         """

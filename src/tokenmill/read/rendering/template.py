@@ -1,4 +1,4 @@
-"""Text from several fields, such as a title and a body."""
+"""Text templates, which combine several fields such as a title and a body."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tokenmill.read.values import column_value, walk
 
 
 class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
-    """A text with names or dotted paths of fields in braces; {{ and }} are braces."""
+    """A template with field names or dotted paths in braces; {{ and }} are literal braces."""
 
     template: str
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that it names, in order."""
+        """The fields in the template, in order."""
         return tuple(dict.fromkeys(name for _, name in self.parts() if name is not None))
 
     @property
     def optional(self) -> frozenset[str]:
-        """None of them."""
+        """No fields are optional."""
         return frozenset()
 
     @property
     def has_no_loss(self) -> bool:
-        """Never: a loss range would count the characters of one field."""
+        """False, because a loss range would refer to the characters of one field."""
         return False
 
     def parts(self) -> list[tuple[str, str | None]]:
-        """Its literal texts, each with the field that follows it.
+        """Literal texts, each with the field after it.
 
         Raises:
-            UserError: it names no field, or a brace is not closed or holds something else.
+            UserError: the template has no field, or a brace is not closed or contains another text.
         """
         try:
             parts = list(string.Formatter().parse(self.template))
@@ -56,7 +56,7 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
         return [(literal, name) for literal, name, _, _ in parts]
 
     def renderer(self) -> Renderer:
-        """What fills it in."""
+        """Return a renderer that fills in the template."""
         return _TemplateRenderer(self)
 
 
@@ -67,7 +67,7 @@ class _TemplateRenderer:
         self._parts = [(text, name and name.split(".")) for text, name in template.parts()]
 
     def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """One text.
+        """Return one text.
 
         Raises:
             UnfitRecordError: a field is missing or null.

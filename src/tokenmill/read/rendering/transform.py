@@ -1,4 +1,4 @@
-"""Texts from a function of the user's: a record in; a text, several or none out."""
+"""Rendering with a user's function that takes a record and returns one text, several or none."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Function = Callable[[dict[str, Any]], Any]
 
 
 class _Known(NamedTuple):
-    """A function that this process has."""
+    """A function that is known to this process."""
 
     function: Function
     sha256: str
     source: str
-    """What makes it in another process: its name, or a pickle."""
+    """How another process gets the function: its name, or a pickle."""
     problem: str
-    """Why it cannot be sent there."""
+    """Why the function cannot be sent to another process; "" if it can."""
 
 
 _known: dict[str, _Known] = {}
-"""By name."""
+"""Known functions by name."""
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
@@ -43,17 +43,17 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
     name: str
     """python:module:name"""
     sha256: str
-    """Of its source, and of the values that it takes from around its definition."""
+    """SHA-256 of the function's source, its defaults and the values of its closure."""
     source: str = ""
     problem: str = ""
     text: str = "text"
-    """Of a dict that it returns: the entry that holds the text."""
+    """Key of the text in a returned dict."""
     no_loss: str | None = None
-    """And the one that holds ranges without loss."""
+    """Key of the ranges without loss in a returned dict."""
 
     @staticmethod
     def named(name: str, text: str = "text", no_loss: str | None = None) -> Transform:
-        """The transform of a name that a user gave, or of a function that was given by `give`.
+        """Return the transform for a name from the user, or from `give`.
 
         Raises:
             UserError: the function or its source cannot be found.
@@ -72,24 +72,24 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
 
     @property
     def fields(self) -> None:
-        """It is given whole records."""
+        """None, because the function gets whole records."""
         return
 
     @property
     def optional(self) -> frozenset[str]:
-        """Nothing is asked for by name."""
+        """Empty, because no fields are requested by name."""
         return frozenset()
 
     @property
     def has_no_loss(self) -> bool:
-        """If an entry is named for them."""
+        """Whether a key for ranges without loss is set."""
         return self.no_loss is not None
 
     def renderer(self) -> Renderer:
-        """What calls the function: the one that was given, or in another process its copy.
+        """Return a renderer that calls the function, or its copy in another process.
 
         Raises:
-            UserError: this process cannot have it, or has another one under its name.
+            UserError: this process cannot get the function, or its source has changed.
         """
         known = _known.get(self.name)
         if known is None or known.sha256 != self.sha256:
@@ -113,10 +113,10 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
 
 
 def give(function: Function) -> str:
-    """Make a function known in this process; returns the name that it has from now on.
+    """Register a function in this process and return its name.
 
     Raises:
-        UserError: it is not a function, or its source cannot be found.
+        UserError: the object is not a function, or its source cannot be found.
     """
     name = f"{NAMED}{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     _keep(name, function)
@@ -124,7 +124,7 @@ def give(function: Function) -> str:
 
 
 def given_name(sha256: str) -> str | None:
-    """The name of the function with such a source, if the user has given or named one."""
+    """Return the name of the known function with this source digest, if there is one."""
     return next((name for name, known in _known.items() if known.sha256 == sha256), None)
 
 
@@ -149,12 +149,12 @@ def _is_importable(name: str, function: Function) -> bool:
 
 
 def source_digest(function: Function, name: str) -> str:
-    """SHA-256 of a function's source, its defaults, and what it takes from the function around it.
+    """Return the SHA-256 of a function's source, its defaults and the values of its closure.
 
-    Functions that it calls by a global name do not count.
+    Functions that it calls by a global name are not included.
 
     Raises:
-        UserError: it is not a function, or one of these cannot be found or written down.
+        UserError: the object is not a function, or one of these values cannot be serialized.
     """
     facts = msgspec.json.encode(_facts(function, name, set()), order="deterministic")
     return hashlib.sha256(facts).hexdigest()
@@ -187,8 +187,9 @@ def _facts(function: Any, name: str, seen: set[int]) -> list[Any]:
 
 
 def _code(code: types.CodeType) -> list[Any]:
-    """What a lambda is compiled to: its source is of a whole line, which may hold several lambdas,
-    or end before the lambda does.
+    """Return the bytecode of a lambda.
+
+    The source of a lambda is a whole line, which can contain several lambdas or end too early.
     """
     consts = [_code(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
     plain = [sorted(map(repr, each)) if isinstance(each, frozenset) else each for each in consts]
@@ -196,9 +197,9 @@ def _code(code: types.CodeType) -> list[Any]:
 
 
 def _fact(value: Any, name: str, seen: set[int]) -> Any:
-    """A value as JSON, equal for equal values."""
+    """Convert a value to JSON; equal values give equal JSON."""
     if value is None or isinstance(value, (str, bytes, int, float)):
-        return repr(value)  # JSON has one notation for None and nan, and for b"a" and "YQ=="
+        return repr(value)  # JSON would not distinguish None from nan, or b"a" from "YQ=="
     if isinstance(value, Mapping):
         return [[_fact(key, name, seen), _fact(value[key], name, seen)] for key in value]
     if isinstance(value, (list, tuple)):
@@ -226,10 +227,10 @@ class _TransformRenderer:
         self._transform, self._function = transform, function
 
     def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """What the function makes of a record.
+        """Return the texts that the function returns for a record.
 
         Raises:
-            FailedRenderingError: it raises, or returns something else.
+            FailedRenderingError: the function raised an exception or did not return text.
         """
         try:
             found = self._function(dict(record))

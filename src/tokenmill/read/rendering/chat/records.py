@@ -1,4 +1,4 @@
-"""Records become conversations; runs in the template's process."""
+"""Extraction of conversations from records; runs in the template's process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAREGPT_ROLES = {
     "observation": "tool",
     "tool": "tool",
 }
-"""Who speaks in `conversations`, and the role that it is."""
+"""Roles for the values of `from` in `conversations`."""
 FIELDS = {
     "messages": (
         *("messages", "conversations", "prompt", "completion"),
@@ -27,15 +27,15 @@ FIELDS = {
     ),
     "prompt-completion": ("prompt", "completion"),
 }
-"""What is read of each record, by the kind of records."""
+"""The fields to read from each record, by the kind of records."""
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
 def conversation_of(record: Mapping[str, Any], kind: str) -> Conversation | tuple[str, str]:
-    """The conversation of a record, or the strings of a prompt and its completion.
+    """Return the conversation of a record, or the strings of a prompt and its completion.
 
     Raises:
-        UnfitRecordError: it has neither.
+        UnfitRecordError: the record has neither.
     """
     if kind == "prompt-completion":
         prompt, completion = record.get("prompt"), record.get("completion")
@@ -68,7 +68,7 @@ def _messages(value: object, name: str) -> list[dict[str, Any]]:
 
 
 def _from_sharegpt(value: object) -> object:
-    """Messages with `from` and `value`, as messages with `role` and `content`."""
+    """Convert messages with `from` and `value` to messages with `role` and `content`."""
     if not isinstance(value, list):
         return value
     return [_from_sharegpt_message(message) for message in value]
@@ -85,7 +85,7 @@ def _from_sharegpt_message(message: object) -> object:
 
 
 def _tools(record: Mapping[str, Any]) -> list[Any] | None:
-    """The tools of a record, which may be written as JSON."""
+    """Return the tools of a record, which can be a JSON string."""
     tools = record.get("tools")
     if isinstance(tools, str):
         try:
@@ -102,7 +102,7 @@ def _tools(record: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _options(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables for the template, as `chat_template_kwargs` of TRL; nulls are left out."""
+    """Return the template variables in `chat_template_kwargs`, as in TRL; nulls are omitted."""
     options = record.get("chat_template_kwargs")
     if options is None:
         return {}

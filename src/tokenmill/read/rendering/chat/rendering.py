@@ -1,4 +1,4 @@
-"""Records of conversations to texts and their ranges without loss; runs in a process of its own."""
+"""Rendering of conversations to texts with ranges without loss; runs in a separate process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ConversationRenderer:
     """Renders records, one at a time."""
 
     def __init__(self, description: Conversations) -> None:
-        """Compile the template, and try it.
+        """Compile the template and try it.
 
         Raises:
-            UserError: it cannot be compiled.
-            LimitError: it makes too much of a short conversation.
+            UserError: the template cannot be compiled.
+            LimitError: the template exceeds a limit for a short conversation.
         """
         self._description = description
         self._control = ControlStrings(description.control_strings)
@@ -51,11 +51,11 @@ class ConversationRenderer:
             return
 
     def render(self, record: Mapping[str, Any]) -> RenderedText:
-        """The text of a record.
+        """Render the text of a record.
 
         Raises:
-            UnfitRecordError: the record is set aside.
-            DataError: a special token in it ends the build.
+            UnfitRecordError: the record is rejected.
+            DataError: the record contains a special token, which stops the build.
         """
         found = conversation_of(record, self._description.chat)
         try:
@@ -79,7 +79,7 @@ class ConversationRenderer:
         return f"{why}: --loss-on is {loss_on}, but the roles are {', '.join(roles)}"
 
     def _joined(self, prompt: str, completion: str) -> tuple[str, list[Span]]:
-        """A prompt and its completion as they are, as TRL joins them."""
+        """Concatenate a prompt and its completion unchanged, as TRL does."""
         first = 0 if EVERYTHING in self._description.loss_on else len(prompt)
         return prompt + completion, [(first, len(prompt + completion))]
 
@@ -95,15 +95,15 @@ class ConversationRenderer:
             raise UnfitRecordError("too-long", str(error)) from error
         except jinja2.TemplateError as error:
             raise UnfitRecordError("template-refuses", str(error)) from error
-        except Exception as error:  # a template can make Python raise anything
+        except Exception as error:  # a template can raise any exception
             raise UnfitRecordError("template-fails", f"{type(error).__name__}: {error}") from error
 
     def _control_strings(self, found: Conversation | tuple[str, str]) -> int:
-        """How many special tokens are in the strings of a conversation.
+        """Return the number of special tokens in the strings of a conversation.
 
         Raises:
-            UnfitRecordError: there is one, and none is accepted.
-            DataError: there is one, and it ends the build.
+            UnfitRecordError: there is one, and such records are rejected.
+            DataError: there is one, and it stops the build.
         """
         tokens = [token for text in _strings([*found]) for token in self._control.found(text)]
         special_tokens = self._description.special_tokens
@@ -118,7 +118,7 @@ class ConversationRenderer:
 
 
 class ControlStrings:
-    """Finds special tokens in texts; most have none, so their beginnings are looked for first."""
+    """Finds special tokens in texts; checks their first characters first, as most have none."""
 
     def __init__(self, strings: tuple[str, ...]) -> None:
         strings = tuple(sorted(filter(None, strings), key=len, reverse=True))
@@ -126,14 +126,14 @@ class ControlStrings:
         self._pattern = re.compile("|".join(map(re.escape, strings)) or "(?!)")
 
     def found(self, text: str) -> list[str]:
-        """The special tokens in a text."""
+        """Return the special tokens in a text."""
         if not any(start in text for start in self._starts):
             return []
         return self._pattern.findall(text)
 
 
 def _refuse_addresses(text: str, conversation: Conversation) -> None:
-    """Refuse what Python writes for a function or a generator: it differs from run to run."""
+    """Refuse memory addresses in the text, because they differ between runs."""
     found = set(_ADDRESS.findall(text)) if " at 0x" in text else set()
     if found and any(not any(each in own for own in _strings([*conversation])) for each in found):
         why = "it prints a memory address, from a function or a filter without `| list`"
@@ -141,7 +141,7 @@ def _refuse_addresses(text: str, conversation: Conversation) -> None:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """All strings of a conversation; the texts of a list are joined, as templates join parts."""
+    """Yield all strings of a conversation; texts in a list are joined, as templates do."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""A chat template, rendered in the way of transformers; runs in a process of its own.
+"""Rendering of a chat template as in transformers; runs in a separate process.
 
-Templates come with tokenizers from strangers. They run in Jinja's immutable sandbox, with the
-filters, functions and options of `apply_chat_template` in transformers, so that the text is the
-same. Three differences keep builds reproducible: `strftime_now` knows one date, which the user
-names, and nothing is random. The sandbox limits neither time nor memory: `process.py` does.
+Templates come from untrusted sources. They run in Jinja's immutable sandbox, with the filters,
+functions and options of `apply_chat_template` in transformers, so the text is the same. To keep
+builds reproducible, `strftime_now` uses a date given by the user, and nothing is random. The
+sandbox does not limit time and memory; `process.py` does.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_CHARACTERS = 1 << 26
-"""Of one conversation, rendered."""
+"""Most characters of a rendered conversation."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which a message may hold its reasoning; templates read the first or the second."""
+"""Keys for the reasoning in a message; templates read the first or the second one."""
 
 
 class LimitError(Exception):
-    """A template made or took more than it may."""
+    """A template exceeded a limit."""
 
 
 class Rendered(NamedTuple):
-    """A conversation as text."""
+    """A rendered conversation."""
 
     text: str
     generated: list[tuple[int, int]]
-    """The character ranges that the template itself marks, with `{% generation %}`."""
+    """The character ranges that the template marks with `{% generation %}`."""
 
 
 class _Generation(jinja2.ext.Extension):
-    """The tag `{% generation %}` ... `{% endgeneration %}`, marks what an assistant writes."""
+    """The tag `{% generation %}` ... `{% endgeneration %}`, which marks text of the assistant."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        """The body, handed to `_mark`."""
+        """Parse the tag into a call of `_mark` with its body."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
@@ -59,7 +59,7 @@ class _Generation(jinja2.ext.Extension):
 
 
 class _Output:
-    """What has been rendered so far."""
+    """The text rendered so far."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -75,7 +75,7 @@ class _Output:
             )
 
     def finished(self) -> Rendered:
-        """The text; raises a TemplateError if a marked range is somewhere else in it."""
+        """Return the text; raises a TemplateError if a marked range is misplaced."""
         text = "".join(self.parts)
         for start, marked in self.generated:
             if not text.startswith(marked, start):
@@ -85,7 +85,7 @@ class _Output:
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """Jinja's namespace without attributes that begin with an underscore."""
+    """Jinja's namespace without attributes that start with an underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, args = args[0], args[1:]
@@ -105,7 +105,7 @@ def _refuse_private(name: object) -> None:
 
 
 class _Dict:
-    """`dict` in a template: a function, whose attributes lead nowhere."""
+    """The `dict` of templates: a function without the attributes of the type."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -118,10 +118,10 @@ class ChatTemplate:
     """A compiled template."""
 
     def __init__(self, source: str, tokens: Mapping[str, str], date: str | None) -> None:
-        """`tokens` has what templates may name, such as bos_token; `date` is YYYY-MM-DD.
+        """Compile a template; `tokens` are variables such as bos_token, `date` is YYYY-MM-DD.
 
         Raises:
-            jinja2.TemplateSyntaxError: it cannot be compiled.
+            jinja2.TemplateSyntaxError: the template cannot be compiled.
         """
         self._environment = _environment(date)
         self._template = self._environment.from_string(source)
@@ -131,7 +131,7 @@ class ChatTemplate:
             isinstance(block.call.node, jinja2.nodes.ExtensionAttribute)
             for block in tree.find_all(jinja2.nodes.CallBlock)
         )
-        """Whether it marks itself what an assistant writes."""
+        """Whether the template marks the text of the assistant."""
 
     def render(
         self,
@@ -141,11 +141,11 @@ class ChatTemplate:
         *,
         prompt: bool = False,
     ) -> Rendered:
-        """The text of messages; with `prompt`, and of what comes before an answer.
+        """Render messages; with `prompt`, also the generation prompt.
 
         Raises:
             jinja2.TemplateError: the template refuses the conversation.
-            LimitError: it makes too much.
+            LimitError: the template exceeds a limit.
         """
         output = _Output()
         self._environment.output = output  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ class ChatTemplate:
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as transformers hands it to templates."""
+    """Return a message as transformers passes it to templates."""
     found = {key: value for key, value in message.items() if value is not None}
     reasoning = next((found[key] for key in REASONING if key in found), None)
     if reasoning is None:
@@ -192,7 +192,7 @@ def _tojson(
     separators: Any = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON without the escapes that Jinja adds for HTML."""
+    """Return JSON without the escapes that Jinja adds for HTML."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -203,7 +203,7 @@ def _tojson(
 
 
 class _Today:
-    """`strftime_now`: one date, so that a build does not depend on the day it runs."""
+    """`strftime_now` with a fixed date, so that a build does not depend on the current day."""
 
     def __init__(self, date: str | None) -> None:
         self._date = None if date is None else datetime.datetime.fromisoformat(date)

@@ -1,16 +1,16 @@
-"""Which characters of a rendered conversation carry loss; runs in the template's process.
+"""Finding the characters of a rendered conversation with loss; runs in the template's process.
 
-A template may mark what an assistant writes (`{% generation %}`): these ranges are taken as they
-are. In every other template, a turn is found by rendering the conversation up to it:
+A template can mark the text of the assistant (`{% generation %}`); these ranges are used unchanged.
+Without markers, a turn is found by rendering the conversation up to it:
 
     everything                     <user>Hi<end><assistant>Hello<end><user>Bye<end>
     messages[:1] and a prompt      <user>Hi<end><assistant>
     messages[:2]                   <user>Hi<end><assistant>Hello<end>
     so the turn of messages[1] is                         Hello<end>
 
-That is exact as long as the shorter texts begin the longer one. If they do not, the template
-rewrites what came before (Qwen 3 drops the reasoning of earlier turns), and the record is refused:
-nothing is searched for, and nothing guessed.
+This is exact if the longer text begins with the shorter ones. If it does not, the template rewrites
+earlier messages (Qwen 3 drops the reasoning of earlier turns), and the record is rejected instead
+of guessing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenmill.read.rendering.renderer import UnfitRecordError
 
-if TYPE_CHECKING:  # jinja2 is an extra, and everything that builds imports this module
+if TYPE_CHECKING:  # jinja2 is optional, but every build imports this module
     from tokenmill.read.rendering.chat.template import ChatTemplate, Rendered
 
 Span = tuple[int, int]
@@ -29,34 +29,34 @@ ASSISTANT, LAST, EVERYTHING = "assistant", "last", "all"
 REWRITES = "template-rewrites-history"
 INSTEAD = "use --loss-on last, or --chat-template trl or one with {% generation %} markers"
 MAX_WORK = 1 << 20
-"""Of one conversation: messages that are rendered, each time they are, and 1 for 2,048 characters.
+"""Most work for one conversation: 1 for each rendering of a message, and 1 for 2,048 characters.
 
-Without markers, a conversation is rendered twice for each turn. This limit comes long before that
-on time, which ends the build.
+Without markers, a conversation is rendered twice per turn. This limit is reached long before the
+limit on time, which would stop the build.
 """
 
 
 class Conversation(NamedTuple):
-    """Messages, and what else a template is given."""
+    """Messages, and other arguments of a template."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
     options: Mapping[str, Any] = MappingProxyType({})
-    """Variables of the template that the record sets."""
+    """Template variables from the record."""
     num_prompt: int | None = None
-    """How many messages are the prompt of a completion; None if there is no completion."""
+    """Number of messages in the prompt of a completion; None if there is no completion."""
 
 
 class Turns:
-    """One conversation, rendered, and where its messages are."""
+    """A rendered conversation and the positions of its messages."""
 
     def __init__(self, template: ChatTemplate, conversation: Conversation) -> None:
-        """Render it.
+        """Render the conversation.
 
         Raises:
             jinja2.TemplateError: the template refuses the conversation.
-            LimitError: it makes too much.
-            UnfitRecordError: it is too long.
+            LimitError: the template exceeds a limit.
+            UnfitRecordError: the conversation is too long.
         """
         self._conversation = conversation
         self._messages = conversation.messages
@@ -67,13 +67,13 @@ class Turns:
         self._starts = {0: 0, len(self._messages): len(self.text)}
 
     def loss(self, loss_on: Sequence[str], eos: str | None) -> list[Span]:
-        """The ranges with loss, in order.
+        """Return the ranges with loss, in order.
 
-        `loss_on` has roles, or "last" (the last turn of the assistant), or "all". Messages with
-        weight 0 have none. Of a completion, everything after the prompt has loss.
+        `loss_on` contains roles, "last" (the last turn of the assistant) or "all". Messages with
+        weight 0 have no loss. In a completion, everything after the prompt has loss.
 
         Raises:
-            UnfitRecordError: the ranges cannot be told exactly.
+            UnfitRecordError: the ranges cannot be found exactly.
         """
         if EVERYTHING in loss_on:
             spans = [(0, len(self.text))]
@@ -107,7 +107,7 @@ class Turns:
                 yield self._turn(index, eos)
 
     def _turn(self, index: int, eos: str | None) -> Span:
-        """What the assistant writes in one of its turns."""
+        """Return the range of a turn of the assistant."""
         start, stop = self._prompt_stop(index), self._start(index + 1)
         if start > stop:
             why = f"the turn of message {index} ends before it starts; {INSTEAD}"
@@ -118,13 +118,13 @@ class Turns:
         return start, stop
 
     def _start(self, index: int) -> int:
-        """Where the text of a message begins."""
+        """Return the start of a message."""
         if index not in self._starts:
             self._starts[index] = self._length_of(index, prompt=False)
         return self._starts[index]
 
     def _prompt_stop(self, index: int) -> int:
-        """Where a prompt for the turn of a message ends."""
+        """Return the end of the generation prompt for a message."""
         return self._length_of(index, prompt=True)
 
     def _length_of(self, count: int, *, prompt: bool) -> int:
@@ -158,7 +158,7 @@ def _within(spans: Sequence[Span], start: int, stop: int) -> Iterator[Span]:
 
 
 def complement(spans: Sequence[Span], length: int) -> list[Span]:
-    """What spans leave of `length` characters, in order."""
+    """Return the ranges of `length` characters that are not in `spans`, in order."""
     rest: list[Span] = []
     done = 0
     for start, stop in sorted(spans):
