@@ -1,7 +1,7 @@
-"""The public names, each with the module that defines it: the one list of them.
+"""The public names of tokenmill, each with the module that defines it.
 
-Type checkers and editors read this file, and so does `__init__.py`, which imports a name when it
-is first used.
+Type checkers and editors read this file. So does `__init__.py`, which imports a name the first
+time it is used.
 """
 
 from tokenmill.api.analysis import analyze as analyze

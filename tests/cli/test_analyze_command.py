@@ -56,13 +56,13 @@ length     dense    masked  other FLOPs  activations  + scores  KV cache  rows  
 8       7.86e+05  5.93e+05            -        98 kB     256 B      8 kB     2      2   10       1
 16 *    1.57e+06  9.37e+05            -       197 kB      1 kB     16 kB     1      2    5       1
 
-note  from start: tokens that share a sequence with the start of their document
-note  fill: of packed rows (best-fit); alone: with one document, or part of one, a row
+note  from start: share of tokens in the same sequence as the start of their document
+note  fill: packed with best-fit; alone: with one document, or part of one, per row
 note  masked: attention inside documents, as a share and in FLOPs; dense: over whole rows
-note  FLOPs of an epoch, forward and backward; memory of one row, in 2 bytes a number
-note  + scores: what a kernel adds that keeps the scores of attention; KV cache: of inference
-note  rows: of a batch; steps: of an epoch
-note  fit: rows in the memory for activations and logits; passes: of one device, a step
+note  FLOPs: of one epoch, forward and backward; memory: of one row, 2 bytes per number
+note  + scores: added by kernels that store attention scores; KV cache: during inference
+note  rows: per batch; steps: per epoch
+note  fit: rows that fit in --activation-memory; passes: per step on one device
 
 recommended: sequences of 16 tokens (*)
 - 16 is the shortest of these lengths that cuts at most 5% of the documents: it cuts 0.0% of the
@@ -100,12 +100,12 @@ def test_json_and_csv_hold_the_same_figures(
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ("--json --csv", "--json and --csv exclude each other"),
+        ("--json --csv", "--json and --csv cannot be combined"),
         ("--sequence-lengths x", "--sequence-lengths: give numbers like 2048,8192 or 2k,8k"),
         ("--activation-memory x", "--activation-memory: a size is a number such as 2GB or 512MiB"),
-        ("--parameters 1B --model 7b", "give --parameters, --model or the sizes of a shape"),
-        ("--layers 2", "a shape needs --hidden-size and --layers"),
-        ("--hidden-size 128", "a shape needs --hidden-size and --layers"),
+        ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
+        ("--layers 2", "the shape of a model needs --hidden-size and --layers"),
+        ("--hidden-size 128", "the shape of a model needs --hidden-size and --layers"),
         ("--tokens-per-batch 0", "a batch must have at least one token"),
         ("--model 9z", "cannot find a model shape named '9z'"),
     ],

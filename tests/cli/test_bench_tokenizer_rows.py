@@ -136,7 +136,7 @@ def test_by_importance_come_the_best_of_the_library_and_the_first_engine() -> No
     [
         ("--seconds 0", "--seconds must be above 0"),
         ("--num-docs 0", "--num-docs must be above 0"),
-        ("--json --csv", "--json and --csv exclude each other"),
+        ("--json --csv", "--json and --csv cannot be combined"),
     ],
 )
 def test_wrong_options_are_refused(

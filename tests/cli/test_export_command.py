@@ -164,8 +164,8 @@ def test_a_wrong_value_is_named(
 @pytest.mark.parametrize(
     ("option", "part"),
     [
-        ("--format csv", "'csv' is not a value of --format"),
-        ("--labels both", "'both' is not a value of --labels"),
+        ("--format csv", "'csv' is not a valid value of --format"),
+        ("--labels both", "'both' is not a valid value of --labels"),
         ("--seed x", "--seed: must be a whole number, got 'x'"),
         ("--colour red", "unknown option --colour"),
     ],

@@ -89,7 +89,7 @@ def test_fineweb_becomes_packed_files_that_train_with_one_command_and_a_kill(
     killed = subprocess.run([sys.executable, "-c", KILLED, *command], capture_output=True)
     assert killed.returncode == -9, killed.stderr.decode()
     assert main(command) == 0
-    assert "reused: 2 files of an export that was stopped" in capsys.readouterr().out
+    assert "reused: 2 files of an interrupted export" in capsys.readouterr().out
     undisturbed = recipe_for(tmp_path / "undisturbed", name, tokenizer_path)
     assert main(["build", "--config", str(undisturbed)]) == 0
     assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "undisturbed")

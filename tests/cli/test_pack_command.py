@@ -85,11 +85,11 @@ def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Captured) ->
     assert found["strategy"] == "best-fit, long documents: split"
     assert found["documents"] == "4 with 20 tokens"
     assert found["sequences"] == "3 of 8 tokens"
-    assert found["segments"] == "1.67 a sequence, at most 2"
+    assert found["segments"] == "1.67 per sequence, at most 2"
     assert found["fill"] == "83.3333%  ████████████████▋···  4 tokens of padding"
     assert found["cut"] == "1 document in 1 place, 0 of them avoidable"
-    assert found["bound"] == "3 sequences at least: +0.0000%"
-    assert found["locality"] == "costs 0 sequences (0.0000% padding) against one window"
+    assert found["bound"] == "at least 3 sequences; this plan has +0.0000%"
+    assert found["locality"] == "costs 0 sequences (0.0000% padding) compared to a single window"
     assert "left out" not in found
     assert "lost" not in found
     assert "nothing to do" not in out
@@ -109,7 +109,7 @@ def test_packing_tells_what_is_lost_left_out_repeated_and_set(
     assert facts(capsys.readouterr().out)["lost"] == "12 tokens of 1 document: end removed"
     tokenmill_pack(*common, tmp_path / "c", "--long-documents", "sliding-window", "--overlap", 2)
     repeated = facts(capsys.readouterr().out)["repeated"]
-    assert repeated == "4 tokens, by the overlap of windows"
+    assert repeated == "4 tokens, because windows overlap"
     tokenmill_pack(*common, tmp_path / "d", "--at-cuts", "eos")
     assert facts(capsys.readouterr().out)["set at cuts"] == "2 tokens"
     tokenmill_pack(*common, tmp_path / "e", "--weight-by", "source", "--weight", "0.jsonl=2")

@@ -19,7 +19,7 @@ def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "18 B, 5 words, 5 of them unique" in capsys.readouterr().out
     assert (out / "258" / "tokenizer.json").is_file()
     assert main([*command, "--vocabulary", "260"]) == 4
-    assert "there is a trained tokenizer already" in capsys.readouterr().err
+    assert "already holds a trained tokenizer" in capsys.readouterr().err
     assert main([*command, "--vocabulary", "260", "--overwrite", "--json"]) == 0
     training = json.loads(capsys.readouterr().out)
     assert [entry["vocabulary"] for entry in training["sizes"]] == [260]

@@ -217,7 +217,7 @@ def test_a_finished_file_of_the_right_size_that_was_damaged_is_written_again(
         (work / "receipts" / "rows-32-00001.json").write_text("[]")
     report = export(dataset, plan, tmp_path / "rows", options)
     assert report.files_kept == len(report.manifest.files) - 1
-    assert caplog.messages == ["rows-32-00001: not as it was written; it is written again"]
+    assert caplog.messages == ["rows-32-00001 was changed; writing it again"]
     export(dataset, plan, tmp_path / "undisturbed", options)
     assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
 
@@ -317,7 +317,7 @@ def test_another_export_that_was_stopped_is_a_conflict_until_it_is_overwritten(
         "another export to the output folder was begun and stopped\n"
         f"  where: {tmp_path / '.rows.unfinished'}\n"
         "  why: seed: 3, not 0\n"
-        "  next: run its command again, choose another folder, or give --overwrite"
+        "  next: finish it with its command, choose another folder, or add --overwrite"
     )
     assert not hasattr(caught.value, "__notes__")
     report = export(dataset, plan, tmp_path / "rows", overwrite=True)
@@ -393,8 +393,8 @@ def test_ids_that_do_not_fit_are_refused_before_the_start(
     assert str(caught.value) == (
         "the ids do not fit uint16\n"
         f"  where: {tmp_path / 'out'}\n"
-        f"  why: the largest id of its tokenizer is {largest:,}, that of uint16 is 65,535\n"
-        "  next: --dtype int32 takes four bytes a token"
+        f"  why: the largest id of its tokenizer is {largest:,}, and uint16 ends at 65,535\n"
+        "  next: use --dtype int32, which takes four bytes per token"
     )
     assert not (tmp_path / "rows").exists()
 

@@ -150,7 +150,7 @@ def test_a_tokenizer_without_such_a_token_gives_the_old_rows_with_a_warning(
     assert rows["input_ids"] == [[97, 98, 0, 0]]
     (warning,) = [text for text in caplog.messages if "end-of-document" in text]
     assert warning.startswith(
-        "rows hold no end-of-document token, because the tokenizer names none"
+        "rows have no end-of-document token, because the tokenizer names none"
     )
     assert "set tokenizer.eos_token or tokenizer.eos_token_id" in warning
 

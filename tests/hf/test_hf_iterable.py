@@ -79,8 +79,8 @@ def test_without_a_batch_size_the_first_documents_are_read_to_choose_one(
     result = tokenizer.tokenize(source)
     assert read == [0, 1, 2, 3]
     assert caplog.messages[-2:] == [
-        "batch_size begins at 6000, and is 39 by rows that are written at a time: a document has "
-        "100000 bytes and makes 100.0 rows of 1000 tokens",
+        "batch_size starts at 6000, and is 39 because of rows that are written at a time: a "
+        "document has 100000 bytes and gives 100.0 rows of 1000 tokens",
         "Performance configuration: batch_size=39, num_proc=1, parallelism=python_single_process",
     ]
     read.clear()
@@ -139,7 +139,7 @@ def test_the_summary_of_a_stream_counts_bytes_and_the_time_of_making_rows() -> N
 def test_what_a_subclass_makes_of_a_stream_must_be_rows() -> None:
     tokenizer = made()
     tokenizer._tokenize_function = lambda batch: {}  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="did not return rows"):
+    with pytest.raises(UserError, match="returned columns of the wrong shape"):
         contents(tokenizer.tokenize(stream(["a"])))
 
 

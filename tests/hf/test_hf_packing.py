@@ -122,7 +122,7 @@ def test_rows_go_through_the_collator() -> None:
 def test_a_mask_beside_packed_documents_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     made(8, columns=["input_ids", "attention_mask"])
     (line,) = [line for line in caplog.messages if "attention_mask" in line]
-    assert "documents of a row attend to each other" in line
+    assert "documents in a row attend to each other" in line
 
 
 def test_a_strategy_that_cannot_do_it_is_refused() -> None:

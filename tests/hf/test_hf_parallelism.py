@@ -230,10 +230,10 @@ def test_a_pool_that_cannot_be_resized_is_told_of(caplog: pytest.LogCaptureFixtu
         with thread_environment(Parallelism(num_proc, is_slow=False)):
             pass
     assert caplog.messages == [
-        "4 threads are requested; if tokenizers has already encoded in this process, its "
+        "4 threads requested; if tokenizers has already encoded in this process, its "
         "thread pool exists and cannot be resized",
-        "the thread pool of tokenizers already exists and cannot be resized: it was made for 4 "
-        "threads, and 1 are wanted now",
+        "the thread pool of tokenizers already exists and cannot be resized: it has 4 "
+        "threads, 1 requested",
     ]
 
 
@@ -353,7 +353,7 @@ def test_a_function_assigned_to_an_instance_has_effect() -> None:
 def test_a_function_that_returns_no_rows_is_refused(columns: Any) -> None:
     made = CausalLMTokenizer(options(4), fast_tokenizer())
     made._tokenize_function = lambda batch: columns  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="did not return rows"):
+    with pytest.raises(UserError, match="returned columns of the wrong shape"):
         made.tokenize(dataset_of(["a"]))
 
 

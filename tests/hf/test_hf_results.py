@@ -294,7 +294,7 @@ def test_debug_says_what_is_decided_and_how_long_each_batch_takes(
         "columns: {'input_ids': 'int64'",
         "have the fingerprint",
         "the engine fastokens encodes",
-        "batch_size=4 was asked for",
+        "batch_size=4 is configured",
     ):
         assert fact in told
     stages = r"read \d+\.\d{3} s, encode .* s, windows .* s, write .* s"
@@ -309,9 +309,9 @@ def test_without_the_cache_rows_are_made_each_time(on_disk: datasets.Dataset) ->
 
 
 def test_rows_go_to_one_place(on_disk: datasets.Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be given together"):
+    with pytest.raises(UserError, match="cannot be combined"):
         made().tokenize(on_disk, cache_dir=tmp_path, out=tmp_path)
-    with pytest.raises(UserError, match="out cannot be given with an iterable dataset"):
+    with pytest.raises(UserError, match="out cannot be used with an iterable dataset"):
         made().tokenize(on_disk.to_iterable_dataset(), out=tmp_path)
     rows = made().tokenize(on_disk, out=tmp_path / "rows")
     assert contents(datasets.load_from_disk(str(tmp_path / "rows"))) == contents(rows)

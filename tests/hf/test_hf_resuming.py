@@ -106,7 +106,7 @@ def test_a_killed_run_is_resumed_and_its_file_is_that_of_an_undisturbed_one(
     whole.tokenize(texts, cache_dir=tmp_path / "whole")
     resumed = CausalLMTokenizer({**config_of(name, killed), "batch_size": batch_size})
     resumed.tokenize(texts, cache_dir=tmp_path / "killed")
-    assert "an earlier run has made 250 rows, and is resumed" in caplog.messages
+    assert "resuming: an earlier run has made 250 rows" in caplog.messages
     assert rows_file(tmp_path / "killed").read_bytes() == rows_file(tmp_path / "whole").read_bytes()
     assert resumed.summary.counts == whole.summary.counts
     assert (resumed.summary.rows, resumed.summary.resumed_rows) == (whole.summary.rows, 250)

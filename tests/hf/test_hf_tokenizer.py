@@ -181,7 +181,7 @@ def test_a_tokenizer_that_names_nothing_to_fill_rows_with_is_refused(tmp_path: P
         'name a "pad_token" in tokenizer_config.json': None,
     }
     for hint, known in hints.items():
-        with pytest.raises(UserError, match="names no token to fill rows with") as caught:
+        with pytest.raises(UserError, match="has no token to pad rows with") as caught:
             CausalLMTokenizer(options(8, tokenizer_name=str(tmp_path)), known)
         assert caught.value.hint == hint
 
@@ -261,7 +261,7 @@ def test_the_only_column_of_strings_is_the_text_and_others_are_dropped(
 ) -> None:
     dataset = dataset_of(TEXTS, number=list(range(len(TEXTS)))).rename_column("text", "content")
     assert rows_of(dataset) == recipe(fast_tokenizer(), TEXTS, 8, 0)
-    assert "columns that are dropped: number" in caplog.text
+    assert "dropped columns: number" in caplog.text
 
 
 def test_a_column_that_is_not_known_must_be_named() -> None:
@@ -272,7 +272,7 @@ def test_a_column_that_is_not_known_must_be_named() -> None:
     named = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="b")
     assert contents(named.tokenize(two)) == recipe(fast_tokenizer(), ["The"], 8, 0)
     absent = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="c")
-    with pytest.raises(UserError, match="no column 'c' of strings"):
+    with pytest.raises(UserError, match="no column of strings is called 'c'"):
         absent.tokenize(two)
     misspelled = CausalLMTokenizer(options(8), fast_tokenizer(), text_column="titel")
     with pytest.raises(UserError) as caught:
@@ -366,8 +366,9 @@ def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
     monkeypatch.setattr(batch_size, "usable_memory", lambda: (32_000_000, "of the cgroup"))
     assert size(["a" * 10_000], 64) == "10"
     assert [line for line in caplog.messages if line.startswith("batch_size")] == [
-        "batch_size begins at 6000, and is 10 by free memory: a document has 10000 bytes and makes "
-        "157.0 rows of 64 tokens; 32 MB of the cgroup are free, and a document takes 200000 bytes"
+        "batch_size starts at 6000, and is 10 because of free memory: a document has 10000 bytes "
+        "and gives 157.0 rows of 64 tokens; 32 MB of the cgroup are free, and a document takes "
+        "200000 bytes"
     ]
 
 

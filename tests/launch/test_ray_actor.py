@@ -110,9 +110,9 @@ def test_versions_of_ray_that_any_web_page_could_use_are_refused(
     ("options", "refusal"),
     [
         (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent must be at least 1, got 0"),
-        (["--on", "slurm", "--cpus-per-agent", "2"], "can only be given with --on ray"),
-        (["--on", "ray", "--slurm=-p x"], "--slurm can only be given with --on slurm"),
-        (["--cpus-per-agent", "2"], "--cpus-per-agent can only be given with --on"),
+        (["--on", "slurm", "--cpus-per-agent", "2"], "can only be used with --on ray"),
+        (["--on", "ray", "--slurm=-p x"], "--slurm can only be used with --on slurm"),
+        (["--cpus-per-agent", "2"], "--cpus-per-agent can only be used with --on"),
     ],
 )
 def test_options_of_a_launcher_are_refused_elsewhere(

@@ -112,7 +112,7 @@ def test_launchers_are_chosen_by_word_or_scheme() -> None:
         (["--on", "slurm", "--agents", "0"], "--agents must be at least 1, got 0"),
         (["--on", "slurm", "--agents", "2"], "scontrol is not installed here"),
         (["--on", "slurm", "--agents", "2", "--overwrite"], "--overwrite cannot be combined"),
-        (["--agents", "2", "--slurm=-p x"], "--agents and --slurm can only be given with --on"),
+        (["--agents", "2", "--slurm=-p x"], "--agents and --slurm can only be used with --on"),
     ],
 )
 def test_what_cannot_be_launched_is_refused_at_once(

@@ -404,5 +404,5 @@ def test_labels_of_the_next_token_would_be_shifted_twice_and_are_refused() -> No
 )
 def test_a_row_that_does_not_fit_is_refused_wherever_it_is(change: dict[str, object]) -> None:
     row = {"input_ids": [5, 6, 7], "labels": [5, 6, 7], "position_ids": [0, 1, 2]}
-    with pytest.raises(UserError, match="of a row does not fit"):
+    with pytest.raises(UserError, match="has the wrong shape or dtype"):
         collator()([row, {**row, **change}])

@@ -305,7 +305,7 @@ def test_a_plan_that_was_made_again_is_brought_again(local: Dataset, tmp_path: P
 
 
 def test_what_is_missing_is_said(bucket: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is read through a cache folder"):
+    with pytest.raises(UserError, match="no cache given"):
         tokenmill.open(bucket)
     with pytest.raises(UserError, match="cannot find a dataset") as error:
         tokenmill.open(f"{bucket}/nothing", cache=tmp_path / "cache")

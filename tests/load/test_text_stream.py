@@ -437,6 +437,6 @@ class TestLoader:
 
 
 def test_a_loader_takes_the_name_of_a_tokenizer(source: str) -> None:
-    with pytest.raises(UserError, match="takes the name of a tokenizer, not an object") as caught:
+    with pytest.raises(UserError, match="needs the name of a tokenizer, got an object") as caught:
         tokenmill.text_loader(source, object(), sequence_length=8, batch_size=2)  # type: ignore[arg-type]
     assert caught.value.where == "<object of builtins.object>"

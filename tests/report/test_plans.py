@@ -79,10 +79,10 @@ def test_the_plan_that_the_tests_below_damage(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "problem"),
     [
-        ("documents", [0, 1, 2, 2, 4], "a segment is of a document outside its window"),
+        ("documents", [0, 1, 2, 2, 4], "a segment belongs to a document outside its window"),
         ("starts", [0, 1, 0, 5, 0], "a segment reaches outside its document"),
         ("lengths", [4, 4, 5, 3, 0], "a segment reaches outside its document"),
-        ("lengths", [4, 4, 5, 2, 2], "its tokens are not those of its figures"),
+        ("lengths", [4, 4, 5, 2, 2], "its tokens differ from its figures"),
         ("offsets", [0, 1, 1, 3, 5], "a sequence has no segment"),
         ("offsets", [0, 1, 2, 2, 5], "a sequence has no segment"),
     ],
@@ -94,7 +94,7 @@ def test_what_a_plan_must_not_say_is_found(
     with pytest.raises(VerificationError, match="the dataset is intact") as caught:
         tokenmill.verify(dataset)
     assert caught.value.why == f"best-fit-5: {problem}"
-    assert caught.value.hint == "make them again: tokenmill pack --overwrite"
+    assert caught.value.hint == "plan again with tokenmill pack --overwrite"
 
 
 def test_a_sequence_that_is_too_long_is_found(dataset: Path) -> None:

@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_passed_over(out: Path) -> None:
 
 
 def test_without_a_build_there_is_no_status(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no build"):
+    with pytest.raises(UserError, match="found no build"):
         build_status(tmp_path)
 
 
@@ -115,4 +115,4 @@ def test_a_build_of_an_older_version_is_named(
     (tmp_path / "work/build.json").write_bytes(b"{}")
     assert build_status(tmp_path).state == "begun by an older version"
     assert main(["status", str(tmp_path)]) == 0
-    assert "with the version that began it" in capsys.readouterr().out
+    assert "with the version that started it" in capsys.readouterr().out

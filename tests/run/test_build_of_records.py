@@ -92,14 +92,14 @@ def test_of_several_splits_the_one_for_training_is_read(
     build: Callable[..., Any], expected: list[list[int]], tmp_path: Path
 ) -> None:
     train, test = datasets.Dataset.from_list(RECORDS), datasets.Dataset.from_list(RECORDS[:2])
-    with pytest.warns(UserWarning, match="only the split 'train' is read; left out: test") as told:
+    with pytest.warns(UserWarning, match="only the split 'train' is read; ignored: test") as told:
         build(datasets.DatasetDict(train=train, test=test))
     assert told[0].filename == __file__
     assert documents(tmp_path / "out") == expected
     build(datasets.DatasetDict(train=train))
     with pytest.raises(UserError, match="several splits") as caught:
         build(datasets.DatasetDict(a=train, b=test))
-    assert "they are a, b" in caught.value.why
+    assert "its splits are a, b" in caught.value.why
 
 
 @pytest.mark.parametrize("kind", ["dicts", "generator", "texts", "iterable dataset"])
@@ -159,12 +159,12 @@ def test_half_of_a_surrogate_pair_costs_its_record_alone(
 @pytest.mark.parametrize(
     ("inputs", "what"),
     [
-        ({"text": "a"}, "a dict is not an input"),
-        ([{"text": "a"}, 7], "neither a text nor a record"),
-        ([{"text": object()}], "what JSON does not have"),
-        (pa.table({"text": ["a"]}), "a table in memory is no input"),
-        (pa.table({"text": ["a"]}).to_pandas(), "a table in memory is no input"),
-        (7, "this is no input"),
+        ({"text": "a"}, "a dict cannot be an input"),
+        ([{"text": "a"}, 7], "a record must be a dict or a text, got int"),
+        ([{"text": object()}], "JSON cannot represent"),
+        (pa.table({"text": ["a"]}), "a table in memory cannot be an input"),
+        (pa.table({"text": ["a"]}).to_pandas(), "a table in memory cannot be an input"),
+        (7, "an object of type int cannot be an input"),
         (datasets.Dataset.from_dict({"content": ["a"]}), "no field 'text'"),
         (datasets.Dataset.from_dict({"text": ["a"]}).with_transform(dict), "has a transform"),
     ],

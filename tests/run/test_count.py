@@ -365,7 +365,7 @@ def test_the_sources_of_a_dataset_are_counted_as_it_read_them(
         assert found == dataset.manifest.totals.documents
     assert counts_of(tmp_path / "all-counts") == {"": {b" b": 1, b"a": 1, b"c": 1, b"d": 1}}
     assert counts_of(tmp_path / "two-counts") == {"": {b" b": 1, b"a": 1, b"c": 1}}
-    with pytest.raises(UserError, match="a dataset is counted alone"):
+    with pytest.raises(UserError, match="a dataset cannot be combined"):
         tokenmill.count_words([tmp_path / "all", source], tmp_path / "out", split="gpt2")
 
 
@@ -393,9 +393,9 @@ def test_counts_that_cannot_be_added_up_are_refused(two_counts: list[Path], tmp_
     tokenmill.count_words(source, tmp_path / "z", split="gpt2", workers=1)
     refused: list[tuple[list[Path], dict[str, Any], str]] = [
         ([*two_counts, tmp_path / "z"], {}, "cannot add up counts of different splits"),
-        ([*two_counts, source], {}, "counts and texts cannot be added up"),
+        ([*two_counts, source], {}, "folders of counts and texts cannot be combined"),
         (two_counts, {"split": "gpt2"}, "the words were counted with another split"),
-        (two_counts, {"by": "input"}, "counts were grouped when they were made"),
+        (two_counts, {"by": "input"}, "counts cannot be regrouped"),
         ([two_counts[0]] * 2, {}, "an input is named twice"),
     ]
     for inputs, options, what in refused:

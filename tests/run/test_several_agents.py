@@ -91,4 +91,4 @@ def test_agents_do_not_overwrite(corpus: Path, tokenizer_path: Path, tmp_path: P
     arguments = ("build", corpus, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
     result = tokenmill_here(*arguments, "--shard", "0/2", "--overwrite")
     assert result.returncode == 2
-    assert "--overwrite cannot be given with --shard" in result.stderr
+    assert "--overwrite cannot be combined with --shard" in result.stderr

@@ -322,11 +322,11 @@ def test_the_command_tells_what_it_did(
     identity = read_manifest(dataset).dataset_id
     assert lines == [
         f"complete: {num_files} files, {size}, 2 plans (id {identity})",
-        f"copied {num_files} files, {size}; 0 were there",
+        f"copied {num_files} files, {size}; 0 already there",
         "",
         f"next: tokenmill verify {tmp_path / 'copy'}",
         f"verified: {num_files} files, {size}, 2 plans (id {identity})",
-        f"copied 0 files, 0 B; {num_files} were there",
+        f"copied 0 files, 0 B; {num_files} already there",
         "",
         f"next: tokenmill verify {tmp_path / 'copy'}",
     ]

@@ -59,7 +59,7 @@ def test_a_dataset_goes_and_strangers_stay(
     assert keys(dataset) == ["another/manifest.json", "tokens/notes.txt"]
     output = capsys.readouterr().out.splitlines()
     assert output[0].startswith(f"{dataset.location} holds a dataset (id ")
-    assert output[1] == "2 other objects will stay, as another/manifest.json"
+    assert output[1] == "2 other objects will be kept, such as another/manifest.json"
     assert output[2] == f"deleted {num_objects - 2} objects"
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_deleted_unasked(dataset: Client, capsys: pytest.CaptureFixtu
     before = keys(dataset)
     assert main(["delete", dataset.location]) == 2
     assert keys(dataset) == before
-    assert "give --yes to delete without asking" in capsys.readouterr().err
+    assert "add --yes to delete without asking" in capsys.readouterr().err
 
 
 def test_a_deletion_that_was_stopped_is_finished_by_the_next(

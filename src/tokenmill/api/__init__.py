@@ -1,1 +1,1 @@
-"""The command line's verbs as functions; `tokenmill` itself names them."""
+"""The commands of the command line as Python functions; `tokenmill` exports them."""

@@ -1,4 +1,4 @@
-"""Choosing a sequence length from Python."""
+"""`tokenmill.analyze`: compare sequence lengths for a corpus."""
 
 from __future__ import annotations
 
@@ -43,17 +43,27 @@ def analyze(
     advance: Advance = lambda stage, done, total: None,
     **options: Unpack[BuildArguments],
 ) -> Analysis:
-    """Compare sequence lengths for a corpus, and recommend one; writes nothing.
+    """Compare sequence lengths for a corpus and recommend one. Writes nothing.
 
-    A dataset, or its folder, says the lengths of all its documents. Files, as `build` takes them
-    with its options, are encoded with `tokenizer`: all documents, or of more than about 24 MB a
-    random sample, a function of files and `seed`. `model` is the name of a published shape or a
-    shape (`tokenmill.costs`). `activation_memory` is what one device has left for activations and
-    logits, in bytes.
+    For a dataset, the analysis uses the exact lengths of all documents. Files are encoded with
+    `tokenizer`. If they hold more than about 24 MB, a random sample is encoded instead.
+
+    Args:
+        corpus: a dataset, its folder, or inputs as for `build`.
+        tokenizer: as for `build`; only for inputs that are not a dataset.
+        sequence_lengths: lengths to compare, in tokens.
+        model: name of a published model (`"7b"`, `"llama-3-8b"`, `"gpt2"`) or a
+            `tokenmill.costs.ModelShape`. FLOPs and memory are computed for it.
+        tokens_per_batch: tokens in a global batch.
+        activation_memory: bytes that one device has left for activations and logits. If given,
+            the result says how many rows fit.
+        seed: seed of the sample.
+        advance: called with a stage, the amount done and the total, to show progress.
+        options: options of `build` that decide how files are read and encoded.
 
     Raises:
         UserError: the corpus, the tokenizer or an option cannot be used.
-        DataError: no document was found, and a file is damaged.
+        DataError: the files hold no document, and at least one of them is damaged.
         VerificationError: the index of the dataset is damaged.
     """
     from tokenmill.costs import named_shape
@@ -66,10 +76,10 @@ def analyze(
     if name is not None:
         if tokenizer is not None or options:
             raise UserError(
-                "a dataset is analysed as it was built",
+                "a dataset takes no tokenizer and no reading options",
                 where=str(name),
-                why="a tokenizer, or an option of reading, was given beside it",
-                hint="leave them out, or name the files",
+                why="it is already tokenized, and is analysed as it was built",
+                hint="leave them out, or give the source files instead of the dataset",
             )
         if isinstance(name, Dataset):
             return analyze_dataset(name, question, advance)
@@ -78,15 +88,15 @@ def analyze(
     if tokenizer is None:
         for each in _names(corpus):
             if "://" not in each:
-                next(expand(each), None)  # a path that is not there is what is wrong
+                next(expand(each), None)  # reports a missing path before the missing tokenizer
         raise UserError(
-            "files are analysed with a tokenizer",
-            why="no --tokenizer was given, and the input is not the folder of a dataset",
+            "no tokenizer given",
+            why="the input is not the folder of a dataset, so its text must be encoded",
             hint="add --tokenizer TOKENIZER",
         )
     if misplaced := [name for name in options if section_of(name) == "pack"]:
-        hint = "give sequence_lengths, or see tokenmill.make_plan"
-        raise UserError(f"{', '.join(misplaced)}: is an option of a plan", hint=hint)
+        hint = "use sequence_lengths here; tokenmill.make_plan takes the options of a plan"
+        raise UserError(f"unknown options of an analysis: {', '.join(misplaced)}", hint=hint)
     assert not isinstance(corpus, Dataset)
     made = recipe(corpus, tokenizer, "(not written)", **options)
     return analyze_files(made, tokenizer, question, seed, advance)
@@ -98,9 +108,9 @@ def _names(corpus: Dataset | Inputs) -> list[str]:
 
 
 def _dataset_name(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:
-    """The dataset, or its name, where that is all that is asked about.
+    """The dataset or its name if `corpus` is exactly one dataset, else None.
 
-    What is in a bucket is taken for a dataset if no tokenizer comes with it.
+    A name in a bucket counts as a dataset if no tokenizer was given.
     """
     if isinstance(corpus, Dataset):
         return corpus

@@ -1,4 +1,4 @@
-"""Building a dataset from flat options."""
+"""`tokenmill.build` and `tokenmill.estimate`: a dataset from keyword arguments."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ Inputs = str | Path | Sequence[str | Path]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildReport(_report.BuildReport):
-    """What a build did."""
+    """The result of a build: counts, timings, the dataset and its plans."""
 
     opened: Dataset | None = None
+    """The dataset, or None if it is in a bucket."""
     exports: tuple[ExportReport, ...] = ()
-    """Rows that the recipe asks for as files, one export a plan."""
+    """The exported rows, one entry per plan, if the recipe asks for an export."""
 
     @property
     def dataset(self) -> Dataset:
-        """The dataset, opened.
+        """The dataset that was built, open for reading.
 
         Raises:
-            UserError: it is in a bucket: `tokenmill.open(report.out, cache=...)`.
+            UserError: the dataset is in a bucket. Open it with
+                `tokenmill.open(report.out, cache=...)`.
         """
         if self.opened is None:
             raise _report.in_bucket(self.out)
@@ -55,17 +57,30 @@ def build(
     events: _build.BuildEvents | None = None,
     **options: Unpack[BuildArguments],
 ) -> BuildReport:
-    """Build a dataset, or resume one; options are those of the command line, with underscores.
+    """Encode a corpus into a dataset. If a build was interrupted, the same call resumes it.
 
-    `inputs` are names of files, folders and the like; or records: a `datasets.Dataset`, a
-    `DatasetDict` with one split or with one called "train", or an iterable of dicts or of texts.
-    A list of strings holds names.
+    Args:
+        inputs: files, folders, globs or URLs; or records: a `datasets.Dataset`, a `DatasetDict`
+            with a single split or one called "train", or an iterable of dicts or texts. A list
+            of strings is a list of names, not of texts.
+        tokenizer: a path or a Hub name as on the command line; or an object from `tokenizers`,
+            from `transformers`, or any object with `encode(text)`.
+        out: folder of the dataset, or a bucket prefix such as `s3://bucket/corpus`.
+        overwrite: replace an existing dataset.
+        events: callbacks that report progress.
+        options: the options of `tokenmill build`, with underscores instead of hyphens.
 
-    `tokenizer` is a name, as on the command line, or an object: of `tokenizers`, of `transformers`,
-    or any with `encode(text)`.
+    Returns:
+        Counts, timings and the dataset, which `report.dataset` opens.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`; the same call resumes.
+        UserError: an option, an input or the tokenizer cannot be used.
+        OutputConflictError: `out` holds something else, or another build is writing to it.
+        InputChangedError: an interrupted build cannot resume because its inputs, tokenizer or
+            options changed.
+        DataError: more records are bad than `max_bad` allows.
+        EngineError: the encoding engine failed or differs from the reference tokenizer.
+        StorageError: a file could not be read or written.
     """
     with _as_recipe(inputs, tokenizer, out, **options) as made:
         if made.export is not msgspec.UNSET:
@@ -92,7 +107,7 @@ def _as_recipe(
     out: str | Path,
     **options: Unpack[BuildArguments],
 ) -> Iterator[Recipe]:
-    """A recipe for inputs of any kind."""
+    """Yield the recipe of a build; records are first written to a temporary file."""
     if are_names(inputs):
         yield recipe(inputs, tokenizer, out, **options)  # type: ignore[arg-type]
         return
@@ -106,10 +121,16 @@ def _as_recipe(
 def estimate(
     inputs: Inputs, tokenizer: str | Path | object, **options: Unpack[BuildArguments]
 ) -> Estimate:
-    """Estimate from a sample what `build` would take and give; writes nothing.
+    """Estimate tokens, disk space, time and memory of a build from a sample. Writes nothing.
+
+    Args:
+        inputs: files, folders, globs or URLs, as for `build`.
+        tokenizer: as for `build`.
+        options: as for `build`.
 
     Raises:
-        TokenmillError: as for `build`.
+        UserError: an option, an input or the tokenizer cannot be used.
+        DataError: no input can be read.
     """
     from tokenmill.report.estimate import estimate
 
@@ -122,10 +143,16 @@ def recipe(
     out: str | Path,
     **options: Unpack[BuildArguments],
 ) -> Recipe:
-    """A checked recipe from flat options; a tokenizer object is named by its class.
+    """Return a checked recipe from the keyword arguments of `build`, without building it.
+
+    Args:
+        inputs: as for `build`, but names only.
+        tokenizer: as for `build`. The recipe stores the class name of a tokenizer object.
+        out: as for `build`.
+        options: as for `build`.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     values: dict[str, Any] = {
         "inputs": names_of(inputs),

@@ -1,4 +1,4 @@
-"""Counting words from Python: of files, of a dataset's sources, or of other counts together."""
+"""`tokenmill.count_words`: count words in files or a dataset's sources, or add up counts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,25 @@ def count_words(
     events: CountEvents | None = None,
     **options: Unpack[CountArguments],
 ) -> CountReport:
-    """Count the words of a corpus into a folder, or resume; options are those of the command line.
+    """Count the words of a corpus into a folder. If interrupted, the same call resumes.
 
-    `inputs` are files, folders or names as for `build`, or a dataset, whose sources are counted as
-    it read them, or folders of counts, which are added up.
+    Args:
+        inputs: files, folders or URLs as for `build`; or one dataset, to count its sources the way
+            it read them; or several folders of counts, to add them up.
+        out: folder for the counts.
+        split: where words end: the name of a known split such as "gpt2" or "llama3", or a
+            tokenizer to take the split from.
+        digits: how runs of digits are split.
+        overwrite: replace existing counts.
+        events: callbacks that report progress.
+        options: the options of `tokenmill tokenizer count`, with underscores.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`; the same call resumes.
+        UserError: an option or an input cannot be used.
+        OutputConflictError: `out` holds something else.
+        InputChangedError: an interrupted count cannot resume because inputs or options changed.
+        DataError: more records are bad than `max_bad` allows.
+        StorageError: a file could not be read or written.
     """
     names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     values: dict[str, Any] = {"inputs": [str(name) for name in names], "out": str(out)}
@@ -54,10 +66,10 @@ def count_words(
 def count_inputs(
     values: dict[str, Any], *, overwrite: bool = False, events: CountEvents | None = None
 ) -> CountReport:
-    """Count what nested options name: see `count_words`.
+    """Count words as `count_words` does, from options nested by section.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`; the same call resumes.
+        TokenmillError: as `count_words`.
     """
     from tokenmill.run.count import count  # loads a compiler
 
@@ -69,9 +81,10 @@ def count_inputs(
     if datasets:
         if len(inputs) > 1 or values.get("read"):
             raise UserError(
-                "a dataset is counted alone, and as it was read",
+                "a dataset cannot be combined with other inputs or reading options",
                 where=datasets[0],
-                hint="leave out the other inputs and the options of reading, or name its sources",
+                why="its sources are counted the way the dataset read them",
+                hint="leave those out, or give the source files instead of the dataset",
             )
         sources, read = sources_of_dataset(datasets[0])
         recipe = msgspec.structs.replace(make_count_recipe(values), read=read)
@@ -81,10 +94,10 @@ def count_inputs(
 
 
 def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
-    """The sources of a dataset as far as they are part of it, and how they were read.
+    """The sources that a dataset was built from, without those left out, and how to read them.
 
     Raises:
-        UserError: a source is no longer where it was, or has another size.
+        UserError: a source was moved, or its size changed.
         VerificationError: the dataset is damaged.
     """
     from tokenmill.report.comparison import find_kept_sources, read_options
@@ -109,13 +122,15 @@ def _merge(values: Mapping[str, Any], counted: list[str], overwrite: bool) -> Co
     if len(counted) < len(inputs):
         other = next(name for name in inputs if name not in counted)
         raise UserError(
-            "counts and texts cannot be added up",
+            "folders of counts and texts cannot be combined",
             where=f"{counted[0]} holds counts, {other} does not",
-            hint="count the texts first, then name all folders of counts",
+            hint="count the texts first, then add up all folders of counts",
         )
     if values.get("by") or values.get("read"):
-        hint = "leave out --by and the options of reading"
-        raise UserError("counts were grouped when they were made", where=counted[0], hint=hint)
+        what = "counts cannot be regrouped or read again"
+        why = "--by and the reading options only apply when words are counted"
+        hint = "leave out --by and the reading options"
+        raise UserError(what, where=counted[0], why=why, hint=hint)
     if not values.get("out"):
         raise UserError("--out is missing", hint="name the folder for the sum")
     name = values.get("split")

@@ -1,4 +1,4 @@
-"""Opening a dataset, and what can be asked of it."""
+"""`tokenmill.open`, `Dataset`, and functions that check or copy a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Dataset(_store.Dataset):
-    """A dataset, opened: its documents, and the batches of its plans."""
+    """An open dataset: its documents, and batches from its plans.
+
+    `tokenmill.open` returns one.
+    """
 
     def batches(
         self,
@@ -31,12 +34,16 @@ class Dataset(_store.Dataset):
         curriculum: Curriculum | None = None,
         **options: Unpack[LoaderArguments],
     ) -> Batches:
-        """Batches of NumPy arrays; without a plan, those of the only one.
+        """Return an iterator over batches of NumPy arrays.
 
-        Options are the fields of OrderOptions, BatchOptions and Targets.
+        Args:
+            plan: name or folder of a plan. If the dataset has a single plan, you can omit it.
+            curriculum: an order of the sequences that replaces the shuffled one.
+            options: fields of `OrderOptions`, `BatchOptions` and `Targets`, for example
+                `batch_size`, `rank`, `world_size`, `seed`, `columns` and `labels`.
 
         Raises:
-            UserError: an option is invalid or unknown, or there is no such plan.
+            UserError: an option is invalid or unknown, or the plan does not exist.
         """
         from tokenmill.load.opening import open_batches
 
@@ -51,17 +58,17 @@ class Dataset(_store.Dataset):
         pin_memory: bool | None = None,
         **options: Unpack[LoaderArguments],
     ) -> Loader:
-        """`batches`, as PyTorch tensors: for a loop, a DataLoader, or a trainer.
+        """Return an iterator over batches of PyTorch tensors, for a training loop or a trainer.
 
         Args:
-            plan: as in `batches`.
-            curriculum: as in `batches`.
-            prefetch: batches that a thread makes while the trainer computes; 0: there is none.
-            pin_memory: have tensors in pinned memory; None: if CUDA is available.
-            options: as in `batches`.
+            plan: as for `batches`.
+            curriculum: as for `batches`.
+            prefetch: number of batches that a background thread prepares; 0 turns it off.
+            pin_memory: whether to put tensors in pinned memory. None: if CUDA is available.
+            options: as for `batches`.
 
         Raises:
-            UserError: as `batches`, or PyTorch is not installed.
+            UserError: as for `batches`, or PyTorch is not installed.
         """
         from tokenmill.api.loading import as_tensors
 
@@ -76,50 +83,53 @@ def open(
     cache_bytes: int | str | None = None,
     prefetch_steps: int = 8,
 ) -> Dataset:
-    """Open a dataset in a folder, or in a bucket: s3://bucket/corpus, gs://..., az://...
+    """Open a dataset in a local folder or in a bucket.
 
-    The manifest and the sizes of all files are checked; web servers, which list nothing, say no
-    sizes. Of a bucket, the manifest is copied into `cache`; the index of a shard comes when batches
-    first need the shard, and tokens in blocks of 64 KiB; all are verified before they count. A
-    store that does not answer fails a batch after about two minutes.
+    Opening checks the manifest and the sizes of all files. Web servers do not report sizes, so
+    there only the manifest is checked.
+
+    From a bucket, only what batches need is downloaded: the index of a shard when it is first
+    used, and tokens in blocks of 64 KiB. Everything is verified before use. If the store does not
+    answer, the batch fails after about two minutes.
 
     Args:
-        folder: where the dataset is.
-        cache: for a bucket: a new or empty folder, or one that was a cache before. Processes of a
-            machine may share it.
-        cache_bytes: the most bytes of tokens that each loader keeps in files of its own, as a
-            number or as "200GB"; eight ranks of a machine, or eight workers of a DataLoader, may
-            keep eight times as much. None: all that were read, shared by all loaders.
-        prefetch_steps: steps whose blocks are fetched ahead.
+        folder: a folder, or a name such as `s3://bucket/corpus`, `gs://...`, `az://...`.
+        cache: for a bucket: a new or empty folder, or one that was used as a cache before.
+            Processes of one machine can share it.
+        cache_bytes: the most bytes of tokens that each loader keeps, as a number or a text like
+            "200GB". Each rank and each DataLoader worker has its own limit, so eight of them can
+            use eight times as much. None: keep everything, shared by all loaders.
+        prefetch_steps: number of steps to download ahead.
 
     Raises:
-        UserError: there is no dataset, or an option is missing or wrong.
+        UserError: the dataset does not exist, or an option is missing or wrong.
         VerificationError: the dataset is damaged.
-        StorageError: the bucket or the cache fails.
+        StorageError: the bucket or the cache cannot be read or written.
     """
     if not is_remote(folder):
         if cache is not None or cache_bytes is not None:
-            why = f"{folder} is read where it is"
-            raise UserError("only datasets in a bucket are cached", why=why)
+            why = f"{folder} is a local folder, and only datasets in a bucket use a cache"
+            hint = "leave out cache and cache_bytes"
+            raise UserError("a local dataset takes no cache", why=why, hint=hint)
         return Dataset(folder)
     if cache is None:
         raise UserError(
-            "a dataset in a bucket is read through a cache folder",
+            "no cache given for a dataset in a bucket",
             where=str(ObjectName.parse(str(folder))),
-            hint='open(..., cache="DIR"), or copy the dataset: tokenmill cp',
+            hint='name a folder: open(..., cache="DIR"); or copy the dataset with tokenmill cp',
         )
     try:
         limit = parse_bytes(cache_bytes) if isinstance(cache_bytes, str) else cache_bytes
     except ValueError as error:
         raise UserError(
-            "cache_bytes is not a size", where=str(cache_bytes), why=str(error)
+            f"cache_bytes must be a size, got {cache_bytes!r}", why=str(error)
         ) from None
     origin = open_origin(str(folder), cache, limit, prefetch_steps)
     return Dataset(origin.folder, origin)
 
 
 def opened(dataset: _store.Dataset | str | Path) -> _store.Dataset:
-    """A dataset that may already be open."""
+    """Open a dataset unless it is open already."""
     return dataset if isinstance(dataset, _store.Dataset) else Dataset(dataset)
 
 
@@ -129,13 +139,19 @@ def check_tokenizer(
     *,
     encoding: str | RankEncoding = "",
 ) -> str:
-    """Check that a tokenizer gives texts the ids in the dataset; returns its fingerprint.
+    """Check that a tokenizer is the one that a dataset was built with.
 
-    A tokenizer is what `build` takes, or a dataset, for the tokenizer that it carries. If an
-    object names `eos_token_id` and `pad_token_id`, these must match the dataset too.
+    Args:
+        dataset: a dataset or its folder.
+        tokenizer: as for `build`, or another dataset, to compare its tokenizer. If it is an
+            object with `eos_token_id` and `pad_token_id`, these must match too.
+        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
+
+    Returns:
+        The fingerprint of the tokenizer.
 
     Raises:
-        UserError: it is another tokenizer; the message says what differs.
+        UserError: the tokenizer is a different one. The message says what differs.
     """
     from tokenmill.report.tokenizers.check import check_tokenizer
 
@@ -145,15 +161,21 @@ def check_tokenizer(
 def copy_dataset(
     dataset: Dataset | str | Path, destination: str | Path, *, verify: bool = False
 ) -> CopyReport:
-    """Copy a dataset and its plans between folders and buckets; the same call again resumes.
+    """Copy a dataset and its plans between folders and buckets.
 
-    Every file is compared with its digest while it is read; with `verify`, so is what arrived.
+    If the copy was interrupted, the same call resumes it. The digest of every file is checked
+    while the file is read.
+
+    Args:
+        dataset: a dataset, its folder, or its name in a bucket.
+        destination: a folder, or a prefix in a bucket.
+        verify: also read the destination back, and copy damaged files again.
 
     Raises:
-        UserError: there is no dataset, or a place cannot be used.
+        UserError: the dataset does not exist, or the destination cannot be used.
         OutputConflictError: the destination holds something else.
-        VerificationError: a file is damaged.
-        StorageError: a place fails.
+        VerificationError: a file of the source is damaged.
+        StorageError: the source cannot be read or the destination cannot be written.
     """
     from tokenmill.store.copying.copy import copy_dataset
 

@@ -1,4 +1,4 @@
-"""The last stage of a build: the rows of its plans as files."""
+"""The export at the end of a build: the rows of its plans, written as files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tokenmill.store.temporary import dataset_at
 
 
 def check_export(recipe: Recipe) -> None:
-    """Refuse before a build what its export would refuse after it.
+    """Check before a build that its export can work.
 
     Raises:
-        UserError: the format needs what is not installed.
-        OutputConflictError: something that is not an export is where the rows are to be.
+        UserError: the format needs a library that is not installed.
+        OutputConflictError: the folder for the rows holds something that is not an export.
     """
     if recipe.export is UNSET:
         return
@@ -43,10 +43,10 @@ def export_plans(
     overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
 ) -> tuple[ExportReport, ...]:
-    """Export what a recipe asks for; with a validation subset, each into a folder of its name.
+    """Export the plans of a build; with a validation subset, each subset to its own folder.
 
     Raises:
-        TokenmillError: as for `tokenmill.export_rows`; the same call continues.
+        TokenmillError: as for `tokenmill.export_rows`; the same call resumes.
     """
     if recipe.export is UNSET or not report.plans:
         return ()
@@ -73,12 +73,12 @@ def export_plans(
 
 
 def _by_subset(recipe: Recipe) -> bool:
-    """Whether each subset has a plan, and rows in a folder of its own."""
+    """Whether each subset has its own plan, and so its own folder of rows."""
     return bool(recipe.read.validation) and recipe.pack.subset is None
 
 
 def _overwriting(dataset: str, plan: str, out: Path, options: ExportOptions) -> str:
-    """The command that replaces rows alone; a build with --overwrite replaces its dataset, too."""
+    """The command that replaces only the rows: a build with --overwrite replaces its dataset."""
     command = ["tokenmill", "export", dataset, "--plan", plan, "--out", str(out)]
     for name, value in msgspec.structs.asdict(options).items():
         if value != getattr(ExportOptions(), name):

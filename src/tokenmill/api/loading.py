@@ -1,4 +1,4 @@
-"""Mixtures of plans, and text that is encoded while it is loaded."""
+"""`tokenmill.mix` and `tokenmill.text_loader`: loaders for mixtures and for raw text."""
 
 from __future__ import annotations
 
@@ -31,10 +31,14 @@ def mix_batches(
 ) -> Batches:
     """Mix several plans by shares of tokens, as batches of NumPy arrays.
 
-    Options are those of `Dataset.batches` but `epochs`: each source has its own.
+    Args:
+        sources: the plans and their shares.
+        when_one_ends: "stop" ends the mixture with the first source that ends; "go on" continues
+            with the others.
+        options: as for `Dataset.batches`, without `epochs`: each source has its own.
 
     Raises:
-        UserError: an option is invalid, or the sources do not fit together.
+        UserError: an option is invalid, or the sources have different tokenizers or row lengths.
     """
     return opening.mix_batches(sources, when_one_ends=when_one_ends, **options)
 
@@ -47,7 +51,18 @@ def mix(
     pin_memory: bool | None = None,
     **options: Unpack[MixtureArguments],
 ) -> Loader:
-    """`mix_batches`, as PyTorch tensors; `prefetch` and `pin_memory` as in `Dataset.loader`."""
+    """Mix several plans by shares of tokens, as batches of PyTorch tensors.
+
+    Args:
+        sources: as for `mix_batches`.
+        when_one_ends: as for `mix_batches`.
+        prefetch: as for `Dataset.loader`.
+        pin_memory: as for `Dataset.loader`.
+        options: as for `mix_batches`.
+
+    Raises:
+        UserError: as for `mix_batches`, or PyTorch is not installed.
+    """
     batches = mix_batches(sources, when_one_ends=when_one_ends, **options)
     return as_tensors(batches, prefetch, pin_memory)
 
@@ -63,19 +78,29 @@ def text_loader(
     world_size: int | None = None,
     **options: Unpack[TextLoaderArguments],
 ) -> TextLoader:
-    """Batches of sources kept as text, each document encoded anew in each epoch.
+    """Load text and encode it during training, with a new sampled encoding in each epoch.
 
-    Give `batch_size`, rows of each rank, or `global_batch_size`, rows of all ranks. Other options
-    are the fields of TextStreamOptions (`dropout` for BPE, `alpha` for Unigram) and BatchOptions.
+    Use it for subword regularization. For everything else, build a dataset first: it is faster.
+
+    Args:
+        inputs: files, folders, globs or URLs, as for `build`.
+        tokenizer: path or Hub name of a tokenizer.
+        sequence_length: tokens in a row.
+        batch_size: rows in a batch of one rank. Give this or `global_batch_size`.
+        global_batch_size: rows in a batch over all ranks.
+        rank: rank of this process.
+        world_size: number of ranks. You can omit it if a single process trains.
+        options: fields of `TextStreamOptions` (such as `dropout` for BPE, `alpha` for Unigram)
+            and of `BatchOptions`.
 
     Raises:
-        UserError: an option is invalid, or the tokenizer cannot be sampled.
+        UserError: an option is invalid, or the tokenizer does not support sampling.
     """
     if not isinstance(tokenizer, (str, Path)):
         raise UserError(
-            "a text loader takes the name of a tokenizer, not an object",
+            "text_loader needs the name of a tokenizer, got an object",
             where=tokenizer_name(tokenizer),
-            hint="save the tokenizer, and give the path of its tokenizer.json",
+            hint="save the tokenizer and pass the path of its tokenizer.json",
         )
     with _needs_torch():
         from tokenmill.load.text.loader import TextLoader
@@ -96,7 +121,7 @@ def text_loader(
 
 
 def as_tensors(batches: Batches, prefetch: int, pin_memory: bool | None) -> Loader:
-    """A loader of the batches.
+    """Wrap batches in a loader that gives PyTorch tensors.
 
     Raises:
         UserError: PyTorch is not installed, or an option is wrong.

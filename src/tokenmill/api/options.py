@@ -1,7 +1,7 @@
 """The keyword arguments of the public functions, for editors and type checkers.
 
-They repeat the fields of the option structs, which check values and hold the defaults;
-`tests/test_public_api.py` holds both against each other.
+They repeat the fields of the option structs, which check values and hold the defaults.
+`tests/test_public_api.py` compares the two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Labels = Literal["aligned", "next"]
 Transform = Callable[[dict[str, Any]], Any]
-"""A record in; a text, a dict with one, a list of these, or None out."""
+"""Takes a record; returns a text, a dict with a text, a list of these, or None."""
 
 
 class ReadArguments(TypedDict, total=False):
@@ -139,7 +139,7 @@ class BuildArguments(
     PackArguments,
     total=False,
 ):
-    """Everything that a recipe says beside inputs, tokenizer and output."""
+    """All options of a recipe except inputs, tokenizer and output."""
 
     export: ExportSectionArguments
 
@@ -166,7 +166,7 @@ class TargetArguments(TypedDict, total=False):
 
 
 class MixtureArguments(BatchArguments, TargetArguments, total=False):
-    """The fields of BatchOptions and Targets, and those of OrderOptions but `epochs`."""
+    """The fields of BatchOptions, Targets and OrderOptions, without `epochs`."""
 
     batch_size: int | None
     global_batch_size: int | None
@@ -186,7 +186,7 @@ class LoaderArguments(MixtureArguments, total=False):
 
 
 class TextLoaderArguments(BatchArguments, total=False):
-    """The fields of TextStreamOptions but its lengths, and those of BatchOptions."""
+    """The fields of TextStreamOptions and BatchOptions, without the lengths."""
 
     dropout: float | None
     alpha: float | None
@@ -205,8 +205,8 @@ class TextLoaderArguments(BatchArguments, total=False):
 
 
 class CountArguments(LimitArguments, ResourceArguments, total=False):
-    """How texts are counted: the fields of a CountRecipe, LimitOptions, ResourceOptions, and those
-    of ReadOptions that say something about words.
+    """How texts are counted: the fields of CountRecipe, LimitOptions and ResourceOptions, and the
+    fields of ReadOptions that can change words.
     """
 
     by: str | None
@@ -221,7 +221,7 @@ class CountArguments(LimitArguments, ResourceArguments, total=False):
 
 
 class TrainArguments(CountArguments, total=False):
-    """The fields of VocabularyOptions, SpecialOptions and GroupOptions; how texts are counted."""
+    """The fields of VocabularyOptions, SpecialOptions and GroupOptions, and CountArguments."""
 
     model: Model
     split: str | None
@@ -251,7 +251,7 @@ class TrainArguments(CountArguments, total=False):
 
 
 class ReportArguments(TypedDict, total=False):
-    """How `report_tokenizers` reads its inputs: fields of ReadOptions."""
+    """How `report_tokenizers` reads its inputs: some fields of ReadOptions."""
 
     format: str
     text_field: str

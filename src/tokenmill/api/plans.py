@@ -1,4 +1,4 @@
-"""Planning sequences, and writing their rows as files."""
+"""`tokenmill.make_plan`, `compare_plans` and `export_rows`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,21 @@ def make_plan(
     overwrite: bool = False,
     **options: Unpack[PackArguments],
 ) -> PlanReport:
-    """Plan sequences; options are those of `tokenmill pack`, with underscores.
+    """Plan training sequences: choose which part of which document goes into which sequence.
 
-    The plan goes to `plans/<name>` of the dataset, or to `folder`.
+    Args:
+        dataset: a dataset or its folder.
+        name: name of the plan, in the folder `plans/` of the dataset. By default it names the
+            strategy and the length.
+        folder: folder for the plan, if it does not belong into the dataset.
+        overwrite: replace an existing plan.
+        options: the options of `tokenmill pack`, with underscores, for example
+            `sequence_length`, `packing` and `long_documents`.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`.
+        UserError: an option is wrong, or the strategy cannot meet the options.
+        OutputConflictError: another plan has this name.
+        VerificationError: the dataset is damaged.
     """
     if name is not None and folder is not None:
         raise UserError("a plan takes either a name or a folder, not both", hint="give one of them")
@@ -49,10 +58,15 @@ def make_plan(
 def compare_plans(
     dataset: Dataset | str | Path, **options: Unpack[PackArguments]
 ) -> list[Compared]:
-    """What every strategy would make of the same options; writes nothing.
+    """Plan with every strategy and return their figures. Writes nothing.
+
+    Args:
+        dataset: a dataset or its folder.
+        options: as for `make_plan`, without `packing`.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`.
+        UserError: an option is wrong.
+        VerificationError: the dataset is damaged.
     """
     return compare(opened(dataset), make_pack_options(options, to_compare=True))
 
@@ -65,12 +79,25 @@ def export_rows(
     overwrite: bool = False,
     **options: Unpack[ExportArguments],
 ) -> ExportManifest:
-    """Write the rows of a plan as files; options are those of `tokenmill export`.
+    """Write the rows of a plan as npy, pt, Parquet or Arrow files.
 
-    The same call continues an export that was stopped, and finds one that is complete.
+    If an export was interrupted, the same call resumes it. If it is complete, nothing is written.
+
+    Args:
+        dataset: a dataset or its folder.
+        plan: a plan, its name or its folder.
+        out: folder for the files.
+        overwrite: replace an existing export.
+        options: the options of `tokenmill export`, with underscores, for example `format`,
+            `columns` and `max_sequences`.
+
+    Returns:
+        The manifest of the export: files, digests, columns and their dtypes.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`.
+        UserError: an option is wrong, or the plan belongs to another dataset.
+        OutputConflictError: `out` holds something else.
+        StorageError: a file could not be written.
     """
     known = ExportOptions.__struct_fields__
     for name in sorted(set(options) - set(known)):

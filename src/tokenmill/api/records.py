@@ -1,4 +1,7 @@
-"""Records that a caller has in Python, written to a file from which a build reads them."""
+"""Records held in Python as inputs of a build: they are written to a file, which the build reads.
+
+Workers are processes, and a build that resumes needs the same bytes again: both need a file.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,15 @@ FOLDER = "tokenmill-inputs"
 TRAIN = "train"
 TEXT = "text"
 READ_ROWS = 1_000
-"""Rows of a data set that are copied at a time."""
+"""Rows of a Hugging Face dataset that are copied at a time."""
 GROUP_BYTES = 8 << 20
-"""About what a record batch holds; a build cuts files between them."""
+"""Approximate size of a record batch; a build splits files between batches."""
 
 
 def are_names(inputs: object) -> bool:
-    """Whether inputs are names of files, folders and the like, which a recipe can hold.
+    """Whether inputs are names of files or folders, which a recipe can hold.
 
-    A collection of strings is; an iterator of strings gives texts.
+    A list of strings holds names; an iterator of strings yields texts.
     """
     if isinstance(inputs, (str, Path)):
         return True
@@ -52,17 +55,17 @@ def are_names(inputs: object) -> bool:
 
 
 def names_of(inputs: object) -> list[str]:
-    """Inputs as a recipe holds them.
+    """Return inputs as the list of names that a recipe holds.
 
     Raises:
-        UserError: they are records.
+        UserError: the inputs are records.
     """
     if isinstance(inputs, (str, Path)):
         return [str(inputs)]
     names: list[str] = []
     for each in [inputs] if _is_data_set(inputs) else cast(Iterable[Any], inputs):
         if not isinstance(each, (str, Path)):
-            why = f"{type(inputs).__name__} holds records, which only build takes"
+            why = f"{type(inputs).__name__} holds records, and only build accepts records"
             raise UserError("inputs must be names of files", why=why)
         names.append(str(each))
     return names
@@ -76,13 +79,15 @@ def written(
     cache_dir: str | None,
     max_documents: int | None = None,
 ) -> Iterator[list[str]]:
-    """The names of files that hold records, or of those that `inputs` name after all.
+    """Write records to a file and yield the file's name in a list.
 
-    `fields` say what is kept of each; None: everything. An iterable may have no end: no more of it
-    is read than gives `max_documents`, if the fields are known.
+    `fields` say which fields of a record to keep; None keeps all. An iterable may be endless: if
+    the fields are known, it is only read until it has given `max_documents`.
 
-    The rows of a data set are kept below `cache_dir`, by their fingerprint, and found there again.
-    Those of anything else are kept beside `out` for as long as the context.
+    The rows of a Hugging Face dataset stay in `cache_dir` under their fingerprint, for the next
+    build. Other records go into a temporary folder next to `out`.
+
+    If `inputs` yields paths, their names are yielded instead.
 
     Raises:
         UserError: the inputs are not records.
@@ -97,8 +102,8 @@ def written(
         yield [str(each) for each in chain([first], items)]
         return
     warnings.warn(
-        "records of an iterable have no fingerprint: after an interruption they are read again "
-        "from the first one, and the build resumes only if they are the same",
+        "records of an iterable have no fingerprint: if the build is interrupted, the next call "
+        "reads them again from the first one, and resumes only if they are the same",
         stacklevel=6,
     )
     parent = None if is_remote(out) else local_path(out, "the output").resolve().parent
@@ -116,7 +121,7 @@ def written(
 
 
 def _is_data_set(inputs: object, *names: str) -> bool:
-    """Whether something is of `datasets`; if it is, that has been imported."""
+    """Whether something is an object of the library `datasets`, without importing it."""
     library = sys.modules.get("datasets")
     kinds = names or ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
     return library is not None and isinstance(
@@ -125,30 +130,29 @@ def _is_data_set(inputs: object, *names: str) -> bool:
 
 
 def _is_table(inputs: object) -> bool:
-    """Whether something is a table of pandas, Polars or PyArrow, which yields its columns."""
+    """Whether something is a table of pandas, Polars or PyArrow: iterating it yields columns."""
     return hasattr(inputs, "columns") and hasattr(inputs, "shape")
 
 
 def _iterator(inputs: Any) -> Iterator[Any]:
     kind = type(inputs).__name__
     if _is_table(inputs):
-        why = f"a {kind} yields its columns, where records are needed"
-        hint = "for example datasets.Dataset.from_pandas(...) or datasets.Dataset(arrow_table)"
-        raise UserError("a table in memory is no input", why=why, hint=hint)
+        why = f"iterating a {kind} yields columns, and a build needs records"
+        hint = "use datasets.Dataset.from_pandas(...) or datasets.Dataset(arrow_table)"
+        raise UserError("a table in memory cannot be an input", why=why, hint=hint)
     try:
         return iter(inputs)
     except TypeError as error:
-        hint = "give names of files, a data set, or records: [{...}]"
-        what = "this is no input"
-        raise UserError(what, why=f"it is of the type {kind}", hint=hint) from error
+        hint = "give names of files, a Hugging Face dataset, or records: [{...}]"
+        raise UserError(f"an object of type {kind} cannot be an input", hint=hint) from error
 
 
 def _one_split(inputs: Any) -> Any:
-    """The only split of several, or the one for training."""
+    """The only split of a DatasetDict, or its split "train"."""
     if not isinstance(inputs, Mapping):
         return inputs
     if not inputs or not all(_is_data_set(split) for split in inputs.values()):
-        what = "a dict is not an input"
+        what = "a dict cannot be an input"
         hint = "give a list of records: [{...}]"
         raise UserError(what, why=f"its keys are {', '.join(map(str, inputs))[:200]}", hint=hint)
     if len(inputs) == 1:
@@ -156,22 +160,22 @@ def _one_split(inputs: Any) -> Any:
     names = ", ".join(map(str, inputs))
     if TRAIN not in inputs:
         raise UserError(
-            "the data set has several splits",
-            why=f"they are {names}, and none is called {TRAIN!r}",
-            hint="give one of them: build(data_set[...], ...)",
+            "the dataset has several splits",
+            why=f"its splits are {names}, and none is called {TRAIN!r}",
+            hint="give one of them: build(dataset[...], ...)",
         )
     left_out = ", ".join(str(name) for name in inputs if name != TRAIN)
-    warnings.warn(f"only the split {TRAIN!r} is read; left out: {left_out}", stacklevel=7)
+    warnings.warn(f"only the split {TRAIN!r} is read; ignored: {left_out}", stacklevel=7)
     return inputs[TRAIN]
 
 
 def _cached(data_set: Dataset, fields: Fields | None, cache_dir: str | None) -> Path:
-    """An Arrow file with the columns of a data set that are wanted, in the order of its rows."""
+    """The path of an Arrow file with the columns that a build needs, written if it is missing."""
     if data_set.format["type"] == "custom":
         raise UserError(
-            "the dataset has a transform, which makes its texts when they are read",
-            why="texts are read from its columns, past set_transform and with_transform",
-            hint="apply it with dataset.map, or give it to the build: transform=function",
+            "the dataset has a transform, which a build would ignore",
+            why="a build reads columns directly, without set_transform and with_transform",
+            hint="apply it with dataset.map, or pass it to the build: transform=function",
         )
     columns = _columns(data_set, fields)
     key = {"fingerprint": data_set._fingerprint, "columns": columns}
@@ -204,7 +208,7 @@ def _columns(data_set: Dataset, fields: Fields | None) -> list[str]:
     keys = dict.fromkeys(name.partition(".")[0] for name in fields.wanted)
     for key in keys:
         if key not in fields.may_be_missing:
-            require_field(key, set(present), "the data set")
+            require_field(key, set(present), "the dataset")
     return [name for name in present if name in keys]
 
 
@@ -221,7 +225,7 @@ def _write_table(data_set: Dataset, path: Path) -> None:
             for batch in table.combine_chunks().to_batches():
                 writer.write_batch(batch)
         if writer is None:
-            raise UserError("the data set has no rows")
+            raise UserError("the dataset has no rows")
 
 
 def _groups(rows: Dataset) -> Iterator[pa.Table]:
@@ -241,7 +245,7 @@ def _groups(rows: Dataset) -> Iterator[pa.Table]:
 
 
 def _lines(records: Iterable[Any], fields: Fields | None) -> Iterator[bytes]:
-    """Each record as a line of JSON, with what is wanted of it; a string is a text."""
+    """Each record as a line of JSON with the fields that are needed; a string is a text."""
     wanted = fields.wanted if fields else None
     keys = None if wanted is None else {name.partition(".")[0] for name in wanted}
     for number, record in enumerate(records):
@@ -249,25 +253,24 @@ def _lines(records: Iterable[Any], fields: Fields | None) -> Iterator[bytes]:
             record = {fields.text if fields else TEXT: record}
         elif not isinstance(record, Mapping):
             raise UserError(
-                "an input is neither a text nor a record",
+                f"a record must be a dict or a text, got {type(record).__name__}",
                 where=f"item {number}",
-                why=f"it is of the type {type(record).__name__}",
-                hint="records are dicts; names of files are str or Path, in a list",
+                hint="give dicts or texts; for files, give a list of str or Path",
             )
         if keys is not None:
             record = {name: value for name, value in record.items() if name in keys}
         try:
             yield _line(record) + b"\n"
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            hint = "leave that field out, or make a number, a text, a list or a dict of it"
-            what = "a record holds what JSON does not have"
+            hint = "remove that field, or convert it to a number, a text, a list or a dict"
+            what = "a record holds a value that JSON cannot represent"
             raise UserError(what, where=f"item {number}", why=str(error), hint=hint) from error
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(record, enc_hook=_plain)
-    except UnicodeEncodeError:  # half of a surrogate pair: its escape is set aside when it is read
+    except UnicodeEncodeError:  # a lone surrogate: written as an escape, rejected when it is read
         return json.dumps(record, default=_plain).encode()
 
 
@@ -275,7 +278,7 @@ def _plain(value: Any) -> Any:
     """Arrays and scalars of NumPy and PyTorch as lists and numbers.
 
     Raises:
-        TypeError: it is something else, whose str() may be cut short or hold an address.
+        TypeError: the value is something else. Its str() may be shortened or hold an address.
     """
     if callable(found := getattr(value, "tolist", None)):
         return found()
@@ -283,7 +286,7 @@ def _plain(value: Any) -> Any:
 
 
 def _first_documents(lines: Iterable[bytes], fields: Fields, max_documents: int) -> Iterator[bytes]:
-    """The lines up to the one that gives document `max_documents`: empty ones do not count."""
+    """The lines up to document number `max_documents`; empty documents do not count."""
     parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
     remaining = max_documents
     for line in lines:

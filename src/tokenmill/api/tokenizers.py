@@ -1,4 +1,4 @@
-"""Tokenizers from Python: trained with flat options, or made of another one."""
+"""Functions that train, extend, trim, compare and choose tokenizers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ def train_tokenizer(
     overwrite: bool = False,
     **options: Unpack[TrainArguments],
 ) -> TrainReport:
-    """Train a tokenizer on texts, or on a folder of counts, and check it.
+    """Train a tokenizer on texts or word counts, and check the result.
 
-    Options are those of `tokenmill tokenizer train`, with underscores. The counts of texts stay in
-    the folder `counts`, if one is given.
+    Args:
+        inputs: texts as for `build`, or one folder of word counts.
+        out: folder for the tokenizer.
+        counts: folder to keep the word counts in, so that you can train from them again.
+        overwrite: replace a tokenizer that was trained before.
+        options: the options of `tokenmill tokenizer train`, with underscores, for example
+            `model`, `vocabulary` and `split`.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`.
+        UserError: an option or an input cannot be used.
+        OutputConflictError: `out` holds something else.
+        DataError: more records are bad than `max_bad` allows.
     """
     from tokenmill.vocabulary.training.train import train
 
@@ -58,14 +65,22 @@ def extend_tokenizer(
     min_frequency: int = 2,
     encoding: str | RankEncoding = "",
 ) -> TokenizerChange:
-    """Add up to `add` tokens to a BPE tokenizer, learnt on texts or on a folder of word counts.
+    """Add tokens to a BPE tokenizer, learned from texts or word counts.
 
-    Old ids and merges stay as they are. `out` gets a tokenizer.json, and a plan for the rows of a
-    model: see `tokenmill.hf.resize_embeddings`.
+    Existing ids and merges do not change. `out` gets a tokenizer.json and an embedding plan,
+    which `tokenmill.hf.resize_embeddings` applies to a model.
+
+    Args:
+        base: the tokenizer to extend, as for `build`, or a dataset.
+        on: texts as for `build`, or one folder of word counts.
+        out: folder for the new tokenizer.
+        add: the most tokens to add.
+        min_frequency: occurrences that a pair needs to become a token.
+        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
 
     Raises:
-        UserError: `base` is no BPE, or the words were cut in another way than it cuts.
-        OutputConflictError: something has the name `out` already.
+        UserError: `base` is not a BPE tokenizer, or the counts use another split than `base`.
+        OutputConflictError: `out` already exists.
     """
     from tokenmill.report.tokenizers.source import open_tokenizer
     from tokenmill.vocabulary.changing.change import extend_file
@@ -82,15 +97,22 @@ def trim_tokenizer(
     to: int,
     encoding: str | RankEncoding = "",
 ) -> TokenizerChange:
-    """Remove the tokens of a BPE tokenizer that texts, or word counts, need least; `to` are left.
+    """Remove the tokens of a BPE tokenizer that a corpus needs least.
 
-    Every token that is kept can still be reached. `out` gets a tokenizer.json, the new id of each
-    old one, and a plan for the rows of a model: see `tokenmill.hf.resize_embeddings`.
+    Every remaining token can still be produced. `out` gets a tokenizer.json, a table from old to
+    new ids, and an embedding plan, which `tokenmill.hf.resize_embeddings` applies to a model.
+
+    Args:
+        base: the tokenizer to trim, as for `build`, or a dataset.
+        on: texts as for `build`, or one folder of word counts.
+        out: folder for the new tokenizer.
+        to: number of tokens to keep.
+        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
 
     Raises:
-        UserError: `base` is no BPE, the words were cut in another way than it cuts, or more tokens
-            than `to` have to stay.
-        OutputConflictError: something has the name `out` already.
+        UserError: `base` is not a BPE tokenizer, the counts use another split than `base`, or
+            more than `to` tokens are required.
+        OutputConflictError: `out` already exists.
     """
     from tokenmill.report.tokenizers.source import open_tokenizer
     from tokenmill.vocabulary.changing.change import trim_file
@@ -112,15 +134,27 @@ def advise_vocabulary(
     multiple: int = 128,
     advance: Advance | None = None,
 ) -> VocabularyAdvice:
-    """Recommend the size of a vocabulary for a model, by scaling laws and by a corpus.
+    """Recommend a vocabulary size for a model, from scaling laws and optionally from a corpus.
 
-    The model is given by its name or shape (`tokenmill.costs`), by its parameters without the
-    vocabulary, or by the FLOPs of its training; `compute` may be given beside the other two. With
-    word counts in the folder `on`, the lengths of that corpus at every size are measured: a BPE is
-    learnt once. See arXiv 2407.13623 for the laws.
+    Give `model`, `parameters` or `compute`; you can combine `compute` with either of the other
+    two. The scaling laws are those of arXiv 2407.13623.
+
+    Args:
+        model: name of a published model, or a `tokenmill.costs.ModelShape`.
+        parameters: parameters of the model without embedding and output matrix.
+        compute: FLOPs of the training.
+        hidden_size: hidden size of the model, if only `parameters` or `compute` is given.
+        tied: whether input and output embeddings share one matrix.
+        on: folder of word counts. If given, the token count of that corpus is measured at every
+            vocabulary size.
+        weights: how often to count each group of the word counts.
+        sizes: further vocabulary sizes to report.
+        sequence_length: sequence length for the FLOPs of attention.
+        multiple: round the recommendation up to a multiple of this.
+        advance: called with a stage, the amount done and the total, to show progress.
 
     Raises:
-        UserError: the model is not known from what was given, or there are no counts.
+        UserError: the arguments do not determine a model, or the counts do not exist.
         VerificationError: the counts are damaged.
     """
     from tokenmill.vocabulary.advice.advise import advise, largest_size_of_interest
@@ -161,14 +195,23 @@ def report_tokenizers(
     advance: Advance = lambda stage, done, total: None,
     **read: Unpack[ReportArguments],
 ) -> Report:
-    """Measure one or several tokenizers on the same text; writes nothing.
+    """Measure one or several tokenizers on the same text. Writes nothing.
 
-    A tokenizer is what `build` takes, or a dataset, for the one that it carries. `on` is a dataset,
-    for the sources that it was built from, inputs as for `build`, or a folder of word counts.
-    Documents are grouped `by` a column, or by "input". With a `base` group, whose documents are
-    the same texts as those of each other group, premiums and Gini coefficient are told; documents
-    with one id are then drawn together for the intervals.
-    `model` names a published shape, as in `tokenmill tokenizer advise`.
+    Args:
+        tokenizers: one or several tokenizers, as for `build`, or datasets, for the tokenizers
+            they were built with.
+        on: inputs as for `build`; a dataset, for its sources; or a folder of word counts.
+        by: field to group documents by, or "input" for the input they come from.
+        base: for parallel text: the group to compare the others with. The report then contains
+            premiums and the Gini coefficient. Documents with the same id are resampled together.
+        words: the rule that splits text into words.
+        sequence_lengths: row lengths in tokens to report.
+        model: name of a published model, to report FLOPs.
+        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
+        workers: number of worker processes. By default, one for small inputs.
+        advance: called with a stage, the amount done and the total, to show progress.
+        read: how to read the inputs: `format`, `text_field`, `id_field`, `separator` and
+            `streaming`, as for `build`.
 
     Raises:
         UserError: an option is wrong, or a tokenizer or an input cannot be found.

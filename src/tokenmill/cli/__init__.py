@@ -13,19 +13,19 @@ from tokenmill.streams import lasting_streams
 UNCHANGED = "nothing was changed"
 RESUMABLE = ("build", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
-    "build": "encode a corpus into a dataset; the same command resumes a stopped build",
+    "build": "encode a corpus into a dataset; run the same command again to resume",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
     "export": "write the rows of a plan as npy, pt, Parquet or Hugging Face datasets files",
-    "rows": "turn a dataset of Hugging Face into rows for a causal language model; resumes",
+    "rows": "turn a Hugging Face dataset into rows for a causal language model",
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",
     "status": "show the agents and the progress of a build, on any machine",
-    "verify": "check digests, counts and bounds, or encode the sources again and compare",
+    "verify": "check every digest and count; optionally encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
-    "cp": "copy a dataset and its plans between folders and buckets; the same command resumes",
-    "delete": "delete a dataset or an unfinished build from a bucket; the same command resumes",
+    "cp": "copy a dataset and its plans between folders and buckets",
+    "delete": "delete a dataset or an unfinished build from a bucket",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
-    "bench": "measure on this machine how fast a tokenizer encodes, or what packing saves",
+    "bench": "measure encoding speed, or what packing saves, on this machine",
 }
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
@@ -39,11 +39,11 @@ example:
 commands:
 {commands}
 
-tokenmill COMMAND --help shows the options of a command and examples; tokenmill --version."""
+Run tokenmill COMMAND --help for options and examples, or tokenmill --version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; the only place that catches and reports errors."""
+    """Run a command and return its exit code. Only this function catches and reports errors."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     with lasting_streams():
         return _run(arguments)
@@ -72,7 +72,9 @@ def _run(arguments: Sequence[str]) -> int:
 def _carry_out(command: str, arguments: Sequence[str]) -> int:
     if command in ("", "-h", "--help"):
         rows = (f"  {name:<11}{summary}" for name, summary in COMMANDS.items())
-        print(OVERVIEW.format(commands="\n".join(rows)))
+        from tokenmill.cli.terminal import coloured_help
+
+        print(coloured_help(OVERVIEW.format(commands="\n".join(rows))))
         return 0 if command else 2
     if command == "--version":
         from importlib.metadata import version
@@ -101,7 +103,7 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
 
 def _unknown(command: str) -> UserError:
     if command.startswith("-"):
-        hint = "options follow a command: tokenmill COMMAND --help lists them"
+        hint = "put options after a command; tokenmill COMMAND --help lists them"
         return UserError(f"unknown option {command}", hint=hint)
     from tokenmill.suggestions import nearest
 
@@ -111,9 +113,9 @@ def _unknown(command: str) -> UserError:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    """What to say about an error, and the exit code."""
+    """The message for an error, and the exit code."""
     if isinstance(error, MemoryError):
-        hint = "give the process more memory; --debug shows where it ran out"
+        hint = "give the process more memory; --debug shows what needed it"
         error = EngineError("out of memory", hint=hint)  # as for a worker
     elif isinstance(error, OSError) and not isinstance(error, TokenmillError):
         from tokenmill.store.files import storage_error
@@ -121,8 +123,8 @@ def _explained(error: Exception) -> tuple[str, int]:
         error = storage_error(error, "read or write a file")
     if isinstance(error, TokenmillError):
         return str(error), error.exit_code
-    report = "run again with --debug, and report what it prints"
-    return f"a bug: {type(error).__name__}: {error}\n  next: {report}", 1
+    report = "run again with --debug and report the output"
+    return f"a bug in tokenmill: {type(error).__name__}: {error}\n  next: {report}", 1
 
 
 def _command_line() -> str:
@@ -132,6 +134,13 @@ def _command_line() -> str:
 
 
 def _report(text: str) -> None:
-    from tokenmill.cli.terminal import safe_text
+    """Print a message on standard error; on a terminal, "error:" in red instead of our name."""
+    from tokenmill.cli.terminal import BOLD, RED, painted, safe_text, use_colour
 
-    print(safe_text(text), file=sys.stderr, flush=True)
+    text = safe_text(text)
+    if use_colour(sys.stderr):
+        if text.startswith("tokenmill: ") and not text.startswith("tokenmill: stopped"):
+            text = f"{painted('error:', BOLD, RED)} {text.removeprefix('tokenmill: ')}"
+        for label in ("where", "why", "next"):
+            text = text.replace(f"\n  {label}: ", f"\n  {painted(f'{label}:', BOLD)} ")
+    print(text, file=sys.stderr, flush=True)

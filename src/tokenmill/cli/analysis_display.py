@@ -1,4 +1,4 @@
-"""An analysis of lengths as it is shown: facts, a histogram, two tables, and reasons."""
+"""How `analyze` shows its result: facts, a histogram, two tables, and reasons."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tokenmill.costs import ModelShape, training_bytes
 from tokenmill.report.lengths.analysis import Analysis
 
 WIDTH = 100
-SAMPLE_OF = "in 19 of 20 samples"
+CONFIDENCE = "(95 % confidence)"
 
 
 def print_analysis(found: Analysis) -> None:
-    """Print all of it."""
+    """Print the whole analysis."""
     print_facts(list(_facts(found)))
     print("\nlengths of documents in tokens, and the share of documents and of tokens\n")
     print("\n".join(_histogram(found)))
@@ -49,9 +49,9 @@ def _facts(found: Analysis) -> Iterator[tuple[str, str]]:
         yield "documents", f"about {documents} with {tokens}"
         if margins is not None:
             off = f"{margins.documents:,.0f} documents and {margins.tokens:,.0f} tokens"
-            yield "error", f"at most {off}, {SAMPLE_OF}"
+            yield "error", f"at most {off} {CONFIDENCE}"
         else:
-            yield "error", "the sample is too small to tell how far these may be off"
+            yield "error", "unknown: the sample is too small"
     seen = "" if sampled is None or sampled.is_whole else " in the sample"
     longest = counted(found.longest, "token")
     yield "lengths", f"{found.shortest:,} to {longest}{seen}, {found.mean:,.1f} on average"
@@ -65,18 +65,18 @@ def _facts(found: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _model(shape: ModelShape) -> Iterator[tuple[str, str]]:
-    heads = f"{shape.num_heads} heads and {shape.num_kv_heads} of keys and values"
+    heads = f"{shape.num_heads} heads, {shape.num_kv_heads} key/value heads"
     yield "model", f"{shape.name}: {shape.num_layers} layers of {shape.hidden_size:,}, {heads}"
     parameters, vocabulary = shape.non_vocabulary_parameters, ", without a vocabulary"
     if shape.vocabulary_size:
         parameters = shape.parameters(shape.vocabulary_size)
         vocabulary = f", with a vocabulary of {shape.vocabulary_size:,}"
     state = size_text(training_bytes(parameters))
-    yield "state", f"{state} in training: {parameters:,} parameters{vocabulary}, and Adam's"
+    yield "state", f"{state} in training: {parameters:,} parameters{vocabulary}, with Adam's state"
 
 
 def _histogram(found: Analysis) -> Iterator[str]:
-    """A line for each bin; the longest bar is the bin with most documents."""
+    """One line per bin, its bar relative to the bin with the most documents."""
     most = max(each.documents for each in found.histogram)
     names = [f"{each.low:,} to {each.high:,}" for each in found.histogram]
     width = max(map(len, names))
@@ -86,7 +86,7 @@ def _histogram(found: Analysis) -> Iterator[str]:
 
 
 def _rows(found: Analysis) -> tuple[list[str], list[list[str]]]:
-    """What becomes of the documents."""
+    """The table of cuts, fill and sequences for each length."""
     header = ["length", "documents cut", "their tokens", "from start", "sequences", "fill"]
     header += ["alone", "masked"]
     margins = found.margins
@@ -114,7 +114,7 @@ def _rows(found: Analysis) -> tuple[list[str], list[list[str]]]:
 
 
 def _costs(found: Analysis) -> tuple[list[str], list[list[str]]]:
-    """What an epoch and a row cost, and what a batch is."""
+    """The table of FLOPs, memory and steps for each length."""
     header = ["length", "dense", "masked", "other FLOPs", "activations", "+ scores", "KV cache"]
     header += ["rows", "steps"]
     asks_fit = found.budget.activation_memory is not None
@@ -140,14 +140,14 @@ def _costs(found: Analysis) -> tuple[list[str], list[list[str]]]:
 
 
 def _notes(found: Analysis) -> Iterator[str]:
-    yield "from start: tokens that share a sequence with the start of their document"
-    yield "fill: of packed rows (best-fit); alone: with one document, or part of one, a row"
+    yield "from start: share of tokens in the same sequence as the start of their document"
+    yield "fill: packed with best-fit; alone: with one document, or part of one, per row"
     yield "masked: attention inside documents, as a share and in FLOPs; dense: over whole rows"
-    yield "FLOPs of an epoch, forward and backward; memory of one row, in 2 bytes a number"
-    yield "+ scores: what a kernel adds that keeps the scores of attention; KV cache: of inference"
-    yield "rows: of a batch; steps: of an epoch"
+    yield "FLOPs: of one epoch, forward and backward; memory: of one row, 2 bytes per number"
+    yield "+ scores: added by kernels that store attention scores; KV cache: during inference"
+    yield "rows: per batch; steps: per epoch"
     if found.budget.activation_memory is not None:
-        yield "fit: rows in the memory for activations and logits; passes: of one device, a step"
+        yield "fit: rows that fit in --activation-memory; passes: per step on one device"
 
 
 def _length(length: int, found: Analysis) -> str:

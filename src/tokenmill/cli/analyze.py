@@ -23,9 +23,9 @@ COMMON = (
     *("activation_memory", "csv"),
 )
 READING = [name for name in SECTIONS if name not in ("limits", "resources", "pack", "export")]
-"""Sections of a recipe that decide which tokens a document has."""
+"""Sections of a recipe that decide how documents are read and encoded."""
 WITHOUT = {"id_field", "keep", "no_loss", "validation", "max_documents", "max_tokens"}
-"""Their options that change no length, or limit how much is read."""
+"""Options of these sections that do not change lengths, or limit how much is read."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,10 +34,10 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.common = COMMON
     parser.add_argument(
-        "inputs", nargs="+", metavar="CORPUS", help="folder of a dataset; or inputs as for build"
+        "inputs", nargs="+", metavar="CORPUS", help="folder of a dataset, or inputs as for build"
     )
     parser.add_argument(
-        "--tokenizer", metavar="TOKENIZER", help="for inputs that are not a dataset: as for build"
+        "--tokenizer", metavar="TOKENIZER", help="as for build; only if CORPUS is not a dataset"
     )
     parser.add_argument(
         "--sequence-lengths",
@@ -48,31 +48,32 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="a published shape: 7b, llama-3-8b, gpt2, ... (default: llama-2-7b)",
+        help="a published model: 7b, llama-3-8b, gpt2, ... (default: llama-2-7b)",
     )
     parser.add_argument(
         "--parameters",
         type=quantity,
         metavar="N",
-        help="a shape like Llama's with so many parameters beside the vocabulary: 1.3B, 350M",
+        help="a model shaped like Llama with N parameters without the vocabulary: 1.3B, 350M",
     )
     parser.add_argument(
         "--tokens-per-batch",
         type=quantity,
         metavar="N",
-        help="tokens of a global batch: 524288 (the default), 4M",
+        help="tokens in a global batch, e.g. 4M (default: 524288)",
     )
     parser.add_argument(
         "--activation-memory",
         type=_size,
         metavar="SIZE",
-        help="what a device has left for activations and logits: 24GB; tells the rows that fit",
+        help="memory that a device has left for activations and logits, e.g. 24GB; shows how many "
+        "rows fit",
     )
     parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="of the sample (default: 0)"
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the sample (default: 0)"
     )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
-    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per length")
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    parser.add_argument("--csv", action="store_true", help="the result as CSV, one line per length")
     add_shape_arguments(parser)
     add_sections(parser, {name: SECTIONS[name] for name in READING}, WITHOUT)
 
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.errors import UserError
 
     if options.json and options.csv:
-        raise UserError("--json and --csv exclude each other")
+        raise UserError("--json and --csv cannot be combined")
     asked: dict[str, Any] = {}
     for name in READING:
         asked |= given_options(options, SECTIONS[name])
@@ -121,22 +122,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shape(options: argparse.Namespace) -> str | ModelShape | None:
-    """The model that is named, or spelled out, or guessed from its size; None for the usual one."""
+    """The model given by its name, its sizes or its parameters; None for the default."""
     from tokenmill.costs import shape_of_size
     from tokenmill.errors import UserError
 
     spelled = shape_from(options)
     if options.parameters is None:
         if spelled is None and options.hidden_size is not None:
-            raise UserError("a shape needs --hidden-size and --layers")
+            raise UserError("the shape of a model needs --hidden-size and --layers")
         return spelled or options.model
     if spelled or options.model or options.hidden_size is not None:
-        raise UserError("give --parameters, --model or the sizes of a shape, not two of them")
+        raise UserError(
+            "--parameters, --model and the sizes of a model cannot be combined", hint="give one"
+        )
     return shape_of_size(options.parameters)
 
 
 def _lengths(text: str) -> list[int]:
-    """Numbers with commas between them, as an argument's type; 4k means 4,096."""
+    """Parse numbers separated by commas; 4k means 4,096."""
     try:
         return [
             int(part[:-1]) * 1024 if part[-1:] in ("k", "K") else int(part)

@@ -13,8 +13,8 @@ examples:
   tokenmill bench packing corpus/
   tokenmill bench tokenizers --tokenizer tokenizer.json"""
 SUBJECTS = {
-    "packing": "measure what packing a dataset saves, with steps of a small model",
-    "tokenizers": "measure how fast a tokenizer encodes, in every arrangement",
+    "packing": "measure what packing a dataset saves, with training steps of a small model",
+    "tokenizers": "measure how fast each engine encodes with a tokenizer",
 }
 
 
@@ -30,7 +30,7 @@ def add_arguments(parser: Parser) -> None:
         description = f"{summary[0].upper()}{summary[1:]}."
         subject = subjects.add_parser(name, help=summary, description=description)
         found.add_arguments(subject)
-        # Kept away from the defaults of the command's own options.
+        # SUPPRESS: a default here would override an option given before the subject.
         subject.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
         )

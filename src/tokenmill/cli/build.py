@@ -33,9 +33,9 @@ examples:
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
       --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
 CLUSTER_OPTIONS = ("on", "agents", "slurm", "cpus_per_agent")
-"""What only the launcher of a cluster is told; each takes a value."""
+"""Options that only launchers of clusters use. Each takes a value."""
 LAUNCHER_OF = {"slurm": "slurm", "cpus_per_agent": "ray"}
-"""The launcher that takes an option, where only one does."""
+"""The launcher of each option that only one launcher accepts."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,7 +44,9 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     add_recipe_arguments(parser)
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace an existing dataset (only ever a dataset)"
+        "--overwrite",
+        action="store_true",
+        help="replace an existing dataset, but no other folder",
     )
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
     _add_cluster_options(parser)
@@ -55,25 +57,25 @@ def _add_cluster_options(parser: Parser) -> None:
     group.add_argument(
         "--shard",
         metavar="I/N",
-        help="be agent I of N, counted from 0, that build one dataset together; auto: as the "
-        "variables of Slurm arrays or Kubernetes say",
+        help="run as agent I of N, counted from 0; all agents build one dataset together; auto: "
+        "use the variables of Slurm arrays or Kubernetes",
     )
     group.add_argument(
         "--on", metavar="WHERE", help="start the agents on a cluster: slurm, ray or ray://address"
     )
     group.add_argument(
-        "--agents", type=whole_number, metavar="N", help="how many agents, one a machine"
+        "--agents", type=whole_number, metavar="N", help="number of agents, one per machine"
     )
     group.add_argument(
         "--cpus-per-agent",
         type=whole_number,
         metavar="N",
-        help="Ray: agents of N CPUs each, as many as a node has room for",
+        help="Ray: CPUs of each agent; a node runs as many agents as it has room for",
     )
     group.add_argument(
         "--slurm",
         metavar="OPTIONS",
-        help="further options for sbatch: --slurm='--partition=cpu --time=8:00:00'",
+        help="more options for sbatch: --slurm='--partition=cpu --time=8:00:00'",
     )
 
 
@@ -83,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     if options.on is not None:
         return _launch(recipe, options)
     if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:
-        raise UserError(f"{' and '.join(unused)} can only be given with --on")
+        raise UserError(f"{' and '.join(unused)} can only be used with --on")
     shard = _shard(recipe, options)
     if recipe.export is not UNSET:
         from tokenmill.api.exporting import check_export
@@ -94,16 +96,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shard(recipe: Recipe, options: argparse.Namespace) -> Shard | None:
-    """Which of several agents this is."""
+    """The agent that `--shard` names, or None for a single one."""
     if options.shard is None:
         return None
     from tokenmill.run.agents.shard import parse_shard
 
     shard = parse_shard(options.shard, os.environ)
     if options.overwrite:
-        why = "several agents would remove each other's work"
+        why = "agents would remove each other's work"
         hint = "remove the old dataset first"
-        raise UserError("--overwrite cannot be given with --shard", why=why, hint=hint)
+        raise UserError("--overwrite cannot be combined with --shard", why=why, hint=hint)
     _refuse_export(recipe, "--shard")
     return shard
 
@@ -111,7 +113,7 @@ def _shard(recipe: Recipe, options: argparse.Namespace) -> Shard | None:
 def _build(
     recipe: Recipe, options: argparse.Namespace, shard: Shard | None, executor: LocalProcesses
 ) -> int:
-    """Build here; what follows is imported while the first worker starts."""
+    """Build on this machine. The imports below run while the first worker starts."""
     from tokenmill.cli.display import display_for, events_for, naming_kept_units
     from tokenmill.cli.summary import BUILD, next_line
     from tokenmill.run.build import build
@@ -163,7 +165,7 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
     if options.overwrite:
         raise UserError(
             "--overwrite cannot be combined with --on",
-            why="each agent would remove what the others have done",
+            why="agents would remove each other's work",
             hint="build into a new folder",
         )
     _refuse_export(recipe, "--on")
@@ -174,7 +176,7 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
             raise UserError(f"{_flag(name)} must be at least 1, got {given}")
     for name, launcher in LAUNCHER_OF.items():
         if getattr(options, name) is not None and options.on.partition("://")[0] != launcher:
-            raise UserError(f"{_flag(name)} can only be given with --on {launcher}")
+            raise UserError(f"{_flag(name)} can only be used with --on {launcher}")
     request = LaunchRequest(
         recipe=recipe,
         command=tuple(_without(CLUSTER_OPTIONS, options.command_line)),
@@ -187,12 +189,12 @@ def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
 
 
 def _refuse_export(recipe: Recipe, flag: str) -> None:
-    """Raise a UserError if several agents are asked for an export."""
+    """Raise a UserError if a build by several agents is to export rows."""
     if recipe.export is not UNSET:
         raise UserError(
             f"an export cannot be combined with {flag}",
-            why="agents build the dataset and its plan; rows are written by one process",
-            hint=f"leave it out, and add it to the same command without {flag} afterwards",
+            why="agents build the dataset and its plan, but one process must write the rows",
+            hint=f"leave it out now; afterwards, run the same command with it and without {flag}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Counting words, as it is shown when it begins and when it ends."""
+"""What `tokenizer count` shows before and after counting."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tokenmill.cli.summary import (
     reused_facts,
     time_facts,
 )
+from tokenmill.cli.tables import fact_lines
 from tokenmill.run.count import CountReport
 from tokenmill.run.start.counting import CountPreparation
 from tokenmill.store.manifest import Run
@@ -26,10 +27,10 @@ MAX_SHOWN_GROUPS = 12
 def _facts(prepared: CountPreparation) -> Iterator[tuple[str, str]]:
     resources, recipe = prepared.resources, prepared.recipe
     yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
-    yield "split", prepared.split.name or f"that of {recipe.split}, digits {recipe.digits}"
+    yield "split", prepared.split.name or f"from {recipe.split}, digits {recipe.digits}"
     yield "groups", f"by {recipe.by}" if recipe.by else "one"
     if recipe.min_count > 1:
-        yield "left out", f"words that occur less than {recipe.min_count:,} times"
+        yield "left out", f"words that occur fewer than {recipe.min_count:,} times"
     yield "workers", f"{resources.num_workers} ({resources.workers_reason})"
     yield "memory", size_text(resources.memory_bytes)
 
@@ -39,7 +40,7 @@ def _lines(report: CountReport, startup: float) -> list[str]:
     lines = [""]
     if report.run is not None and report.snapshot is None:
         lines.append("nothing to do: the counts are complete")
-        lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
+        lines += fact_lines((("note", remark) for remark in report.remarks), 12)
     totals, left_out = manifest.totals, counts.left_out
     facts = [
         ("counts", f"{counts.folder} (id {manifest.counts_id})"),
@@ -49,7 +50,9 @@ def _lines(report: CountReport, startup: float) -> list[str]:
         ("empty", f"{totals.empty:,}"),
     ]
     if manifest.min_count > 1:
-        what = f"{counted(left_out.words, 'word')} below {manifest.min_count:,} occurrences"
+        what = (
+            f"{counted(left_out.words, 'word')} with fewer than {manifest.min_count:,} occurrences"
+        )
         size = f"{left_out.occurrences:,} occurrences, {size_text(left_out.bytes)}"
         facts.append(("left out", f"{what}: {size}"))
     if report.run is not None:
@@ -59,7 +62,7 @@ def _lines(report: CountReport, startup: float) -> list[str]:
         spent = {**report.run.seconds, "wall": report.snapshot.elapsed_seconds}
         facts += [*reused_facts(report.reused), *time_facts(spent, fresh, startup)]
         facts.append(("memory", memory_text(report.snapshot.peak_bytes, report.run)))
-    lines += [f"{name:>12}  {value}" for name, value in facts]
+    lines += fact_lines(facts, 12)
     return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
 
 
@@ -82,7 +85,7 @@ def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
 
 def _audited(run: Run) -> str:
     if run.engine == "library":
-        return "library, whose words are right by definition"
+        return "library, which defines the split"
     return f"{run.engine}, {audited_text(run, 'the library')}"
 
 

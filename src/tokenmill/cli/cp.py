@@ -22,10 +22,12 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DATASET", help="its folder, or s3://BUCKET/PREFIX")
     parser.add_argument(
-        "destination", metavar="DESTINATION", help="what becomes the dataset: a folder or a prefix"
+        "destination", metavar="DESTINATION", help="folder of the copy, or s3://BUCKET/PREFIX"
     )
     parser.add_argument(
-        "--verify", action="store_true", help="read the destination back, and mend what is damaged"
+        "--verify",
+        action="store_true",
+        help="read the destination back, and copy damaged files again",
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"{done}: {files}, {size_text(report.bytes)}, {plans} (id {report.dataset_id})")
     there = report.files - report.copied_files
     copied = counted(report.copied_files, "file")
-    print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} were there")
+    print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} already there")
     command = ["tokenmill", "verify", options.destination]
     print(f"\nnext: {safe_text(shlex.join(command))}")
     return 0

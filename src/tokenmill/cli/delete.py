@@ -21,11 +21,11 @@ def add_arguments(parser: Parser) -> None:
     parser.usage = "tokenmill delete DATASET [options]"
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DATASET", help="s3://BUCKET/PREFIX")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="delete without asking")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Say what is there, ask, and delete it, showing progress; returns the exit code."""
+    """Show what will be deleted, ask, and delete it; returns the exit code."""
     from tokenmill.cli.meter import meter
     from tokenmill.store.deletion import delete, look_at
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"{safe_text(holding.location)} holds {holding.what}: {objects}, {num_bytes}")
     if holding.strangers:
         others = counted(len(holding.strangers), "other object")
-        print(f"{others} will stay, as {safe_text(holding.strangers[0])}")
+        print(f"{others} will be kept, such as {safe_text(holding.strangers[0])}")
     if not options.yes and not _agreed():
         print("nothing was deleted")
         return 2
@@ -47,6 +47,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
-        why = "a terminal is needed to ask"
-        raise UserError("nothing was deleted", why=why, hint="give --yes to delete without asking")
-    return input("delete it? It cannot be undone [y/N] ").strip().lower() in ("y", "yes")
+        why = "standard input is not a terminal, so the command cannot ask for confirmation"
+        raise UserError("nothing was deleted", why=why, hint="add --yes to delete without asking")
+    return input("delete it? This cannot be undone [y/N] ").strip().lower() in ("y", "yes")

@@ -1,11 +1,11 @@
-"""A run as it is shown: a live line on a terminal, plain lines in a log, JSON for machines."""
+"""Displays of a run: a live line on a terminal, plain lines in a log, or JSON for machines."""
 
 from __future__ import annotations
 
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Generic, TypeVar, Union
@@ -15,6 +15,8 @@ import psutil
 
 from tokenmill.cli.quantities import counted, duration_text, size_text
 from tokenmill.cli.shown import Shown
+from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.terminal import use_colour
 from tokenmill.errors import Interrupted
 from tokenmill.read.places.place import FetchProgress
 from tokenmill.read.sources import Source
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 10.0
 JSON_SECONDS = 5.0
 WIDE = 100
-"""Columns of a terminal from which on the bar is drawn longer."""
+"""The longer bar is drawn from this terminal width on."""
 
 
 P = TypeVar("P")
@@ -50,7 +52,7 @@ def events_for(display: Display[P, R]) -> RunEvents[P]:
 
 @contextmanager
 def display_for(shown: Shown[P, R], *, json: bool) -> Iterator[Display[P, R]]:
-    """The display that fits where the output goes."""
+    """Yield the display for the output: JSON, a terminal, or a log."""
     if json:
         yield JsonDisplay(shown)
     elif sys.stderr.isatty():
@@ -62,7 +64,7 @@ def display_for(shown: Shown[P, R], *, json: bool) -> Iterator[Display[P, R]]:
 
 @contextmanager
 def naming_kept_units(out: str) -> Iterator[None]:
-    """Where a run is stopped, its error says how many finished units the next one finds."""
+    """Add to an Interrupted error how many finished units the next run can reuse."""
     try:
         yield
     except Interrupted as error:
@@ -79,7 +81,7 @@ class JsonDisplay(Generic[P, R]):
         self._last = -JSON_SECONDS
 
     def download(self, progress: FetchProgress) -> None:
-        """Event `download`, now and then, and at the end."""
+        """Emit the event `download` every few seconds and at the end."""
         ended = progress.done_bytes == progress.total_bytes
         if ended or time.monotonic() - self._last >= JSON_SECONDS:
             self._last = time.monotonic()
@@ -99,7 +101,7 @@ class JsonDisplay(Generic[P, R]):
         self._emit("progress", {**values, "eta_seconds": snapshot.eta_seconds})
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """An event of the stage's name, now and then."""
+        """Emit an event named after the stage every few seconds."""
         if time.monotonic() - self._last >= JSON_SECONDS:
             self._last = time.monotonic()
             self._emit(stage, {"done": done, "total": total})
@@ -137,11 +139,14 @@ class PlainDisplay(Generic[P, R]):
     def prepared(self, prepared: P) -> None:
         """One line per fact."""
         self._startup = time.time() - psutil.Process().create_time()
-        for name, value in self._shown.facts(prepared):
-            self.say(f"{name:>12}  {value}")
+        self._say_facts(self._shown.facts(prepared))
 
     def engine(self, engine: str, remark: str) -> None:
-        self.say(f"{'engine':>12}  {engine}{' ' + remark if remark else ''}")
+        self._say_facts([("engine", f"{engine}{' ' + remark if remark else ''}")])
+
+    def _say_facts(self, facts: Iterable[tuple[str, str]]) -> None:
+        for line in fact_lines(facts, 12, colour=use_colour(sys.stderr)):
+            self.say(line)
 
     def progress(self, snapshot: Snapshot) -> None:
         if self._is_due():
@@ -149,7 +154,7 @@ class PlainDisplay(Generic[P, R]):
             self.say(f"{share:>11.1%}  {_progress_line(snapshot, self._shown)}")
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """How far a stage after the last unit has come."""
+        """Show the progress of a stage after the last unit."""
         if self._is_due():
             self.say(f"{done / max(total, 1):>11.1%}  {stage}")
 
@@ -159,12 +164,12 @@ class PlainDisplay(Generic[P, R]):
         return due
 
     def finish(self, report: R) -> None:
-        """The summary, on standard output."""
+        """Print the summary on standard output."""
         print("\n".join(self._shown.lines(report, self._startup)), flush=True)
 
     def leave(self, out: str) -> None:
-        """What an agent says that has nothing left to do."""
-        self.say(f"{'left':>12}  other agents are at what is not done: tokenmill status {out}")
+        """Say that this agent has nothing left to do."""
+        self.say(f"{'left':>12}  other agents finish the rest: tokenmill status {out}")
 
 
 class LiveDisplay(PlainDisplay[P, R]):
@@ -184,11 +189,11 @@ class LiveDisplay(PlainDisplay[P, R]):
         self._close()
 
     def download(self, progress: FetchProgress) -> None:
-        """A bar of its own moves."""
+        """Move the bar of the download."""
         self._draw(progress.done_bytes, progress.total_bytes, _download_line(progress))
 
     def prepared(self, prepared: P) -> None:
-        """The facts take the bar's place."""
+        """Remove the bar and print the facts."""
         self._close()
         super().prepared(prepared)
 
@@ -196,7 +201,7 @@ class LiveDisplay(PlainDisplay[P, R]):
         self._draw(snapshot.done_bytes, snapshot.total_bytes, _progress_line(snapshot, self._shown))
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """The bar begins again for each stage."""
+        """Move the bar of the stage; each stage has its own."""
         if stage != self._stage:
             self._close()
             self._stage = stage
@@ -222,12 +227,12 @@ class LiveDisplay(PlainDisplay[P, R]):
             self._bar.update(self._task, completed=done, description=_fitted(line, room))
 
     def finish(self, report: R) -> None:
-        """The summary takes the bar's place."""
+        """Remove the bar and print the summary."""
         self._close()
         super().finish(report)
 
     def leave(self, out: str) -> None:
-        """The bar is taken away."""
+        """Remove the bar and say that nothing is left to do."""
         self._close()
         super().leave(out)
 
@@ -238,7 +243,7 @@ class LiveDisplay(PlainDisplay[P, R]):
 
 
 def _fitted(line: str, room: int) -> str:
-    """As many parts of a line as there is room for, from the first on; never half a part."""
+    """The first parts of a line that fit into `room` characters; parts are never cut."""
     fitted = ""
     for part in re.split(r"(?<=[,;]) ", line):
         longer = f"{fitted} {part}".lstrip()
@@ -258,9 +263,7 @@ def _download_line(progress: FetchProgress) -> str:
 def _progress_line(snapshot: Snapshot, shown: Shown[P, R]) -> str:
     if snapshot.num_awaited:
         items = counted(snapshot.num_awaited, "item")
-        return (
-            f"waiting for {items} of other agents; those of silent ones come here after 60 to 80 s"
-        )
+        return f"waiting for {items} of other agents; takes over from silent ones after 60 to 80 s"
     seconds = max(snapshot.elapsed_seconds, 1e-9)
     eta = snapshot.eta_seconds
     to_disk = f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk"

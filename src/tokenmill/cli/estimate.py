@@ -18,13 +18,14 @@ def add_arguments(parser: Parser) -> None:
     parser.usage = "tokenmill estimate INPUT ... --tokenizer TOKENIZER [options]"
     parser.epilog = EXAMPLES
     add_recipe_arguments(parser, out=False)
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="the estimate as JSON on stdout")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what a build would take and give; returns the exit code."""
+    """Print the estimate of a build; returns the exit code."""
     recipe = recipe_from(options, out="(not written)")
     from tokenmill.cli.quantities import counted, duration_text, size_text
+    from tokenmill.cli.tables import fact_lines
     from tokenmill.report.estimate import estimate
 
     found = estimate(recipe)
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     }
     if found.sample_damaged:
         facts["sample"] += f"; {counted(found.sample_damaged, 'file')} damaged, counted as empty"
-    print("\n".join(f"{name:>10}  {value}" for name, value in facts.items()))
+    print("\n".join(fact_lines(facts.items(), 10)))
     return 0
 
 

@@ -22,9 +22,9 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument(
-        "--plan", required=True, help="name of a plan of the dataset, or a plan's folder"
+        "--plan", required=True, help="name of a plan in the dataset, or the folder of a plan"
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the rows")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the rows")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
     add_section(

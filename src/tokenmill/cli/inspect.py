@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.options import add_tokenizer_argument
 from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.quantities import counted, unknown_facts
-from tokenmill.cli.terminal import safe_text, use_colour
+from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
 from tokenmill.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ def add_arguments(parser: Parser) -> None:
         "--sequence", type=whole_number, metavar="N", help="show sequence N of the plan, from 0"
     )
     add_tokenizer_argument(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a dataset, or one document of it; returns the exit code."""
+    """Print a dataset, a document, a plan or a sequence; returns the exit code."""
     if options.sequence is not None and options.plan is None:
-        raise UserError("--sequence needs --plan", hint="name the plan that holds the sequence")
+        raise UserError("--sequence needs --plan", hint="add --plan with the name of the plan")
     if options.document is not None and options.plan is not None:
         raise UserError("--document and --plan cannot be combined", hint="give one of them")
     from tokenmill.store.temporary import dataset_at
@@ -128,7 +129,7 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
         f"format {manifest.format_version})",
         "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
         "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
-        f"{totals.tokens / max(totals.documents, 1):,.0f} a document",
+        f"{totals.tokens / max(totals.documents, 1):,.0f} per document",
         "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
         **dict(unknown_facts(totals.unknown_tokens, totals.tokens)),
         "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
@@ -139,8 +140,9 @@ def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
     if run is not None:
         facts["encoded by"] = f"{safe_text(run.engine)}, {ids_text(run)}"
     lines = [*facts.items(), *subset_facts(subsets)]
-    print("\n".join(f"{name:>11}  {value}" for name, value in lines), "\n")
-    print(f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source")
+    print("\n".join(fact_lines(lines, 11)), "\n")
+    header = f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source"
+    print(painted(header, BOLD) if use_colour() else header)
     for source in manifest.sources[:MAX_SHOWN_SOURCES]:
         counts = source.counts
         note = "  (left out: damaged)" if source.quarantined else ""
@@ -161,7 +163,7 @@ def _print_json(value: dict[str, object]) -> None:
 
 
 def _marked(text: str) -> str:
-    """A boundary token, in reverse video where that is possible."""
+    """A boundary token, in reverse video or in brackets."""
     return f"\x1b[7m{safe_text(text)}\x1b[0m" if use_colour() else f"⟦{safe_text(text)}⟧"
 
 

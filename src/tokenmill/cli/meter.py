@@ -1,4 +1,4 @@
-"""How far something has come: one line on a terminal, elsewhere one now and then."""
+"""Progress of a stage: one line redrawn on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenmill.cli.quantities import duration_text
 
 REDRAW_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
-"""Between two lines off a terminal; what takes less prints none."""
+"""Time between two lines off a terminal. Shorter stages print nothing."""
 COMPILING = "compiling the packing strategies for this machine; later runs will not have to"
 
 
@@ -30,7 +30,7 @@ def meter() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
-    """As `meter`; one line says so if anything has to be compiled, which takes seconds."""
+    """Like `meter`, and print a line if anything must be compiled, which takes seconds."""
     from tokenmill.compiled import telling_of_compilation
 
     drawn = Meter()
@@ -47,7 +47,7 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class Meter:
-    """The line on the screen; `clear` before anything else is printed, and at the end."""
+    """The progress line. Call `clear` before printing anything else, and at the end."""
 
     def __init__(self) -> None:
         self._on_terminal = sys.stderr.isatty()
@@ -56,7 +56,7 @@ class Meter:
         self._stage, self._begun = "", 0.0
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Show how much of a stage is done and how long the rest takes, if it is time to."""
+        """Show the progress of a stage and the time left, unless the line is fresh enough."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._begun = stage, now

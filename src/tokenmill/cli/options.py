@@ -1,4 +1,4 @@
-"""Flags made from the fields of the recipe: same names, same meanings, same defaults."""
+"""Command-line flags generated from the fields of the recipe, with the same defaults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMON = (
     *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
     *("sequence_length", "config", "overwrite"),
 )
-"""What most builds need."""
+"""The options in the short help."""
 
 
 def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
@@ -34,7 +34,7 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="files, folders, globs, s3:// gs:// az:// https:// or hf:// names",
+        help="files, folders, globs, or URLs with s3:// gs:// az:// https:// or hf://",
     )
     parser.add_argument(
         "--tokenizer",
@@ -43,36 +43,36 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
     )
     if out:
         parser.add_argument(
-            "--out", metavar="DIR", help="folder of the dataset, or s3://BUCKET/PREFIX"
+            "--out", metavar="DIR", help="folder for the dataset, or s3://BUCKET/PREFIX"
         )
-    parser.add_argument("--config", metavar="FILE", help="YAML recipe; flags take precedence")
+    parser.add_argument("--config", metavar="FILE", help="YAML recipe; flags override it")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="A.B=C",
-        help="override one option of a recipe",
+        help="override one option of the recipe, e.g. resources.workers=8",
     )
     add_sections(parser, SECTIONS)
-    group = parser.add_argument_group("export", "write the rows of the plan as files, too")
+    group = parser.add_argument_group("export", "also write the rows of the plan as files")
     hints = typing.get_type_hints(ExportSection, include_extras=True)
     for field in msgspec.structs.fields(ExportSection):
         _add_option(group, f"export_{field.name}", hints[field.name], _default_text(field.default))
 
 
 def add_tokenizer_argument(parser: Parser) -> None:
-    """Add the option by which a Python tokenizer is handed over for decoding."""
+    """Add the option that names a Python tokenizer for decoding."""
     parser.add_argument(
         "--tokenizer",
         metavar="python:MODULE:NAME",
-        help="the Python tokenizer that built the dataset; other tokenizers are stored in it",
+        help="the Python tokenizer that built the dataset; not needed for other tokenizers",
     )
 
 
 def add_section(
     group: argparse._ArgumentGroup, kind: type[msgspec.Struct], names: Collection[str] | None = None
 ) -> None:
-    """Add every option of a section, or those of the given names."""
+    """Add the options of a section, or only those in `names`."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         if names is None or field.name in names:
@@ -92,7 +92,7 @@ def add_section(
 def add_sections(
     parser: Parser, sections: Mapping[str, type[msgspec.Struct]], without: Collection[str] = ()
 ) -> None:
-    """Add a group for each section, with all options but those in `without`."""
+    """Add a group for each section, with all options except those in `without`."""
     for section, kind in sections.items():
         summary = (kind.__doc__ or "").splitlines()[0].rstrip(".")
         group = parser.add_argument_group(section, summary[:1].lower() + summary[1:])
@@ -100,13 +100,13 @@ def add_sections(
 
 
 def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The options of a section that a command line sets."""
+    """The options of a section that the command line sets."""
     values = {name: getattr(options, name, None) for name in kind.__struct_fields__}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
-    """The recipe that a command line asks for."""
+    """Make the recipe from the file of `--config` and the flags."""
     values: dict[str, Any] = load_recipe(options.config) if options.config else {}
     values = override(values, options.set)
     values = recipe_options(values, options.config or "", Recipe.__struct_fields__)
@@ -169,32 +169,30 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
 
 
 def _description(hint: Any) -> str:
-    """What an option is for."""
+    """The description of an option."""
     return next((note.description for note in hint.__metadata__ if note.description), "")
 
 
 def _bare(hint: Any) -> Any:
-    """A type without the rules on its values."""
+    """A type without its annotations."""
     while typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     return hint
 
 
 def _whole_numbers(text: str) -> list[int]:
-    """Whole numbers with commas between them, as an argument's type."""
+    """Parse whole numbers separated by commas."""
     return [whole_number(number) for number in text.split(",")]
 
 
 def with_line_ends(text: str) -> str:
-    r"""A text as shells pass it: `\n` is a line end and `\t` a tab, for which shells have no plain
-    way; `\\` is a backslash.
-    """
+    r"""Replace `\n` by a line end, `\t` by a tab and `\\` by a backslash: shells do not."""
     meant = {r"\n": "\n", r"\t": "\t", "\\\\": "\\"}
     return re.sub(r"\\[nt\\]", lambda found: meant[found.group()], text)
 
 
 def _default_text(default: Any) -> str:
-    """What an option is if it is not given; nothing for options that are then off."""
+    """The default value as shown in the help; empty if the option is off by default."""
     if default in (msgspec.NODEFAULT, msgspec.UNSET) or default in (None, False, "", 0, 0.0, ()):
         return ""
     return f" (default: {','.join(default) if isinstance(default, tuple) else default})"

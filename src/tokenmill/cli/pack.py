@@ -34,13 +34,13 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.common = COMMON
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument("--name", help="name of the plan (default: strategy and length)")
+    parser.add_argument("--name", help="name of the plan (default: strategy, length and subset)")
     parser.add_argument(
-        "--plan-out", metavar="DIR", help="folder of the plan, if not in the dataset"
+        "--plan-out", metavar="DIR", help="folder for the plan, outside the dataset"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing plan")
     parser.add_argument(
-        "--compare", action="store_true", help="figures of every strategy; writes nothing"
+        "--compare", action="store_true", help="compare all strategies; writes nothing"
     )
     parser.add_argument("--json", action="store_true", help="figures as JSON on stdout")
     add_section(parser.add_argument_group("plan", "limits, cuts, windows, weights"), PackOptions)
@@ -86,7 +86,7 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
 
 
 def _called(report: PlanReport, dataset: Dataset) -> str:
-    """What a plan is called: its name, or its folder where it stands elsewhere."""
+    """The name of a plan, or its folder if it is outside the dataset."""
     folder = report.plan.folder
     return folder.name if folder.parent == dataset.folder / "plans" else str(folder)
 

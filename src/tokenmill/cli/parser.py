@@ -1,7 +1,7 @@
-"""Arguments of a command: the help shows the most used options first, a mistake takes three lines.
+"""An argument parser with a short help and short error messages.
 
-`--help` shows the options in `common`, `--help GROUP` those of one group, `--help-all` all. Without
-`common`, `--help` shows everything.
+`--help` shows the options in `common`, `--help GROUP` the options of one group, and `--help-all`
+every option. Without `common`, `--help` shows everything.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from tokenmill.cli.terminal import coloured_help
 from tokenmill.errors import UserError
 from tokenmill.suggestions import advice_for, nearest
 
@@ -19,7 +20,7 @@ FIRST_COLUMN = 30
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are user errors, with the nearest name that exists."""
+    """A parser that reports mistakes as UserErrors and suggests the nearest known name."""
 
     common: Sequence[str] = ()
     """Names of the options that most people need, in this order."""
@@ -32,7 +33,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As in argparse, but an unknown option is named before one that is missing."""
+        """Parse as argparse does, but report unknown options before missing ones."""
         given = [] if args is None else list(_before_separator(args))
         if self._subparsers is None or given[:1] in (["-h"], ["--help"], ["--help-all"]):
             self._show_help(given)
@@ -44,7 +45,8 @@ class Parser(argparse.ArgumentParser):
             if flag in arguments:
                 following = arguments[arguments.index(flag) + 1 :][:1]
                 group = "".join(word for word in following if not word.startswith("-"))
-                print(self.help_of("all" if flag == "--help-all" else group), end="")
+                text = self.help_of("all" if flag == "--help-all" else group)
+                print(coloured_help(text), end="")
                 self.exit()
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
@@ -70,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         name = action.option_strings[-1] if action.option_strings else str(action.metavar)
         close = nearest(str(value), choices)
         raise UserError(
-            f"{value!r} is not a value of {name}",
+            f"{value!r} is not a valid value of {name}",
             why=f"choose from {', '.join(choices)}",
             hint=f"did you mean {close}?" if close else "",
         )
@@ -85,20 +87,20 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message.removeprefix("argument "), hint=hint)
 
     def format_help(self) -> str:
-        """The short help."""
+        """Return the short help."""
         return self.help_of("")
 
     def help_of(self, group: str) -> str:
-        """The help of a group of options; of "all"; or the short one.
+        """Return the help of a group of options, of all options ("all"), or the short help ("").
 
         Raises:
-            UserError: there is no such group.
+            UserError: the group does not exist.
         """
         groups = {title: actions for title, _, actions in self._groups()}
         if group not in ("", "all", *groups):
             close = nearest(group, groups)
             raise UserError(
-                f"there is no group of options {group!r}",
+                f"unknown group of options {group!r}",
                 why=f"the groups are {', '.join(groups)}",
                 hint=f"did you mean {close}?" if close else "--help-all shows every option",
             )
@@ -123,15 +125,15 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _own(self) -> list[argparse.Action]:
-        """What belongs to no group."""
+        """The actions that are in no group."""
         grouped = {id(action) for _, _, actions in self._groups() for action in actions}
         return [action for action in self._actions if id(action) not in grouped]
 
     def _groups(self) -> list[tuple[str, str, list[argparse.Action]]]:
-        """Title, summary and options of each group that was added."""
+        """Title, summary and options of each group."""
         return [
             (group.title or "", group.description or "", group._group_actions)
-            for group in self._action_groups[2:]  # the first two are those of argparse itself
+            for group in self._action_groups[2:]  # argparse itself makes the first two
         ]
 
     def _most_used(self, others: Iterable[argparse.Action]) -> list[argparse.Action]:
@@ -140,20 +142,20 @@ class Parser(argparse.ArgumentParser):
         return [*chosen, *(a for a in others if a not in chosen and a.dest in ("json", "help"))]
 
     def _more(self) -> str:
-        lines = [f"more options: {self.prog} --help GROUP, or --help-all"]
+        lines = [f"more options: {self.prog} --help GROUP or --help-all"]
         lines += [f"  {title:<12}{summary}" for title, summary, _ in self._groups()]
         return "\n".join(lines)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Lines are not broken inside a name such as best-fit."""
+    """A formatter that does not break lines inside names such as best-fit."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def whole_number(text: str) -> int:
-    """A whole number, as an argument's type."""
+    """Parse a whole number; for the `type` of an argument."""
     try:
         return int(text)
     except ValueError as error:

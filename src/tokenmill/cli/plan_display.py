@@ -1,9 +1,10 @@
-"""A plan as it is shown: facts in lines, strategies side by side in a table."""
+"""How plans are shown: the facts of one plan, and a table that compares strategies."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 
 import msgspec
@@ -11,7 +12,8 @@ import numpy as np
 
 from tokenmill.cli.bars import BAR, bar
 from tokenmill.cli.quantities import counted
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import options_of_plan
@@ -19,14 +21,17 @@ from tokenmill.planning.comparison import Compared, recommended
 from tokenmill.planning.packing import PlanReport
 from tokenmill.store.plan import Plan
 
+BAR_COLUMN = len(f"{'':<20} {'':>12} {'':>9} ")
+"""Where the bars of `comparison_lines` begin; a narrow terminal leaves them out."""
+
 
 def plan_lines(report: PlanReport, place: str = "") -> list[str]:
-    """What a plan is like, and where it is: its folder, unless `place` says otherwise."""
+    """The facts of a plan, one per line. `place` is shown instead of its folder if given."""
     plan, figures = report.plan, report.figures
     name = f"{safe_text(place or str(plan.folder))} (id {plan.manifest.plan_id})"
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     facts = [("plan", name), *_facts(options, figures)]
-    return [f"{key:>12}  {value}" for key, value in facts]
+    return fact_lines(facts, 12)
 
 
 def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
@@ -38,7 +43,7 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
         yield "left out", f"{left_out}: {safe_text(reason)}"
     yield "sequences", f"{figures.sequences:,} of {options.length} tokens"
     mean = figures.segments / max(figures.sequences, 1)
-    yield "segments", f"{mean:.2f} a sequence, at most {figures.most_segments}"
+    yield "segments", f"{mean:.2f} per sequence, at most {figures.most_segments}"
     yield (
         "fill",
         f"{figures.fill:.4%}  {bar(figures.fill, '·')}  {figures.padding:,} tokens of padding",
@@ -53,17 +58,23 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
         lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
         yield "lost", f"{lost}: {safe_text(reason)}"
     if figures.repeated_tokens:
-        yield "repeated", f"{figures.repeated_tokens:,} tokens, by the overlap of windows"
+        yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
     if figures.tokens_set_at_cuts:
         yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
     if options.reserve:
-        yield "reserved", f"{options.reserve} places for each segment, padding until they are used"
+        yield "reserved", f"{options.reserve} places per segment, padding until they are used"
     if figures.lower_bound is not None:
-        yield "bound", f"{figures.lower_bound:,} sequences at least: {figures.gap:+.4%}"
+        yield (
+            "bound",
+            f"at least {figures.lower_bound:,} sequences; this plan has {figures.gap:+.4%}",
+        )
     if figures.planned_globally is not None:
         more = figures.sequences - figures.planned_globally
         share = more / max(figures.sequences, 1)
-        yield "locality", f"costs {more:,} sequences ({share:.4%} padding) against one window"
+        yield (
+            "locality",
+            f"costs {more:,} sequences ({share:.4%} padding) compared to a single window",
+        )
     yield "attention", f"sum of squared segment lengths {figures.attention_cost:,}"
     if figures.mean_imbalance is not None:
         yield (
@@ -79,7 +90,7 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
-    """A table of strategies, the fewest tokens of rows first, its legend, and which to take."""
+    """A table of strategies sorted by row tokens, its legend, and a recommendation."""
     able = [(row, row.figures) for row in rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
     lines = [
@@ -96,25 +107,31 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
             f"{figures.segments / max(figures.sequences, 1):>8.2f} "
             f"{uneven:>9} {gap:>9} {row.seconds:>8.2f}"
         )
+    if use_colour() and len(lines[0]) > shutil.get_terminal_size().columns:
+        lines = [line[:BAR_COLUMN] + line[BAR_COLUMN + BAR + 1 :] for line in lines]
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
+    if use_colour():
+        best = recommended(rows)
+        marked = ("strategy", best.packing if best else "")
+        lines = [painted(x, BOLD) if x.split(" ")[0] in marked else x for x in lines]
     return [*lines, "", *_legend(rows, ranks), "", *_recommendation(rows)]
 
 
 def _legend(rows: list[Compared], ranks: int) -> Iterator[str]:
-    yield "fill       share of the tokens of all rows that is not padding"
-    yield "cuts       places where a document breaks off and continues in another segment"
-    yield "avoidable  cuts beyond those that documents longer than a sequence need"
+    yield "fill       share of row tokens that are not padding"
+    yield "cuts       places where a document is cut and continues in another segment"
+    yield "avoidable  cuts beyond the minimum for documents longer than a sequence"
     yield "lost       tokens that are in no sequence"
-    yield "segments   documents, or parts of them, in a sequence on average"
-    yield f"imbalance  highest attention cost of {ranks} ranks in a step over the mean, on average"
+    yield "segments   documents or parts of documents per sequence, on average"
+    yield f"imbalance  highest attention cost of {ranks} ranks divided by the mean, per step"
     bound = next((row.bound for row in rows if row.bound is not None), None)
     if bound is not None:
-        yield f"gap        row tokens above {bound:,} sequences, the least without avoidable cuts;"
-        yield "           below zero only by avoidable cuts"
+        yield f"gap        row tokens compared to {bound:,} sequences, the least without avoidable"
+        yield "           cuts; only avoidable cuts can make it negative"
 
 
 def _recommendation(rows: list[Compared]) -> Iterator[str]:
-    """Which strategy to take and why, and what the one with the fewest rows would save and cost."""
+    """The recommended strategy, and what strategies with fewer row tokens would save and cost."""
     best = recommended(rows)
     if best is None or best.figures is None:
         return
@@ -141,7 +158,7 @@ def _avoidable(figures: Figures) -> int:
 
 
 def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
-    """The plan's folder or other place, id and figures, for JSON."""
+    """The place, the id and the figures of a plan, for JSON."""
     return {
         "folder": place or os.fsencode(report.plan.folder).decode("utf-8", "replace"),
         "plan_id": report.plan.manifest.plan_id,
@@ -151,12 +168,12 @@ def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
 
 
 def comparison_json(rows: list[Compared]) -> str:
-    """Figures by strategy."""
+    """The comparison of strategies as JSON."""
     return msgspec.json.encode(rows).decode()
 
 
 def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
-    """Some sequences as bars: every segment in its share of the row, padding as dots."""
+    """Draw some sequences as bars: one shade per segment, dots for padding."""
     width = 64
     lines: list[str] = []
     length = plan.rows.length
@@ -165,7 +182,7 @@ def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
     for sequence in np.unique(np.linspace(0, len(plan) - 1, most).astype(int)).tolist():
         segments = plan.segments(sequence)
         edges = np.cumsum([0, *(tokens for _, _, tokens in segments)]) * width / length
-        edges = edges.clip(max=width)  # a damaged plan may say more than a sequence can hold
+        edges = edges.clip(max=width)  # segments of a damaged plan can be longer than the row
         cells = ["·"] * width
         for number, (start, stop) in enumerate(itertools.pairwise(edges.round().astype(int))):
             cells[start:stop] = ["█▓▒░"[number % 4]] * (stop - start)

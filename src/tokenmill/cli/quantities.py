@@ -1,15 +1,15 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people."""
 
 from __future__ import annotations
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: "1 document", "2,000 documents"."""
+    """Format a count: "1 document", "2,000 documents"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def size_text(num_bytes: float) -> str:
-    """A number of bytes: 1.50 GB."""
+    """Format a number of bytes: "1.50 GB"."""
     for unit in ("B", "kB", "MB"):
         if num_bytes < 1000:
             return f"{num_bytes:.0f} {unit}"
@@ -18,14 +18,14 @@ def size_text(num_bytes: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A time: 1:02:03."""
+    """Format a duration: "1:02:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:
-    """The line on tokens for text that the vocabulary lacks; empty if there are none."""
+    """The line about unknown tokens; empty if there are none."""
     if not number:
         return []
     return [

@@ -29,20 +29,20 @@ def add_arguments(parser: Parser) -> None:
     parser.common = COMMON
     parser.usage = "tokenmill rows --config FILE --dataset NAME_OR_PATH --out DIR [options]"
     parser.epilog = EXAMPLES
-    parser.add_argument("--config", metavar="FILE", help="YAML with a section `tokenizer`")
+    parser.add_argument("--config", metavar="FILE", help="YAML file with a section `tokenizer`")
     parser.add_argument(
         "--dataset",
         required=True,
         metavar="NAME_OR_PATH",
-        help="file, folder, folder of save_to_disk, or name on the Hub",
+        help="file, folder, folder written by save_to_disk, or name on the Hub",
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the rows")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the rows")
     parser.add_argument("--subset", metavar="NAME", help="configuration of a dataset on the Hub")
-    parser.add_argument("--split", metavar="NAME", help="one split, e.g. train (default: all)")
-    parser.add_argument("--revision", metavar="NAME", help="of a dataset on the Hub")
+    parser.add_argument("--split", metavar="NAME", help="a single split, e.g. train (default: all)")
+    parser.add_argument("--revision", metavar="NAME", help="revision of a dataset on the Hub")
     parser.add_argument("--overwrite", action="store_true", help="replace other rows in --out")
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    group = parser.add_argument_group("rows", "before the options of the same names in the YAML")
+    group = parser.add_argument_group("rows", "override the options of the YAML file")
     names = [name for name in CausalLMConfig.__struct_fields__ if name != "append_eos"]
     add_section(group, CausalLMConfig, names)
     group.add_argument(
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> CausalLMConfig:
-    """The options of the file, and those of the command line before them.
+    """The options of the YAML file, overridden by those of the command line.
 
     Raises:
         UserError: the file has no section `tokenizer`, or an option is wrong.

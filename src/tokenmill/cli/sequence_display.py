@@ -1,10 +1,10 @@
-"""A sequence as it is shown: each document in a colour, what carries no loss dimmed."""
+"""How `inspect` shows a sequence: one colour per document, tokens without loss dimmed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.terminal import painted, safe_text
 from tokenmill.report.sequence import Run, SegmentView, SequenceView
 
 COLOURS = (36, 33, 32, 35)
@@ -13,14 +13,14 @@ LEGEND = "⟦end or beginning of a document⟧  ⟪no loss⟫"
 
 
 def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
-    """A sequence, document after document.
+    """The lines of a sequence, document by document.
 
-    In colour, tokens at the ends of documents are in reverse video and those without loss dim;
-    else brackets stand around them.
+    In colour, tokens at document boundaries are shown in reverse video, and tokens without loss
+    are dimmed. Without colour, both are put in brackets.
     """
     for number, segment in enumerate(view.segments):
         style = COLOURS[number % len(COLOURS)] if colour else None
-        yield _painted(_head(segment), [style, REVERSE]) if style else f"== {_head(segment)}"
+        yield painted(_head(segment), style, REVERSE) if style else f"== {_head(segment)}"
         yield "".join(_run(run, style) for run in segment.runs)
     legend = "reverse: ends of documents; dim: no loss" if colour else LEGEND
     yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {legend}"
@@ -42,8 +42,4 @@ def _run(run: Run, style: int | None) -> str:
         text = text if run.kind == "text" else f"⟦{text}⟧"
         return text if run.has_loss else f"⟪{text}⟫"
     codes = [style, *([REVERSE] if run.kind != "text" else []), *([] if run.has_loss else [DIM])]
-    return _painted(text, codes)
-
-
-def _painted(text: str, codes: list[int]) -> str:
-    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m"
+    return painted(text, *codes)

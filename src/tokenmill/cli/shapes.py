@@ -1,4 +1,4 @@
-"""Flags for the shape of a model that has no name."""
+"""Flags that describe the shape of a model by its sizes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ UNITS = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def add_shape_arguments(parser: Parser, hidden_size: str = "hidden size") -> None:
-    """The sizes of a model; `hidden_size` is what its help says."""
-    shape = parser.add_argument_group("shape", "a model that has no name here")
+    """Add the sizes of a model; `hidden_size` is the help of that option."""
+    shape = parser.add_argument_group("shape", "the sizes of a model, instead of --model")
     flags = {
         "--hidden-size": hidden_size,
-        "--layers": "layers",
-        "--heads": "heads of queries (default: of size 128)",
-        "--kv-heads": "heads of keys and values (default: as many)",
+        "--layers": "number of layers",
+        "--heads": "number of attention heads (default: heads of size 128)",
+        "--kv-heads": "number of key and value heads (default: as many as --heads)",
         "--feed-forward": "size of the feed-forward blocks (default: 8/3 of the hidden size)",
     }
     for flag, text in flags.items():
@@ -28,10 +28,10 @@ def add_shape_arguments(parser: Parser, hidden_size: str = "hidden size") -> Non
 
 
 def shape_from(options: argparse.Namespace, *, tied: bool = False) -> ModelShape | None:
-    """The shape that is spelled out, if one is.
+    """The shape given by its sizes, or None.
 
     Raises:
-        UserError: sizes are missing, or a model is named beside them.
+        UserError: a required size is missing, or `--model` is given as well.
     """
     from tokenmill.costs import custom_shape
     from tokenmill.errors import UserError
@@ -39,10 +39,10 @@ def shape_from(options: argparse.Namespace, *, tied: bool = False) -> ModelShape
     rest = (options.heads, options.kv_heads, options.feed_forward)
     if options.layers is None or options.hidden_size is None:
         if options.layers is not None or any(rest):
-            raise UserError("a shape needs --hidden-size and --layers")
+            raise UserError("the shape of a model needs --hidden-size and --layers")
         return None
     if options.model:
-        raise UserError("give --model or the sizes of a shape, not both")
+        raise UserError("--model and the sizes of a model cannot be combined", hint="give one")
     heads, kv_heads, feed_forward = rest
     return custom_shape(
         options.hidden_size,
@@ -55,7 +55,7 @@ def shape_from(options: argparse.Namespace, *, tied: bool = False) -> ModelShape
 
 
 def quantity(text: str) -> float:
-    """A number, perhaps with a unit: 1.3B, 350M, 1e21."""
+    """Parse a number with an optional unit: 1.3B, 350M, 1e21."""
     unit = UNITS.get(text[-1:], 1)
     try:
         return float(text[:-1] if text[-1:] in UNITS else text) * unit

@@ -1,4 +1,4 @@
-"""What a display says of one kind of run."""
+"""What a display shows for one kind of run (a build, a count)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Shown(Generic[P, R]):
-    """`P` is what the run has prepared before its first unit, `R` its report."""
+    """The texts of a display. `P` is the prepared run before its first unit, `R` its report."""
 
     facts: Callable[[P], Iterable[tuple[str, str]]]
-    """Before the first unit, each with its name."""
+    """Facts shown before the first unit: names and values."""
     counted: str
-    """What units count beside documents: "tokens"."""
+    """What is counted besides documents, for example "tokens"."""
     writes: bool
-    """Whether the rate of writing says something."""
+    """Whether to show the rate of writing."""
     lines: Callable[[R, float], list[str]]
-    """The summary, given the seconds before the first unit."""
+    """The summary as lines, from the report and the seconds before the first unit."""
     values: Callable[[R], dict[str, object]]
-    """The summary, for machines."""
+    """The summary as values for JSON."""

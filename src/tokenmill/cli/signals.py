@@ -1,4 +1,4 @@
-"""Signals that stop a run become an exception, so that everything is closed on the way out."""
+"""Turn signals that stop a run into an exception, so that everything is closed properly."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def signals_as_errors() -> Iterator[None]:
-    """Raise Interrupted at the first signal; a second one ends the process at once.
+    """Raise Interrupted at the first signal; the second signal ends the process at once.
 
-    A library may turn Interrupted into an error of its own, as C extensions do while they are
-    imported. Any error after a signal is therefore raised as Interrupted.
+    Libraries can turn Interrupted into another error: C extensions do while they are imported.
+    Therefore any error after a signal is raised as Interrupted.
     """
     received: list[int] = []
 
@@ -27,7 +27,7 @@ def signals_as_errors() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
         raise Interrupted(number)
 
-    # nohup ignores SIGHUP, and so do we after it.
+    # Under nohup, SIGHUP is ignored when we start; keep it that way.
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     numbers = [n for n in STOPPING if not (n == signal.SIGHUP and ignored)]
     before = {number: signal.getsignal(number) for number in numbers}

@@ -18,19 +18,21 @@ examples:
   tokenmill status corpus/
   tokenmill status s3://bucket/corpus --json"""
 MAX_SHOWN = 200
-"""Lives of agents in the table; --json has all."""
+"""Most agents shown in the table; --json lists all."""
 
 
 def add_arguments(parser: Parser) -> None:
     """The options of this command."""
     parser.usage = "tokenmill status OUT [options]"
     parser.epilog = EXAMPLES
-    parser.add_argument("out", metavar="OUT", help="the --out of the build: a folder, or a prefix")
+    parser.add_argument(
+        "out", metavar="OUT", help="the --out of the build: folder or bucket prefix"
+    )
     parser.add_argument("--json", action="store_true", help="everything as JSON on stdout")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print where the build is; returns the exit code."""
+    """Print the progress of a build; returns the exit code."""
     from tokenmill.report.status import build_status
 
     status = build_status(options.out)
@@ -55,7 +57,7 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "dataset", status.dataset_id
         yield "shards", f"{status.units_done:,}"
     if status.state == "begun by an older version":
-        yield "next", "build into another folder, or finish it with the version that began it"
+        yield "next", "build into another folder, or finish it with the version that started it"
         return
     yield "documents", f"{status.documents:,}"
     yield "tokens", f"{status.tokens:,}"

@@ -1,4 +1,4 @@
-"""Options of every command that may read or write an object store."""
+"""Options of every command that can read or write an object store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tokenmill.cloud.options import set_options
 
 
 def add_store_arguments(parser: argparse.ArgumentParser, **options: object) -> None:
-    """Which store is meant, and who asks; `options` go to all of them."""
-    group = parser.add_argument_group("store", "another store than the cloud's own, public data")
+    """Add the address of the store and the credentials; `options` are passed to each argument."""
+    group = parser.add_argument_group("store", "S3-compatible stores, public buckets")
     group.add_argument(
         "--endpoint",
         metavar="URL",
-        help="address of the object store, if it is not the cloud's own",
+        help="address of an S3-compatible store (default: that of the cloud)",
         **options,  # type: ignore[arg-type]
     )
     group.add_argument(
@@ -25,5 +25,5 @@ def add_store_arguments(parser: argparse.ArgumentParser, **options: object) -> N
 
 
 def use_stores(options: argparse.Namespace) -> None:
-    """Let this process and those that it starts use what these options say."""
+    """Apply the store options to this process and its child processes."""
     set_options(endpoint=options.endpoint, anonymous=options.anonymous)

@@ -1,4 +1,4 @@
-"""The subsets of a dataset, as the build's summary and `inspect` show them."""
+"""The lines about subsets in the summary of a build and in `inspect`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTE = (
 
 
 def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
-    """Names and values, one a line; none if the dataset has no validation subset."""
+    """Names and values of the lines; empty if the dataset has no validation subset."""
     if not subsets:
         return []
     facts = [

@@ -1,4 +1,4 @@
-"""A build, as it is shown when it begins and when it ends."""
+"""What `build` shows before its first unit and after its last."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from tokenmill.cli.quantities import counted, duration_text, size_text, unknown_facts
 from tokenmill.cli.shown import Shown
 from tokenmill.cli.subsets import subset_facts
+from tokenmill.cli.tables import fact_lines
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.start.preparation import Preparation
 
@@ -27,16 +28,16 @@ STAGES = ("read", "encode", "split", "write", "fsync")
 
 
 def summary_lines(report: BuildReport, startup: float) -> list[str]:
-    """What was done, where it is, how fast it went and what held it up.
+    """The summary of a build: the dataset, its counts, timings and bottleneck.
 
-    `startup` is the time in seconds before the first unit: libraries, workers, preparation.
+    `startup` is the time in seconds before the first unit: imports, workers, preparation.
     """
     manifest, run = report.manifest, report.run
     totals = manifest.totals
     lines = [""]
     if report.snapshot is None:
         lines.append("nothing to do: the dataset is complete")
-        lines += [f"{'note':>12}  {remark}" for remark in report.remarks]
+        lines += fact_lines((("note", remark) for remark in report.remarks), 12)
     facts = [
         ("dataset", f"{report.out} (id {manifest.dataset_id})"),
         ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
@@ -52,12 +53,12 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
         facts += [*reused_facts(report.reused), *time_facts(run.seconds, fresh, startup)]
         facts.append(("memory", memory_text(report.snapshot.peak_bytes, run)))
-    lines += [f"{name:>12}  {value}" for name, value in facts]
+    lines += fact_lines(facts, 12)
     return lines + _plan_lines(report)
 
 
 def next_line(out: str) -> str:
-    """What to do after a build."""
+    """The suggestion after a build."""
     return f"next: tokenmill verify {out}   or   tokenmill inspect {out}"
 
 
@@ -79,7 +80,7 @@ def _plan_lines(report: BuildReport) -> list[str]:
 
 
 def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
-    """The plans of a build, for machines."""
+    """The plans of a build as values for JSON."""
     if not report.plans:
         return []
     from tokenmill.cli.plan_display import plan_values
@@ -88,12 +89,12 @@ def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
 
 
 def _place(report: BuildReport, plan: PlanReport) -> str:
-    """Where a plan is, if not in its folder: that of a bucket was a temporary one."""
+    """The place of a plan in a bucket, because its folder was temporary; else ""."""
     return "" if report.opened else f"{report.out}/plans/{plan.plan.folder.name}"
 
 
 def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
-    """What earlier attempts at a run had done."""
+    """The line about work reused from earlier attempts; empty if there is none."""
     if found is None:
         return []
     spared = f"{counted(found.units, 'finished unit')}, {size_text(found.bytes)}"
@@ -101,18 +102,18 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
 
 
 MAX_STATED_RATE = 0.5
-"""A bound above it, from fewer than five documents, says nothing."""
+"""Bounds above this, from fewer than five documents, are not shown: they tell nothing."""
 
 
 def ids_text(run: Run) -> str:
-    """Why the ids of a dataset are right."""
+    """How the ids of a dataset were checked."""
     if run.engine == "reference":
-        return "whose ids are right by definition"
+        return "the tokenizer's own library"
     return audited_text(run, "the reference")
 
 
 def audited_text(run: Run, reference: str) -> str:
-    """How many documents were compared with the reference, and what that excludes."""
+    """How many documents were compared with the reference, and the error rate that excludes."""
     audited = counted(run.audited_documents, "document")
     text = f"checked by {reference} on {audited}: all equal"
     if run.audit is msgspec.UNSET or run.audit.excluded_error_rate > MAX_STATED_RATE:
@@ -122,7 +123,7 @@ def audited_text(run: Run, reference: str) -> str:
 
 
 def reasons_text(totals: Counts, out: str | Path) -> str:
-    """Rejected records by reason, and where they are."""
+    """Rejected records by reason, and the folder that lists them."""
     if not totals.rejected:
         return "0"
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
@@ -130,7 +131,7 @@ def reasons_text(totals: Counts, out: str | Path) -> str:
 
 
 def memory_text(peak_bytes: int, run: Run) -> str:
-    """The most memory of all processes, and by how much that is above the last attempt's budget."""
+    """The peak memory of all processes, and how far it exceeds the budget of the last attempt."""
     text = f"{size_text(peak_bytes)} at most"
     budget = run.attempts[-1].memory_bytes if run.attempts else peak_bytes  # counts list none
     if peak_bytes <= budget:
@@ -144,7 +145,7 @@ def memory_text(peak_bytes: int, run: Run) -> str:
 def time_facts(
     spent: Mapping[str, float], fresh_bytes: int, startup: float
 ) -> Iterator[tuple[str, str]]:
-    """How long a run took, by stage: `spent` on `fresh_bytes` of input on disk."""
+    """The lines about time: `spent` holds seconds by stage, for `fresh_bytes` of input on disk."""
     wall = spent.get("wall", 0.0)
     rate = fresh_bytes / 1e6 / max(wall, 1e-9)
     yield "start-up", f"{startup:.1f} s"
@@ -157,7 +158,7 @@ def time_facts(
 
 
 def _values(report: BuildReport) -> dict[str, object]:
-    """What was done, for machines."""
+    """The summary as values for JSON."""
     run, manifest = report.run, report.manifest
     return {
         "resumed": report.snapshot is None or report.snapshot.resumed_bytes > 0,
@@ -196,7 +197,7 @@ def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
 
 
 def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
-    """How special tokens and conversations are read."""
+    """The lines about special tokens and conversations."""
     special = policies.encode.special_tokens
     if not (chat := policies.chat):
         yield "special", f"strings in text are read as {special}"

@@ -1,24 +1,48 @@
-"""Text from outside that is shown on a terminal."""
+"""Colours on a terminal, and text from outside that is safe to print on one."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from typing import TextIO
+
+BOLD, RED, GREEN, YELLOW, CYAN = 1, 31, 32, 33, 36
+HEADING = re.compile(r"^(\w[\w ]*:)(?=$| tokenmill )", re.MULTILINE)
+FLAGS = re.compile(r"^  (-[^ ].*?|[a-z]+)(?=  |$)", re.MULTILINE)
 
 
-def use_colour() -> bool:
-    """Whether standard output is a terminal whose user has not asked for plain text."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def use_colour(stream: TextIO | None = None) -> bool:
+    """Whether a stream, by default standard output, is a terminal that may show colours.
+
+    The variable NO_COLOR, or TERM=dumb, turns colours off.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return (stream or sys.stdout).isatty()
+
+
+def painted(text: str, *codes: int) -> str:
+    """Text between the escape codes of a terminal: BOLD, RED, ..."""
+    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m"
+
+
+def coloured_help(text: str) -> str:
+    """A help text with bold headings and coloured names on a terminal, else unchanged."""
+    if not use_colour():
+        return text
+    text = HEADING.sub(lambda found: painted(found[1], BOLD), text)
+    return FLAGS.sub(lambda found: f"  {painted(found[1], CYAN)}", text)
 
 
 def safe_text(text: str) -> str:
-    """Text that cannot steer the terminal: control characters are shown, not sent."""
+    """Text that cannot control the terminal: control characters become visible escapes."""
     shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
     return "".join(shown)
 
 
 def _escaped(character: str) -> str:
-    """The escape that a Python string has for a character: a form for each width."""
+    """The escape of a character in a Python string."""
     code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"

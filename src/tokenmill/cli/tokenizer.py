@@ -19,7 +19,7 @@ examples:
 
 
 class Action(NamedTuple):
-    """One action: its summary, and where it is defined."""
+    """One action of the command: its summary and the module that defines it."""
 
     summary: str
     module: str
@@ -29,21 +29,21 @@ class Action(NamedTuple):
 
 ACTIONS = {
     "show": Action(
-        "show kind, model, special tokens, engine and digests of components", "facts", run="show"
+        "show kind, model, special tokens, engine and digests of a tokenizer", "facts", run="show"
     ),
     "fingerprint": Action(
-        "print one line that is equal for equal tokenizers", "facts", run="show_fingerprint"
+        "print a fingerprint; equal tokenizers have the same one", "facts", run="show_fingerprint"
     ),
     "count": Action("count the words of a corpus, for training and reports", "count"),
     "train": Action("train a tokenizer on texts or word counts", "train"),
-    "advise": Action("recommend a size of vocabulary for a model, and say what it costs", "advise"),
+    "advise": Action("recommend a vocabulary size for a model and show its costs", "advise"),
     "diff": Action(
-        "compare two tokenizers by component; exit code 5 if they differ",
+        "compare two tokenizers component by component; exit code 5 if they differ",
         "facts",
         "add_two_tokenizers",
         "show_difference",
     ),
-    "extend": Action("add tokens that a corpus needs, behind those of a BPE tokenizer", "extend"),
+    "extend": Action("add the tokens that a corpus needs to a BPE tokenizer", "extend"),
     "trim": Action("remove the tokens of a BPE tokenizer that a corpus needs least", "trim"),
     "report": Action("measure one or several tokenizers on the same text", "report"),
 }
@@ -61,7 +61,7 @@ def add_arguments(parser: Parser) -> None:
         description = f"{summary[0].upper()}{summary[1:]}."
         action = actions.add_parser(name, help=summary, description=description)
         getattr(found, add)(action)
-        # Kept away from the defaults of the command's own options.
+        # SUPPRESS: a default here would override an option given before the action.
         action.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
         )

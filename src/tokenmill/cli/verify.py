@@ -14,7 +14,7 @@ examples:
   tokenmill verify corpus/                     every byte
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
   tokenmill verify corpus/ --against-sources   encode the sources again and compare
-  tokenmill verify corpus/ --shard 0/8         an eighth; seven more machines take the rest"""
+  tokenmill verify corpus/ --shard 0/8         the first of eight parts, for eight machines"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -23,7 +23,10 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
     parser.add_argument(
-        "--sample", default="100%", metavar="SHARE", help="share of blocks and documents to check"
+        "--sample",
+        default="100%",
+        metavar="SHARE",
+        help="share of token blocks and documents to check (default: 100%%)",
     )
     parser.add_argument(
         "--against-sources", action="store_true", help="also encode the sources again and compare"
@@ -39,13 +42,13 @@ def add_arguments(parser: Parser) -> None:
         "--shard",
         default="",
         metavar="I/N",
-        help="check part I of N, counted from 0; auto: as Slurm or Kubernetes numbers this task",
+        help="check part I of N, counted from 0; auto: use the task number of Slurm or Kubernetes",
     )
     add_tokenizer_argument(parser)
     parser.add_argument(
         "--transform",
         metavar="python:MODULE:NAME",
-        help="the function that made the texts, to compare with the sources",
+        help="the function that built the texts, needed by --against-sources",
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise UserError("--sample must be above 0 and at most 100%", why=f"got {options.sample!r}")
+        raise UserError(f"--sample must be above 0 and at most 100%, got {options.sample!r}")
     with meter() as advance:
         result = verify(
             options.dataset,

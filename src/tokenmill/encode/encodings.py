@@ -27,15 +27,18 @@ MAX_SPECIALS_BYTES = 1 << 24
 
 
 class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The split pattern and the special tokens of a rank file that is not in the table."""
+    """The split pattern and special tokens of a tiktoken rank file.
+
+    Pass it as `encoding` if tokenmill does not know the rank file by its ranks.
+    """
 
     pattern: str
-    """A regular expression, as tiktoken reads it."""
+    """The split pattern: a regular expression in tiktoken's dialect."""
     special_tokens: dict[str, int] = {}
-    """The id of each control token by its content."""
+    """Special tokens: ids by content."""
 
     def data(self) -> bytes:
-        """The one spelling of it, for datasets and digests."""
+        """Return the canonical JSON form, which datasets store and digests cover."""
         by_id = sorted(self.special_tokens.items(), key=lambda item: item[1])
         return msgspec.json.format(
             msgspec.json.encode(RankEncoding(self.pattern, dict(by_id))), indent=2
@@ -43,10 +46,10 @@ class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls, data: bytes, origin: str = "") -> RankEncoding:
-        """One that was written by `data`.
+        """Read what `data` returned.
 
         Raises:
-            UserError: it is none, or damaged.
+            UserError: `data` is not an encoding, or is damaged.
         """
         try:
             return msgspec.json.decode(data, type=cls)
@@ -56,7 +59,7 @@ class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
 
     def check(self, ranks: dict[bytes, int], num_bytes: int, origin: str) -> None:
-        """Raise a UserError if it cannot be the encoding of some ranks."""
+        """Raise a UserError if this encoding does not fit the ranks."""
         if not self.pattern or len(self.pattern) > MAX_STEP_CHARACTERS:
             why = f"it has {len(self.pattern):,} characters; 1 to {MAX_STEP_CHARACTERS:,} can be"
             raise UserError("the pattern cannot be used", where=origin, why=why)

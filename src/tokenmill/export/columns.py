@@ -1,4 +1,4 @@
-"""The columns of exported rows, their dtypes, and how they follow from rows."""
+"""The columns of exported rows, their dtypes, and how to compute them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def dtypes_of(options: ExportOptions) -> dict[str, str]:
     """The dtype of each column."""
     dtypes: dict[str, str] = {name: _DTYPES[name] for name in options.columns}
     if "labels" in dtypes and options.format == "pt":
-        dtypes["labels"] = "int64"  # torch's cross-entropy takes no other targets
+        dtypes["labels"] = "int64"  # cross-entropy in PyTorch needs int64 targets
     if "input_ids" in dtypes and options.dtype is not UNSET:
         dtypes["input_ids"] = options.dtype
     return dtypes
 
 
 def check_dtype(dataset: Dataset, options: ExportOptions) -> None:
-    """Raise a UserError if ids of the tokenizer do not fit the dtype that is asked for."""
+    """Raise a UserError if the ids of the tokenizer do not fit the requested dtype."""
     if options.dtype is UNSET:
         return
     if "input_ids" not in options.columns:
@@ -51,19 +51,19 @@ def check_dtype(dataset: Dataset, options: ExportOptions) -> None:
         raise UserError(
             "the ids do not fit uint16",
             where=dataset.location,
-            why=f"the largest id of its tokenizer is {largest:,}, that of uint16 is 65,535",
-            hint="--dtype int32 takes four bytes a token",
+            why=f"the largest id of its tokenizer is {largest:,}, and uint16 ends at 65,535",
+            hint="use --dtype int32, which takes four bytes per token",
         )
 
 
 def empty_columns(dtypes: dict[str, str], num_rows: int, row_length: int) -> Columns:
-    """Room for rows: arrays of shape (num_rows, row_length), to be filled again and again."""
+    """Reusable buffers for rows: arrays of shape (num_rows, row_length)."""
     shape = (num_rows, row_length)
     return {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
 
 
 def columns_of(rows: Rows, room: Columns) -> Columns:
-    """The columns of rows in the first rows of `room`, shape (len(rows.ids), row_length)."""
+    """Write the columns of rows into `room`; returns views of shape (len(rows.ids), row_length)."""
     columns = {name: values[: len(rows.ids)] for name, values in room.items()}
     for name, values in columns.items():
         _FILL[name](rows, values)
@@ -86,7 +86,7 @@ _FILL: dict[str, Callable[[Rows, npt.NDArray[Any]], None]] = {
     "position_ids": _fill_positions,
     "attention_mask": lambda rows, mask: np.copyto(mask, rows.real, casting="unsafe"),
 }
-"""How each column follows from rows."""
+"""Functions that compute each column."""
 
 
 def token_bytes(dtypes: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""What is already at the output of an export: the same export, another one, or something else."""
+"""Check what the output folder of an export holds already."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tokenmill.store.exports import EXPORT_NAME, ExportManifest
 
 
 def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
-    """The export that is wanted, if it is there and complete; sizes are compared, not digests.
+    """Return the manifest of a complete export equal to the wanted one; checks sizes, not digests.
 
     With `overwrite`, any export is replaced: the result is None.
 
     Raises:
-        OutputConflictError: another export is there, or something else.
+        OutputConflictError: the folder holds another export or something else.
     """
     if not out.exists() and not out.is_symlink():
         return None
@@ -39,10 +39,10 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
 
 
 def export_at(out: Path) -> ExportManifest:
-    """The manifest of the export at `out`, where something is.
+    """Return the manifest of the export in the existing folder `out`.
 
     Raises:
-        OutputConflictError: it is something else.
+        OutputConflictError: the folder holds something else.
     """
     if not out.is_symlink():
         with contextlib.suppress(TokenmillError, OSError):
@@ -58,7 +58,7 @@ def _conflict(out: Path, why: str = "") -> OutputConflictError:
 
 
 def difference(found: ExportManifest, wanted: ExportManifest) -> str:
-    """How an export differs from the one that is wanted; "" if it does not."""
+    """How an export differs from the wanted one; "" if it does not."""
     for name in ("dataset_id", "plan_id"):
         there, asked = getattr(found, name), getattr(wanted, name)
         if there != asked:
@@ -69,7 +69,7 @@ def difference(found: ExportManifest, wanted: ExportManifest) -> str:
 
 
 def _options(manifest: ExportManifest) -> dict[str, str]:
-    """Options as they are shown."""
+    """Options formatted for a message."""
     values = {**msgspec.to_builtins(manifest.options)}
     values.setdefault("dtype", "int32")
     return {
@@ -79,7 +79,7 @@ def _options(manifest: ExportManifest) -> dict[str, str]:
 
 
 def _damage(folder: Path, manifest: ExportManifest) -> str:
-    """Which file of an export is not there as it was written."""
+    """Which file of an export is missing or has another size; "" if none."""
     for entry in manifest.files:
         path = folder / entry.name
         if "/" in entry.name or not path.is_file() or path.stat().st_size != entry.bytes:

@@ -1,4 +1,4 @@
-"""Rows parted by output file: appended in the order of the corpus, read back in the files'."""
+"""Partition rows by output file: written in corpus order, read back in the order of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenmill.store.files import write_pieces
 
 
 class RowPartitions:
-    """A partition for every output file: its rows in another order, with their places in it.
+    """One partition per output file, with its rows in corpus order and their places in the file.
 
     Labels that are aligned are the ids themselves, and are not stored again.
     """
@@ -49,7 +49,7 @@ class RowPartitions:
                     write_pieces(file, values[name][chosen])
 
     def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
-        """The rows of one output file in their order, some at a time."""
+        """Yield the rows of one output file in order, some at a time."""
         stored = {
             name: np.memmap(self._path(number, name), dtype, mode="r")
             for name, dtype in self._dtypes.items()

@@ -1,4 +1,4 @@
-"""The main path of exporting: a dataset and a plan in, files of rows in training order out.
+"""Export the rows of a plan as files, in training order.
 
 Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
 reading the shards from front to back, and distributed to one partition for each output file; then
@@ -49,27 +49,27 @@ from tokenmill.store.plan import Plan
 
 LOGGER = logging.getLogger(__name__)
 FILE_BYTES = 512 << 20
-"""Most bytes of one output file's columns in memory."""
+"""Limit of the columns of one output file in memory."""
 FILES_AT_ONCE = 2
 CHUNK_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did."""
+    """The result of an export."""
 
     folder: Path
     manifest: ExportManifest
     already_there: bool
     files_kept: int
-    """Files that an earlier attempt had finished."""
+    """Number of files reused from an earlier attempt."""
     rows_per_file: dict[int, int]
-    """By the length of rows; fewer than asked for where a file would take over 512 MiB."""
+    """Rows per file, by row length; fewer than requested if a file would exceed 512 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Rows of one length, in their order."""
+    """Rows of one length, in training order."""
 
     row_length: int
     order: Int64Array
@@ -78,7 +78,7 @@ class _Series:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that are worked on together: few enough to stay in a processor's cache."""
+        """Rows processed together: few enough to stay in a processor's cache."""
         return max(1, CHUNK_TOKENS // self.row_length)
 
     @property
@@ -87,11 +87,11 @@ class _Series:
         return range(-(-len(self.order) // self.rows_per_file))
 
     def stem(self, number: int) -> str:
-        """What the names of an output file begin with."""
+        """The stem of the names of an output file."""
         return f"rows-{self.row_length}-{number:05d}"
 
     def rows_of(self, number: int) -> Int64Array:
-        """The sequences of an output file, in their order."""
+        """The sequences of an output file, in order."""
         return self.order[number * self.rows_per_file :][: self.rows_per_file]
 
 
@@ -104,7 +104,7 @@ def export(
     overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
 ) -> ExportReport:
-    """Write the rows of a plan into the folder `out`; the same call continues one that was stopped.
+    """Write the rows of a plan into the folder `out`. The same call resumes an interrupted export.
 
     `advance` is told bytes.
 
@@ -144,7 +144,7 @@ def export(
 def _export(
     series: _Series, reader: RowReader, work: Unfinished, options: ExportOptions, advance: Advance
 ) -> list[FileEntry]:
-    """The files of all rows of one length; those that are finished stay as they are."""
+    """Write the files of all rows of one length, except those already finished."""
     left = [number for number in series.numbers if work.finished(series.stem(number)) is None]
     if left:
         aligned = options.labels == "aligned"
@@ -167,7 +167,7 @@ def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
 
 
 def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
-    """The rows to write, by their length: files hold rows of one length."""
+    """Group the rows to write by length: each file holds rows of one length."""
     order = shuffled(reader.plan, options.seed)
     if options.order_by is not None:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
@@ -197,7 +197,7 @@ def _distribute(
     partitions: RowPartitions,
     advance: Advance,
 ) -> None:
-    """Assemble rows in the order of the corpus, each into the partition of its output file."""
+    """Assemble rows in corpus order, each into the partition of its output file."""
     sequences = np.sort(np.concatenate([series.rows_of(number) for number in numbers]))
     places = np.empty(len(reader.plan), np.int64)
     places[series.order] = np.arange(len(series.order))
@@ -224,7 +224,7 @@ def _write(
     options: ExportOptions,
     advance: Advance,
 ) -> None:
-    """Make every output file of its partition, some at once."""
+    """Write each output file from its partition, several at a time."""
     dtypes = dtypes_of(options)
     total = sum(len(series.rows_of(number)) for number in numbers)
     written = _counted(advance, total, series.row_length * token_bytes(dtypes))
@@ -253,7 +253,7 @@ def _write(
 
 
 def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int], None]:
-    """A function that threads tell how many rows they have written."""
+    """Return a function that threads call with the number of rows written."""
     lock, done = threading.Lock(), 0
 
     def count(rows: int) -> None:
@@ -266,7 +266,7 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
 
 
 def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
-    """The manifest of an export, without its files."""
+    """The manifest of an export without files."""
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,
@@ -279,7 +279,7 @@ def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
 
 
 def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) -> ExportManifest:
-    """Complete the folder of the rows."""
+    """Finish the folder of the rows: write its manifest and move it to the output."""
     if wanted.options.format == "datasets":
         fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([wanted.plan_id, wanted.options]))
         names = [file.name for file in files]
@@ -290,7 +290,7 @@ def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) ->
 
 
 def _flushed(path: Path) -> FileEntry:
-    """A file that is on the disk, with its digest, read back while it is in the page cache."""
+    """Flush a file and compute its digest, read back from the page cache."""
     digest = file_digest(path)
     fsync_path(path)
     return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=digest)

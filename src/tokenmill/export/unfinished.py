@@ -1,4 +1,4 @@
-"""Where an export grows until it is complete, and what one that was stopped has finished.
+"""The work folder of an export, and what an interrupted export has finished in it.
 
 Beside the output `rows/` lies `.rows.unfinished/`, which one process holds at a time:
 
@@ -42,16 +42,16 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides the bytes of an export."""
+    """Everything that determines the bytes of an export."""
 
     manifest: ExportManifest
-    """Without its files."""
+    """The manifest without files."""
     rows_per_file: dict[str, int]
     """By the length of rows."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one stem, as they were written."""
+    """The record of the finished files of one stem."""
 
     files: list[FileEntry]
     digest: str = ""
@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The work folder of an export, held by this process."""
+    """The work folder of an export, locked by this process."""
 
     folder: Path
 
@@ -70,14 +70,14 @@ class Unfinished:
 
     @property
     def partitions(self) -> Path:
-        """Where rows wait for their file."""
+        """The folder of the partitions."""
         return self.folder / "partitions"
 
     def begin(self, begun: Begun, *, overwrite: bool, advance: Advance) -> None:
-        """Keep what an earlier attempt at the same export has finished, and make room otherwise.
+        """Keep finished files of the same export, and remove the rest.
 
         Raises:
-            OutputConflictError: another export was begun here.
+            OutputConflictError: the folder holds another unfinished export.
         """
         remove_folder(self.partitions)
         found = self.begun()
@@ -87,7 +87,7 @@ class Unfinished:
                     "another export to the output folder was begun and stopped",
                     where=str(self.folder),
                     why=difference(found.manifest, begun.manifest) or "its files have other sizes",
-                    hint="run its command again, choose another folder, or give --overwrite",
+                    hint="finish it with its command, choose another folder, or add --overwrite",
                 )
             for folder in (self.folder / "receipts", self.rows):
                 remove_folder(folder)
@@ -112,31 +112,31 @@ class Unfinished:
         return entries if are_there else None
 
     def finish(self, stem: str, entries: list[FileEntry]) -> None:
-        """Note that the files of a stem are on the disk."""
+        """Record that the files of a stem are complete on disk."""
         write_sealed(self._receipt(stem), Receipt(files=entries))
 
     def num_finished(self) -> int:
-        """How many files a next attempt finds."""
+        """Number of finished files that the next attempt can reuse."""
         return sum(len(self.finished(stem) or ()) for stem in self._receipts())
 
     def take_name(self, out: Path) -> None:
-        """Become the output; what has the name already is removed with this folder."""
+        """Move the files to the output. An existing output moves here first, and is removed."""
         if out.exists():
             if exchange(self.rows, out):
                 return
-            remove_folder(self.folder / "replaced")  # by an attempt that was killed
+            remove_folder(self.folder / "replaced")  # left by a killed attempt
             os.replace(out, self.folder / "replaced")
         rename_flushed(self.rows, out)
 
     def begun(self) -> Begun | None:
-        """What was begun here; None where nothing can be continued."""
+        """The unfinished export in this folder; None if it cannot be resumed."""
         try:
             return msgspec.json.decode(self._begun_path.read_bytes(), type=Begun)
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
     def _keep_what_is_whole(self, advance: Advance) -> None:
-        """Remove receipts whose files are not as they were written, and files without a receipt."""
+        """Remove receipts of changed files, and files without a receipt."""
         found = {stem: self.finished(stem) for stem in self._receipts()}
         total = sum(entry.bytes for entries in found.values() for entry in entries or ())
         whole: set[str] = set()
@@ -150,7 +150,7 @@ class Unfinished:
             if are_same and entries:
                 whole.update(entry.name for entry in entries)
                 continue
-            LOGGER.warning("%s: not as it was written; it is written again", stem)
+            LOGGER.warning("%s was changed; writing it again", stem)
             self._receipt(stem).unlink()
         for path in self.rows.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -159,7 +159,7 @@ class Unfinished:
                 path.unlink()
 
     def _receipts(self) -> list[str]:
-        """The stems that have one."""
+        """The stems with a receipt."""
         return sorted(path.stem for path in (self.folder / "receipts").glob("*.json"))
 
     @property
@@ -172,26 +172,26 @@ class Unfinished:
 
 @contextlib.contextmanager
 def unfinished(out: Path) -> Iterator[Unfinished]:
-    """Hold the work folder of an export; after an error it stays if it holds finished files.
+    """Lock the work folder of an export. After an error it is kept if it holds finished files.
 
     Raises:
         OutputConflictError: another process holds it.
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     folder = _work_folder(out)
     with contextlib.ExitStack() as stack:
         is_ours = False
-        while not is_ours:  # another process may remove it after it has finished
+        while not is_ours:  # another process can remove the folder when it finishes
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 is_ours = stack.enter_context(locked_folder(folder))
-            except OSError:  # the file system has no locks
+            except OSError:  # the file system does not support locks
                 is_ours = True
             if not is_ours and folder.exists():
                 raise OutputConflictError(
                     "another process is exporting to the output folder",
                     where=str(out),
-                    hint="wait until it is done, or stop it",
+                    hint="wait until it has finished, or stop it",
                 )
         work = Unfinished(folder)
         try:
@@ -201,7 +201,9 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
                 remove_folder(work.partitions)
             if kept := work.num_finished():
                 files = f"{kept:,} finished file{'s are' if kept > 1 else ' is'}"
-                if not isinstance(error, OutputConflictError):  # they are another export's
+                if not isinstance(
+                    error, OutputConflictError
+                ):  # then the files belong to another export
                     error.add_note(f"{files} kept: the same command continues")
             else:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +212,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
 
 
 def remove_leftover(out: Path, begun: Begun) -> None:
-    """Remove what a kill left of the very export that is at the output, complete."""
+    """Remove leftovers of a killed process if the same export is complete at the output."""
     folder = _work_folder(out)
     with contextlib.suppress(OSError), locked_folder(folder) as is_free:
         if is_free and Unfinished(folder).begun() in (None, begun):

@@ -1,4 +1,4 @@
-"""`datasets` in and out: rows for causal language models from a `Dataset` and a tokenizer."""
+"""tokenmill with Hugging Face libraries: tokenize datasets, collate rows, resize embeddings."""
 
 from tokenmill.hf.collating import PackedRowsCollator, collator
 from tokenmill.hf.embeddings import resize_embeddings

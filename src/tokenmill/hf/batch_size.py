@@ -1,4 +1,4 @@
-"""How many documents are encoded at a time: by free memory, their lengths and the context."""
+"""Choose how many documents to encode at a time, from free memory and document lengths."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tokenmill.run.machine.resources import usable_memory
 
 FIRST_BATCH_SIZE = 6000
 MEMORY_SHARE = 16
-"""A batch may take one part in so many of the free memory."""
+"""A batch may take the free memory divided by this."""
 TEXT_COPIES = 4
-"""Of a text: in Arrow, in Python, in the engine, and those of the batch before."""
+"""Copies of a text: in Arrow, in Python, in the engine, and those of the previous batch."""
 TOKEN_BYTES = 16
-"""Ids of a token, four bytes each: the engine's, ours with special tokens, two batches."""
+"""Copies of an id of four bytes: the engine's, and ours with special tokens, in two batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Means over the documents, from a sample."""
+    """Mean sizes of documents, from a sample."""
 
     mean_bytes: float
     mean_tokens: float
@@ -36,7 +36,7 @@ class Documents:
     def of_sample(
         mean_bytes: float, tokens: TokenBatch, rule: WindowRule, form: RowFormat, holds_rows: bool
     ) -> Documents:
-        """Of the tokens of some documents, and the size of all of them."""
+        """Compute means from the tokens of a sample and the size of all documents."""
         lengths = tokens.lengths
         some = len(lengths) > 0
         mean_rows = max(float(rule.num_windows(lengths).mean()), 1.0) if some else 1.0
@@ -45,28 +45,26 @@ class Documents:
 
     @property
     def row_bytes(self) -> float:
-        """What the rows of a document take."""
+        """Bytes that the rows of a document take."""
         return self.mean_rows * self.form.context_length * max(self.form.token_bytes, 1)
 
     @property
     def num_bytes(self) -> float:
-        """What a document takes while it is made into rows; in a batch of its own, by estimate."""
+        """Estimated bytes that a document takes while its rows are made."""
         held = 2 * self.row_bytes if self.holds_rows else 0.0
         return TEXT_COPIES * self.mean_bytes + TOKEN_BYTES * self.mean_tokens + held
 
 
 def choose_batch_size(wanted: int | None, documents: Documents, *, by_memory: bool = True) -> int:
-    """Documents of a batch: as asked, else at most 6000, or fewer where these are large.
+    """The documents per batch: as configured, else at most 6000, or fewer if they are large.
 
     Where rows follow from batches, `by_memory` is false: rows must not depend on the machine.
     """
     if wanted is not None:
-        logger.debug("batch_size=%d was asked for", wanted)
+        logger.debug("batch_size=%d is configured", wanted)
         return wanted
     free, owner = usable_memory()
-    limits = {
-        "text that is encoded at a time": source.MAX_TEXT_BYTES / max(documents.mean_bytes, 1.0)
-    }
+    limits = {"text encoded at a time": source.MAX_TEXT_BYTES / max(documents.mean_bytes, 1.0)}
     if documents.holds_rows:
         limits["rows that are written at a time"] = MAX_WRITE_BYTES / documents.row_bytes
     if by_memory:
@@ -74,7 +72,7 @@ def choose_batch_size(wanted: int | None, documents: Documents, *, by_memory: bo
     limit = min(limits, key=limits.__getitem__)
     size = max(int(min(FIRST_BATCH_SIZE, limits[limit])), 1)
     facts = (
-        f"a document has {documents.mean_bytes:.0f} bytes and makes {documents.mean_rows:.1f} rows "
+        f"a document has {documents.mean_bytes:.0f} bytes and gives {documents.mean_rows:.1f} rows "
         f"of {documents.form.context_length} tokens"
     )
     memory = (
@@ -84,7 +82,11 @@ def choose_batch_size(wanted: int | None, documents: Documents, *, by_memory: bo
     if size < FIRST_BATCH_SIZE:
         why = f"{facts}; {memory}" if limit == "free memory" else facts
         logger.info(
-            "batch_size begins at %d, and is %d by %s: %s", FIRST_BATCH_SIZE, size, limit, why
+            "batch_size starts at %d, and is %d because of %s: %s",
+            FIRST_BATCH_SIZE,
+            size,
+            limit,
+            why,
         )
     logger.debug("batch_size=%d: %s; %s; %s", size, facts, memory, _told(limits))
     return size

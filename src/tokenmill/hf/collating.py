@@ -1,4 +1,4 @@
-"""A data collator for exported rows: Trainer and SFTTrainer keep the documents of a row apart."""
+"""A data collator for packed rows that keeps the documents of a row apart in transformers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tokenmill.load.columns import FOR_TRANSFORMERS, Batch
 from tokenmill.load.masks.varlen import of_position_ids
 
 FILLING = {"input_ids": 0, "labels": -100, "position_ids": 0}
-"""Columns of a batch, and what fills up rows that are shorter than others."""
+"""Columns of a batch, and the values that pad shorter rows."""
 FIRST_VERSION = "4.53.2"
-"""Of transformers: the first that makes masks from `position_ids`."""
+"""The first version of transformers that builds masks from `position_ids`."""
 LEAK = 1e-4
-"""Rounding of mixtures of experts is 1e-7, and the least leak that was found is 4e-4."""
+"""Between rounding in mixtures of experts (1e-7) and the smallest leak that was found (4e-4)."""
 
 
 def collator(model: Any = None) -> PackedRowsCollator:
-    """What to pass as `data_collator` to Trainer or SFTTrainer, with rows of `tokenmill export`.
+    """Return a data collator for packed rows. Pass it to Trainer or SFTTrainer.
 
-    It takes the place of `DataCollatorWithFlattening`, which makes one document of each row.
+    Use it instead of `DataCollatorWithFlattening`, which treats each row as one document.
 
     Args:
-        model: the model to be trained. If it is given, a few tokens are run through it to see
-            whether it keeps documents apart.
+        model: the model you train. If given, a few tokens are run through it to check that it
+            keeps documents apart.
 
     Raises:
-        UserError: the installed transformers, or the model, would let documents attend to each
-            other.
+        UserError: the installed version of transformers, or the model, lets documents attend to
+            each other.
     """
     _refuse_old_transformers()
     made = PackedRowsCollator()
@@ -41,18 +41,18 @@ def collator(model: Any = None) -> PackedRowsCollator:
 
 
 class PackedRowsCollator:
-    """Rows to a batch of tensors whose documents transformers keeps apart.
+    """Collates packed rows into a batch in which documents do not attend to each other.
 
-    Shapes are (num_rows, row_length). `position_ids` begin again with each document and with
-    padding. There is no `attention_mask` and no cache, so masks follow from `position_ids`.
-    FlashAttention gets the boundaries in `cu_seq_lens_q` and so on.
+    Tensors have the shape (num_rows, row_length). `position_ids` restart at each document and at
+    padding. There is no `attention_mask`, so transformers builds its mask from `position_ids`.
+    FlashAttention gets the boundaries as `cu_seq_lens_q` and `cu_seq_lens_k`.
     """
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        """A batch of rows with `input_ids`, aligned `labels` and `position_ids`.
+        """Collate rows with `input_ids`, aligned `labels` and `position_ids`.
 
         Raises:
-            UserError: documents of the rows would attend to each other, or labels are not aligned.
+            UserError: documents in a row would attend to each other, or labels are not aligned.
         """
         from tokenmill.load.loader import as_tensors
 
@@ -75,7 +75,7 @@ class PackedRowsCollator:
 
 
 def _refuse_old_transformers() -> None:
-    """Raise a UserError if the installed transformers does not look at `position_ids`."""
+    """Raise a UserError if the installed transformers does not use `position_ids` for masks."""
     try:
         from transformers.masking_utils import find_packed_sequence_indices  # noqa: F401
     except ImportError as error:
@@ -83,7 +83,7 @@ def _refuse_old_transformers() -> None:
 
         raise UserError(
             f"transformers {transformers.__version__} does not keep documents of a row apart",
-            why=f"masks follow position_ids since version {FIRST_VERSION}",
+            why=f"only versions from {FIRST_VERSION} on build masks from position_ids",
             hint="pip install 'transformers>=5.0'",
         ) from error
 
@@ -94,41 +94,40 @@ def _refuse_columns(row: Mapping[str, Any]) -> None:
         raise UserError(
             f"rows have no {' and no '.join(missing)}",
             where=f"columns: {', '.join(row)}",
-            why="without position_ids, documents of a row attend to each other",
-            hint="export these columns. SFTTrainer removes position_ids: set "
-            "remove_unused_columns=False and dataset_kwargs={'skip_prepare_dataset': True}. Rows "
-            "of one document each, as CausalLMTokenizer makes them, need another collator",
+            why="without position_ids, documents in a row attend to each other",
+            hint="export these columns. SFTTrainer removes position_ids unless you set "
+            "remove_unused_columns=False and dataset_kwargs={'skip_prepare_dataset': True}. For "
+            "rows of one document each, as CausalLMTokenizer makes them, use another collator",
         )
     if "attention_mask" in row:
         raise UserError(
             "rows have an attention_mask",
             where=f"columns: {', '.join(row)}",
-            why="beside one, transformers ignores position_ids: documents attend to each other",
-            hint="remove it: rows.remove_columns('attention_mask'); padding needs none",
+            why="with one, transformers ignores position_ids, and documents attend to each other",
+            hint="remove it: rows.remove_columns('attention_mask'); padding does not need it",
         )
 
 
 def _values(row: Mapping[str, Any], name: str, length: int) -> npt.NDArray[Any]:
-    """A column of a row, shape (length,).
+    """A column of a row as an array of shape (length,).
 
     Raises:
-        UserError: it has another shape than `input_ids`.
+        UserError: the shape differs from that of `input_ids`, or the values are not integers.
     """
     values = np.asarray(row[name])
     if values.shape != (length,) or not np.issubdtype(values.dtype, np.integer):
         why = f"it has shape {values.shape} and dtype {values.dtype}; input_ids has {length} tokens"
-        raise UserError(f"the column {name} of a row does not fit", why=why)
+        raise UserError(f"the column {name} of a row has the wrong shape or dtype", why=why)
     return values
 
 
 def _refuse_shifted(ids: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> None:
-    """Raise a UserError if a label is not the token at its own place."""
+    """Raise a UserError if a label differs from the token at the same position."""
     if ((labels != FILLING["labels"]) & (labels != ids)).any():
         raise UserError(
             "labels are not aligned with input_ids",
-            why="models of transformers shift labels themselves: labels of the next token would be "
-            "shifted twice",
-            hint="export with --labels aligned, the default",
+            why="models of transformers shift labels themselves, so these would be shifted twice",
+            hint="export with --labels aligned, which is the default",
         )
 
 
@@ -147,9 +146,9 @@ def _refuse_leaking(model: Any, made: PackedRowsCollator) -> None:
         raise UserError(
             f"{type(model).__name__} does not keep documents of a row apart",
             where=f"attention: {getattr(config, '_attn_implementation', 'unknown')}",
-            why="another first document changes the logits of the second one by "
-            f"{found:.1%} of what it changes its own",
-            hint="take a model whose attention follows position_ids (Llama, Qwen, Mistral, GPT-2), "
-            "or rows of one document each (tokenmill pack --packing next-fit --max-segments 1) and "
-            "collator() without a model",
+            why="replacing the first document changes the logits of the second one by "
+            f"{found:.1%} of the change in its own logits",
+            hint="use a model with attention that follows position_ids (Llama, Qwen, Mistral, "
+            "GPT-2), or rows of one document each (tokenmill pack --packing next-fit "
+            "--max-segments 1) and collator() without a model",
         )

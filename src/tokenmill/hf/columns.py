@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 Int8Array = npt.NDArray[np.int8]
 
 VARIABLE = ("seq_lengths", "cu_seqlens")
-"""Columns with a number for each segment of a row, not for each token."""
+"""Columns with one number per segment instead of one per token."""
 FIXED_DTYPES = {"attention_mask": "int8", "seq_lengths": "int32", "cu_seqlens": "int32"}
 RETURNED = ("input_ids", "attention_mask", "labels")
-"""What a subclass's function must return."""
+"""The columns that the function of a subclass must return."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """Which columns rows have, and of which dtypes."""
+    """The columns of rows and their dtypes."""
 
     context_length: int
     columns: tuple[Column, ...] = DEFAULT_COLUMNS
@@ -45,7 +45,7 @@ class RowFormat:
 
     @staticmethod
     def of(config: CausalLMConfig) -> RowFormat:
-        """The format that a configuration asks for."""
+        """The format for a configuration."""
         return RowFormat(config.context_length, config.row_columns, config.dtype)
 
     def dtype_of(self, column: str) -> str:
@@ -54,14 +54,14 @@ class RowFormat:
 
     @property
     def token_bytes(self) -> int:
-        """What a token takes in a row, over all columns."""
+        """Bytes of a token in a row, over all columns."""
         return sum(
             np.dtype(self.dtype_of(name)).itemsize for name in self.columns if name not in VARIABLE
         )
 
     @property
     def features(self) -> Features:
-        """The columns as `dataset.map` gives them: lists without a length of their own."""
+        """The features as `dataset.map` makes them: lists without a fixed length."""
         from datasets import Features, List, Value
 
         return Features({name: List(Value(self.dtype_of(name))) for name in self.columns})
@@ -71,7 +71,7 @@ class RowFormat:
         return RowColumns.empty(num_rows, self.context_length, np.dtype(self.dtype))
 
     def arrays(self, rows: RowColumns) -> dict[str, Any]:
-        """The columns as arrays; a list of arrays for those with a number for each segment."""
+        """The columns as arrays; columns with one number per segment are lists of arrays."""
         made = {name: rows.column(name, self.dtype_of(name)) for name in self.columns}
         return {
             name: np.split(values, offsets[1:-1]) if name in VARIABLE else values
@@ -90,7 +90,7 @@ class RowColumns:
     input_ids: npt.NDArray[Any]
     labels: npt.NDArray[Any]
     flags: npt.NDArray[np.uint8]
-    """REAL where there is no padding, and RESTART where a segment begins."""
+    """Flags of each token: REAL if it is not padding, RESTART if a segment begins."""
 
     @staticmethod
     def empty(num_rows: int, context_length: int, dtype: npt.DTypeLike = np.int64) -> RowColumns:
@@ -116,12 +116,12 @@ class RowColumns:
 
     @cached_property
     def segmentation(self) -> Segmentation:
-        """Where the segments lie; padding is one."""
+        """The segments of the rows. Padding is a segment."""
         num_rows, length = self.flags.shape
         return Segmentation(num_rows, length, *find_segments(self.flags.reshape(-1)))
 
     def column(self, name: str, dtype: str) -> tuple[npt.NDArray[Any], Int64Array]:
-        """The values of a column, one row after another, and where each row begins."""
+        """The values of a column over all rows, and the offset of each row."""
         num_rows, length = self.flags.shape
         if name in VARIABLE:
             values, offsets = _OF_SEGMENTS[name](self.segmentation)
@@ -132,7 +132,7 @@ class RowColumns:
 
     @staticmethod
     def of_arrays(result: Mapping[str, npt.ArrayLike], form: RowFormat) -> RowColumns:
-        """What a function of the user's returned, as rows.
+        """Check the result of a user's function and return it as rows.
 
         Raises:
             UserError: a column is missing, or has another shape.
@@ -144,7 +144,7 @@ class RowColumns:
         length = form.context_length
         if len(given) != len(names) or set(shapes.values()) != {(num_rows, length)}:
             raise UserError(
-                "_tokenize_function did not return rows",
+                "_tokenize_function returned columns of the wrong shape",
                 why=f"{', '.join(names)} must have the shape (rows, {length}); got {shapes}",
             )
         real = given["attention_mask"] != 0

@@ -1,4 +1,4 @@
-"""The YAML schema of `CausalLMTokenizer`: where a configuration comes from."""
+"""Read the configuration of `CausalLMTokenizer`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenmill.run.recipe.tokenizer_section import (
 
 
 def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> CausalLMConfig:
-    """A configuration from the path of a YAML file, a mapping, or the struct itself.
+    """Make a configuration from a YAML file, a mapping, or the struct itself.
 
     The options are under `tokenizer`, and other sections of such a file are not read. A mapping
     without that section holds the options themselves.
@@ -26,7 +26,7 @@ def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> Caus
         UserError: one or several options are wrong; the message holds all of them.
     """
     if isinstance(config, CausalLMConfig):
-        options: Any = msgspec.to_builtins(config)  # msgspec checks no values in a constructor
+        options: Any = msgspec.to_builtins(config)  # msgspec does not check values in constructors
     elif isinstance(config, Mapping):
         options = config.get(SECTION, config)
     else:

@@ -1,4 +1,4 @@
-"""What a tokenizer says of padding, truncation and the end of a document.
+"""What a tokenizer defines for padding, truncation and the end of a document.
 
 It may be an object, its configuration, or its file.
 """
@@ -20,18 +20,18 @@ from tokenmill.hf.windows import WindowRule
 from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
 
 OF_NO_MODEL = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Fast tokenizers of transformers that any tokenizer.json becomes."""
+"""Generic fast tokenizers of transformers, which can load any tokenizer.json."""
 
 
 class _Settings(msgspec.Struct):
-    """Sections of a tokenizer.json, whose keys an object of `tokenizers` has too."""
+    """Sections of a tokenizer.json; objects of `tokenizers` have the same keys."""
 
     padding: dict[str, Any] | None = None
     truncation: dict[str, Any] | None = None
 
 
 class Conventions:
-    """Of a tokenizer that was named or passed.
+    """The conventions of a tokenizer that was named or passed.
 
     What an object says goes first, then the configuration beside a file, then the file.
     """
@@ -43,7 +43,7 @@ class Conventions:
         self._settings = _settings(tokenizer, file)
 
     def rule(self, config: CausalLMConfig) -> WindowRule:
-        """How documents become rows of a configuration.
+        """Return the rule that turns documents into rows.
 
         Raises:
             UserError: no token can fill rows, or end documents where this was asked for.
@@ -62,7 +62,7 @@ class Conventions:
 
     @property
     def padding_id(self) -> int:
-        """The id that fills rows: of the padding token, else of the end-of-document token.
+        """The id that pads rows: the padding token, else the end-of-document token.
 
         Raises:
             UserError: the tokenizer names neither.
@@ -77,14 +77,14 @@ class Conventions:
         found = self._known_end() if found is None else found
         if found is None:
             raise UserError(
-                "the tokenizer names no token to fill rows with",
+                "the tokenizer has no token to pad rows with",
                 where=self._file.origin,
-                why="it has neither a padding token nor an end-of-document token",
+                why="it names neither a padding token nor an end-of-document token",
                 hint=self._hint(),
             )
         logger.info(
             "the tokenizer has no padding token: rows are padded with its end-of-document token, "
-            "%d, which keeps its label where it is not padding",
+            "%d, which keeps its label when it ends a document",
             found,
         )
         return found
@@ -117,7 +117,7 @@ class Conventions:
         return eos_id
 
     def _end_of_document(self, append: bool | str) -> tuple[int, str] | None:
-        """The id and who named it, as `tokenmill build` decides it, or what an object says."""
+        """The id and its origin, chosen as `tokenmill build` does, or from the tokenizer object."""
         given = getattr(self._tokenizer, "eos_token_id", None)
         if isinstance(given, int):
             return given, "tokenizer.eos_token_id"
@@ -129,15 +129,15 @@ class Conventions:
                 hint = f"{self._eos_hint()}, or set append_eos: false"
                 raise UserError(error.what, where=error.where, why=error.why, hint=hint) from error
         logger.warning(
-            "rows hold no end-of-document token, because the tokenizer names none: a model does "
-            "not learn where documents end. To append one, %s; append_eos: false if this is meant",
+            "rows have no end-of-document token, because the tokenizer names none: a model does "
+            "not learn where documents end. To append one, %s. To silence this: append_eos: false",
             self._eos_hint(),
         )
         return None
 
     @property
     def pads_left(self) -> bool:
-        """Whether padding stands before the tokens."""
+        """Whether padding comes before the tokens."""
         return self._is_left("padding_side", self._settings.padding)
 
     @property
@@ -181,7 +181,7 @@ class Conventions:
 
 
 def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:
-    """Of an object of `tokenizers`, or of a file; others say the same in attributes."""
+    """The padding and truncation of a `tokenizers` object or of a file."""
     if hasattr(tokenizer, "enable_padding"):
         return msgspec.convert(tokenizer, _Settings, from_attributes=True)
     if KINDS[file.kind].is_json and isinstance(tokenizer, (str, Path)):
@@ -190,7 +190,7 @@ def _settings(tokenizer: object, file: TokenizerFile) -> _Settings:
 
 
 def warn_of_slow_tokenizer(file: TokenizerFile) -> None:
-    """Log that a tokenizer is Python code, and what could be used instead."""
+    """Warn that a tokenizer is slow Python code, and name a fast one."""
     faster = _faster_tokenizer(file.tokenizer)
     known = f"{faster} is a fast one" if faster else "no fast tokenizer is known"
     logger.warning(
@@ -201,13 +201,13 @@ def warn_of_slow_tokenizer(file: TokenizerFile) -> None:
 
 
 def _faster_tokenizer(tokenizer: object) -> str:
-    """A file or a class, or "" where nothing is known."""
+    """The fast tokenizer, as a file or a class, or "" if none is known."""
     folder = getattr(tokenizer, "name_or_path", "")
     if isinstance(folder, str) and folder and (Path(folder) / "tokenizer.json").is_file():
         return str(Path(folder) / "tokenizer.json")
     import transformers
 
-    for kind in type(tokenizer).__mro__:  # a subclass of the user's, too
+    for kind in type(tokenizer).__mro__:  # also for subclasses
         if not kind.__module__.startswith("transformers.models."):
             continue
         for name in _fast_names(kind):
@@ -218,7 +218,7 @@ def _faster_tokenizer(tokenizer: object) -> str:
 
 
 def _fast_names(slow: type) -> list[str]:
-    """Names that the fast tokenizer of a slow one of transformers may have.
+    """Possible names of the fast tokenizer for a slow one of transformers.
 
     Since transformers 5, the plain name is the fast one of most models, and slow ones are called
     Legacy: BertTokenizerLegacy and BertTokenizer.

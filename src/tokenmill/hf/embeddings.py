@@ -1,4 +1,4 @@
-"""The embedding rows of a model of transformers, after its tokenizer was extended or trimmed."""
+"""`resize_embeddings`: fit a model's embeddings to an extended or trimmed tokenizer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from tokenmill.store.embedding_plan import EmbeddingPlan, is_one, read_embedding
 def resize_embeddings(
     model: Any, plan: EmbeddingPlan | str | Path, *, pad_to_multiple_of: int | None = None
 ) -> Any:
-    """Give a model the rows of a new tokenizer; returns the model.
+    """Fit the embeddings of a model to an extended or trimmed tokenizer.
 
-    Input and output embeddings, tied or not, and a bias of the output get for each new id the mean
-    of the old rows that `plan` names; means are computed in float32. Rows that no token uses keep
-    what the model puts there. A model that has more rows than an extended tokenizer needs keeps
-    them. Ids in the model's configurations (`eos_token_id` and the like) follow.
+    Applies to input and output embeddings, tied or not, and to the output bias. The row of each
+    new id becomes the mean of the old rows that `plan` names, computed in float32. Unused rows
+    keep the values the model gives them. If the model has more rows than an extended tokenizer
+    needs, it keeps them. Special token ids in the model's configurations (`eos_token_id` and the
+    like) are updated.
 
     Args:
-        model: a PreTrainedModel.
-        plan: what `tokenmill tokenizer extend` and `trim` write, or their folder.
-        pad_to_multiple_of: the number of rows becomes a multiple of this.
+        model: a `PreTrainedModel`. It is changed in place.
+        plan: the embedding plan that `tokenmill tokenizer extend` or `trim` wrote, or its folder.
+        pad_to_multiple_of: round the number of rows up to a multiple of this.
+
+    Returns:
+        The model.
 
     Raises:
         UserError: the model has fewer rows than the old tokenizer has ids, or its configuration
@@ -34,8 +38,8 @@ def resize_embeddings(
     held = _held(model)
     num_rows = min(len(values) for values in held)
     if num_rows < plan.num_old_ids:
-        why = f"it has {num_rows:,} rows, and the tokenizer had {plan.num_old_ids:,} ids"
-        raise UserError("the model is not of the tokenizer that was changed", why=why)
+        why = f"it has {num_rows:,} embedding rows, but the tokenizer had {plan.num_old_ids:,} ids"
+        raise UserError("the model does not belong to the tokenizer that was changed", why=why)
     configs = [model.config, getattr(model, "generation_config", None)]
     following = [found for config in configs if config for found in _following(config, plan)]
     new_rows = [_rows(values, plan) for values in held]
@@ -50,7 +54,7 @@ def resize_embeddings(
 
 
 def _held(model: Any) -> list[Any]:
-    """The tensors that have a row for each id; tied ones once."""
+    """The tensors with one row per id, tied tensors once."""
     held = [model.get_input_embeddings().weight]
     output = model.get_output_embeddings()
     if output is not None:
@@ -60,7 +64,7 @@ def _held(model: Any) -> list[Any]:
 
 
 def _rows(values: Any, plan: EmbeddingPlan) -> tuple[list[int], Any]:
-    """Ids whose row changes, and their rows."""
+    """The ids with a new row, and these rows."""
     ids = [plan.num_unchanged + i for i, olds in enumerate(plan.rows) if olds]
     lists = [olds for olds in plan.rows if olds]
     rows = values[[olds[0] for olds in lists]]  # a copy
@@ -71,10 +75,10 @@ def _rows(values: Any, plan: EmbeddingPlan) -> tuple[list[int], Any]:
 
 
 def _following(config: Any, plan: EmbeddingPlan) -> Iterator[tuple[Any, str, int | list[int]]]:
-    """The ids of special tokens in a configuration, as they must become.
+    """The new ids of special tokens in a configuration: config, name, value.
 
     Raises:
-        UserError: the new tokenizer has no such token any more.
+        UserError: the tokenizer no longer has one of these tokens.
     """
     new_ids = plan.new_ids()
     for name, value in config.to_dict().items():
@@ -83,7 +87,7 @@ def _following(config: Any, plan: EmbeddingPlan) -> Iterator[tuple[Any, str, int
             continue
         if gone := [i for i in ids if i not in new_ids]:
             why = f"{name} is {gone[0]}, and the token with this id was removed"
-            hint = "give the model another one first"
-            raise UserError("the model's configuration cannot follow", why=why, hint=hint)
+            hint = f"set {name} of the model to another token first"
+            raise UserError("the model's configuration names a removed token", why=why, hint=hint)
         moved = [new_ids[i] for i in ids]
         yield config, name, moved if isinstance(value, list) else moved[0]

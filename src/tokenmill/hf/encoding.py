@@ -1,4 +1,4 @@
-"""Texts to ids, with a sample held against the tokenizer's own library while it goes on."""
+"""Encode texts, and check a sample against the tokenizer's own library at the same time."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tokenmill.run.units.sampling import place_hashes
 
 AUTO = "auto"
 CACHE_BYTES = 512 << 20
-"""How far an engine's own cache may grow."""
+"""Limit of an engine's own cache."""
 AUDIT_CHARACTERS = 1 << 20
-"""Texts held back for the audit; it is made as soon as there are more."""
+"""Texts kept for the audit, which runs when there are more."""
 
 
 class ExactEncoder:
-    """The best engine for a tokenizer, behind its guards, and the reference beside it.
+    """The fastest safe engine for a tokenizer, and the reference to check it.
 
     It can be pickled; the engine is loaded anew in the other process.
     """
 
     def __init__(self, file: TokenizerFile, wanted: str, sampling: Sampling | None = None) -> None:
-        """Load the reference, and the first engine that may encode at the same time.
+        """Load the reference and the names of the candidate engines.
 
         With `sampling`, encodings are drawn, and no engine is needed.
 
@@ -60,7 +60,7 @@ class ExactEncoder:
             return
         candidates = rank_engines(file, False, wanted)
         for name, why in candidates.remarks.items():
-            logger.info("the engine %s is not used: %s", name, why)
+            logger.info("engine %s is not used: %s", name, why)
         self._names = candidates.names
         with ThreadPoolExecutor(1, "engine") as background:
             self._first = background.submit(self._load, self._names[0])
@@ -69,7 +69,7 @@ class ExactEncoder:
             logger.warning("special tokens inside a text are matched: encode has no option for it")
 
     def choose_engine(self, sample: Sequence[str]) -> None:
-        """Try the engines on hard strings and on some documents, unless one is chosen.
+        """Unless an engine is chosen, test the candidates on hard strings and some documents.
 
         Raises:
             EngineError: the engine that is wanted differs from the reference.
@@ -82,7 +82,7 @@ class ExactEncoder:
                 self._audit = Audit(engine.name, self.reference)
 
     def _first_exact(self, sample: Sequence[str]) -> Engine:
-        """The first engine that passes; the reference where no other does."""
+        """The first engine that passes, or the reference if none does."""
 
         def load(name: str) -> Engine:
             engine = self._first.result() if name == self._names[0] else self._load(name)
@@ -110,7 +110,7 @@ class ExactEncoder:
         return self._encoder.encode(texts)
 
     def hold_for_audit(self, texts: Sequence[str], tokens: TokenBatch) -> None:
-        """Take a sample of what was encoded, and audit it when there is enough.
+        """Take a sample of a batch for the audit, and audit it when there is enough.
 
         Raises:
             EngineError: the engine differs from the reference.
@@ -119,7 +119,7 @@ class ExactEncoder:
             self._audit.add(texts, tokens)
 
     def finish_audit(self) -> None:
-        """Audit what has been held back.
+        """Audit the rest of the sample.
 
         Raises:
             EngineError: the engine differs from the reference.
@@ -136,12 +136,12 @@ class Sampling:
     """Subword regularisation (Kudo, 2018; BPE-dropout: Provilkov et al., 2020)."""
 
     rate: float
-    """The dropout of a BPE model, or the alpha of a Unigram one."""
+    """The dropout of a BPE model, or the alpha of a Unigram model."""
     seed: int
 
 
 class SampledEncoder:
-    """Draws one encoding of each text: a function of the text, the seed and the tokenizer alone.
+    """Samples an encoding of each text that depends only on the text, the seed and the tokenizer.
 
     So batches, processes and the order of documents do not matter; equal texts are encoded alike.
     """
@@ -164,7 +164,7 @@ class SampledEncoder:
 
 
 class Audit:
-    """A sample of what an engine encoded, held against the reference from time to time."""
+    """A sample of encoded texts that is compared with the reference from time to time."""
 
     def __init__(self, engine_name: str, reference: Reference) -> None:
         self._engine_name = engine_name
@@ -182,7 +182,7 @@ class Audit:
             self.make()
 
     def make(self) -> None:
-        """Compare, and begin a new sample."""
+        """Compare the sample with the reference, and begin a new one."""
         sample, self._sample = self._sample, AuditSample()
         if sample.texts:
             audit(self._engine_name, sample.texts, sample.ids, self._reference)

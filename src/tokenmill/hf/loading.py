@@ -1,4 +1,4 @@
-"""A dataset by its name or path, as `tokenmill rows` is given it."""
+"""Load the dataset that `tokenmill rows` names, from a path or the Hub."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BUILDERS = {
     "txt": "text",
     "arrow": "arrow",
 }
-"""What reads a file, by the end of its name; one of a compression may follow."""
+"""Loaders of `datasets` by file suffix. The suffix of a compression may follow."""
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 
 
 def load(
     name: str, *, subset: str | None = None, split: str | None = None, revision: str | None = None
 ) -> Any:
-    """A `Dataset`, if a split is named, or a `DatasetDict`.
+    """Load a `Dataset` if a split is named, else a `DatasetDict`.
 
     Args:
         name: a folder that `save_to_disk` wrote, a folder of files, a file, or a name on the Hub.
@@ -40,7 +40,9 @@ def load(
         import datasets
     except ImportError as error:
         hint = "pip install 'tokenmill[hf]'"
-        raise UserError("rows need the package datasets", why=str(error), hint=hint) from error
+        raise UserError(
+            "the package datasets is not installed", why=str(error), hint=hint
+        ) from error
 
     path = Path(name).expanduser()
     try:
@@ -70,7 +72,7 @@ def _is_saved(folder: Path) -> bool:
 
 
 def _chosen(dataset: Any, split: str | None, name: str) -> Any:
-    """A split of a dataset that was saved.
+    """Return a split of a saved dataset.
 
     Raises:
         UserError: it has none of that name.
@@ -79,27 +81,27 @@ def _chosen(dataset: Any, split: str | None, name: str) -> Any:
         return dataset
     splits = list(dataset) if isinstance(dataset, dict) else [str(dataset.split)]
     if split not in splits:
-        why = f"it has {', '.join(splits)}"
+        why = f"its splits are {', '.join(splits)}"
         raise UserError(f"the dataset has no split {split!r}", where=name, why=why)
     return dataset[split] if isinstance(dataset, dict) else dataset
 
 
 def _reading(path: Path) -> dict[str, Any]:
-    """What of `datasets` reads a file.
+    """Return the loader of `datasets` for a file.
 
     Raises:
         UserError: the name of the file says nothing.
     """
     ending = _ending(path)
     if ending not in BUILDERS:
-        why = f"it ends in none of {', '.join(f'.{known}' for known in BUILDERS)}"
-        hint = "tokenmill build takes files of other kinds"
-        raise UserError("cannot tell the format of the file", where=str(path), why=why, hint=hint)
+        why = f"known suffixes are {', '.join(f'.{known}' for known in BUILDERS)}"
+        hint = "rename the file, or use tokenmill build, which reads more formats"
+        raise UserError("unknown file format", where=str(path), why=why, hint=hint)
     return {"path": BUILDERS[ending], **({"sep": "\t"} if ending == "tsv" else {})}
 
 
 def _ending(path: Path) -> str:
-    """The end of a file's name, without that of a compression."""
+    """The suffix of a file name, without that of a compression."""
     plain = path.name
     for compression in COMPRESSIONS:
         plain = plain.removesuffix(compression)

@@ -1,4 +1,4 @@
-"""The logger of the package, at the level that a configuration asks for."""
+"""The logger of the package and its level."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger("tokenmill.hf")
 
 @contextmanager
 def logging_at(level: str) -> Iterator[None]:
-    """Log at a level for one run; on standard error where the program has set up no logging."""
+    """Log at a level for one run, on standard error if the program has not set up logging."""
     before = logger.level
     handler = None if logger.hasHandlers() else logging.StreamHandler()
     logger.setLevel(level)

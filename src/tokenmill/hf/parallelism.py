@@ -1,4 +1,4 @@
-"""Where a tokenizer runs: in this process on the engine's own threads, or in worker processes."""
+"""Where a tokenizer runs: on the engine's threads in this process, or in worker processes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ THREAD_VARIABLES = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
 _PID_OF_IMPORT = os.getpid()
 
 _threads_of_pool: int | None = None
-"""What the pool of `tokenizers` was asked for in this process, as far as this package knows."""
+"""The threads requested from the pool of `tokenizers` in this process, as far as we know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """What the log calls the performance configuration."""
+    """How many processes encode, shown in the log as the performance configuration."""
 
     num_proc: int
     is_slow: bool
 
     @property
     def uses_processes(self) -> bool:
-        """Whether workers encode; one process is the calling one."""
+        """Whether worker processes encode; a single process is the calling one."""
         return self.num_proc > 1
 
     def describe(self, batch_size: int) -> str:
@@ -43,7 +43,7 @@ class Parallelism:
 
 @contextmanager
 def thread_environment(parallelism: Parallelism) -> Iterator[None]:
-    """Variables that Rust tokenizers read, for one run; afterwards they are what they were.
+    """Set the environment variables of Rust tokenizers for one run, and restore them.
 
     A number of threads that the user has set is kept; `RAYON_NUM_THREADS` goes first.
     """
@@ -75,7 +75,7 @@ def _wanted_threads() -> int:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of several. In a forked one the pool's threads do not exist."""
+    """Whether this is a child process. After a fork, the threads of the pool do not exist."""
     return multiprocessing.parent_process() is not None or os.getpid() != _PID_OF_IMPORT
 
 
@@ -84,14 +84,14 @@ def _tell_of_pool(threads: int) -> None:
     if _threads_of_pool is None:
         _threads_of_pool = threads
         logger.debug(
-            "%d threads are requested; if tokenizers has already encoded in this process, its "
+            "%d threads requested; if tokenizers has already encoded in this process, its "
             "thread pool exists and cannot be resized",
             threads,
         )
     elif _threads_of_pool != threads:
         logger.info(
-            "the thread pool of tokenizers already exists and cannot be resized: it was made for "
-            "%d threads, and %d are wanted now",
+            "the thread pool of tokenizers already exists and cannot be resized: it has "
+            "%d threads, %d requested",
             _threads_of_pool,
             threads,
         )

@@ -1,4 +1,4 @@
-"""The way of one split: batches are encoded here, and a second thread writes a batch behind."""
+"""Process one split: this thread encodes batches, a second thread writes them one batch behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_rows(
     encoding: tuple[Encode, Finish],
     advance: Callable[[int], None],
 ) -> None:
-    """Make and write the rows of all texts, or of those that an earlier run has left.
+    """Make and write the rows of all texts that an earlier run has not done.
 
     Args:
         texts: the documents.
@@ -37,7 +37,7 @@ def write_rows(
     encode, finish = encoding
     before, done = summary.counts, unfinished.done
     if done.rows:
-        logger.info("an earlier run has made %s rows, and is resumed", f"{done.rows:,}")
+        logger.info("resuming: an earlier run has made %s rows", f"{done.rows:,}")
         summary.resume(done.counts, done.rows)
         advance(done.counts.get("text_bytes", 0))
     assert unfinished.batch_size is not None

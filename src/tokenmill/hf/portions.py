@@ -1,4 +1,4 @@
-"""Encoded batches to portions that become rows: a batch each, or windows of packed documents.
+"""Group encoded documents into portions that become rows: batches, or windows to pack.
 
 A portion knows from which document on its rows are made, so a run that was killed resumes there.
 """
@@ -25,26 +25,26 @@ WINDOW_TOKENS = 1 << 24
 """Documents of a window are packed together. It ends at the document that brings it to this many
 tokens, or to 10,000 rows if these are fewer: 64 MiB of ids. It depends on nothing but the texts."""
 LEAST_SEQUENCES = 64
-"""Of a window, where a context is so long that fewer would be packed badly."""
+"""The fewest rows of a window: for a long context, fewer would pack badly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the documents of a portion begin."""
+    """The position of the first document of a portion."""
 
     document: int
-    """The first document of a batch, counted over the dataset with null texts;"""
+    """Number of the first document of a batch, including null texts;"""
     skipped: int = 0
-    """and how many documents with tokens of this batch are in an earlier portion."""
+    """and the number of documents of this batch that an earlier portion holds."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What the summary had counted before this batch."""
+    """The counts of the summary before this batch."""
 
 
 class RowSource(Protocol):
-    """What fills rows."""
+    """A source of rows."""
 
     def __len__(self) -> int:
-        """How many rows it makes."""
+        """The number of rows."""
         ...
 
     @property
@@ -53,13 +53,13 @@ class RowSource(Protocol):
         ...
 
     def fill(self, rows: RowColumns, first: int) -> None:
-        """Fill `rows`, from its row number `first` on."""
+        """Fill `rows` with rows of this source, from number `first` on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows to be made, in whatever thread writes them."""
+    """Rows to make later, in the thread that writes them."""
 
     place: Place
     make: Callable[[], RowSource]
@@ -67,7 +67,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Rows that a function of the user's has made."""
+    """Rows made by a user's function."""
 
     rows: RowColumns
 
@@ -91,7 +91,7 @@ class GivenRows:
 
 
 class WindowPortions:
-    """Documents are cut into windows of their own."""
+    """Portions of documents that are each cut into windows."""
 
     def __init__(self, rule: WindowRule) -> None:
         self._rule = rule
@@ -101,15 +101,15 @@ class WindowPortions:
         yield Portion(place, lambda: self._rule.cut(tokens))
 
     def finish(self) -> Iterator[Portion]:
-        """Nothing is left over."""
+        """Return nothing: no documents are held back."""
         yield from ()
 
 
 class PackedPortions:
-    """Documents share rows: windows of documents are packed as they fill up."""
+    """Portions of documents that share rows: a window is packed when it is full."""
 
     def __init__(self, rule: WindowRule, options: PackOptions, skipped: int = 0) -> None:
-        """`skipped` documents with tokens are in the rows of an earlier run."""
+        """Begin after `skipped` documents with tokens, which an earlier run has done."""
         self._rule, self._options, self._skipped = rule, options, skipped
         length = options.length
         few, many = LEAST_SEQUENCES * length, WINDOW_SEQUENCES * length
@@ -119,7 +119,7 @@ class PackedPortions:
         self._place = Place(0)
 
     def add(self, tokens: TokenBatch, place: Place) -> Iterator[Portion]:
-        """The windows that are full with a batch."""
+        """Return the windows that a batch fills."""
         documents = self._rule.enclosed(tokens)
         offsets = documents.offsets
         start = min(self._skipped, len(offsets) - 1)
@@ -137,7 +137,7 @@ class PackedPortions:
                 yield self._closed()
 
     def finish(self) -> Iterator[Portion]:
-        """The last window."""
+        """Return the last window."""
         if self._parts:
             yield self._closed()
 
@@ -149,7 +149,7 @@ class PackedPortions:
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """Packed documents; the first token of each segment has no label, as nothing predicts it."""
+    """Packed documents. The first token of each segment has no label: nothing predicts it."""
 
     ids: UInt32Array
     """Contiguous: compiled code reads them from their address on."""
@@ -170,7 +170,7 @@ class PackedRows:
         kept = int(sequences.segments.lengths.sum(dtype=np.int64)) - books.repeated_tokens
         if kept != len(documents.ids) or books.lost_tokens:
             why = f"{len(documents.ids)} tokens, of which {kept} are in rows"
-            raise InternalError("packing has lost tokens", why=why)
+            raise InternalError("packing lost tokens", why=why)
         ids = np.ascontiguousarray(documents.ids, np.uint32)
         overlap = 0 if rule.overlap_in_loss else options.overlap
         rules = Rules(NO_TOKENS, NO_TOKENS, rule.pad_id, overlap=overlap)
@@ -185,7 +185,7 @@ class PackedRows:
         return int(self.sequences.segments.lengths.sum(dtype=np.int64))
 
     def fill(self, rows: RowColumns, first: int) -> None:
-        """Fill `rows` with as many sequences, from number `first` on."""
+        """Fill `rows` with sequences, from number `first` on."""
         offsets = self.sequences.offsets[first : first + len(rows) + 1]
         part = slice(int(offsets[0]), int(offsets[-1]))
         chosen = self.sequences.segments

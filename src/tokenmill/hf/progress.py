@@ -1,4 +1,4 @@
-"""How far a run has come, in bytes of text."""
+"""Progress of a run, in bytes of text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def progress(total_bytes: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A callback for bytes that are done: a bar for people who look on, lines for a log."""
+    """Yield a callback for finished bytes: a bar on a terminal or in a notebook, lines in a log."""
     if not shown:
         yield lambda num_bytes: None
     elif sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -22,7 +22,7 @@ def progress(total_bytes: int, shown: bool) -> Iterator[Callable[[int], None]]:
 
         with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="tokenizing") as bar:
             yield bar.update
-            bar.total = bar.n  # it was estimated
+            bar.total = bar.n  # the total was an estimate
     else:
         yield _Lines(total_bytes).advance
 

@@ -1,4 +1,4 @@
-"""Where the rows of a dataset are kept, so that an unchanged run finds them again."""
+"""Where the rows of a dataset are stored, so that an unchanged run finds them again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from datasets import Dataset, Features
 
 RULES_VERSION = 2
-"""Raised whenever the same dataset and configuration would give other rows."""
+"""Increased whenever the same dataset and configuration would give other rows."""
 
 
 def fingerprint(dataset: Dataset, identity: dict[str, Any]) -> str:
-    """Of the rows, as `datasets` names every state of a dataset: 16 hexadecimal digits."""
+    """The fingerprint of the rows in the format of `datasets`: 16 hexadecimal digits."""
     key = {"dataset": dataset._fingerprint, "rules": RULES_VERSION, **identity}
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode(key, order="sorted"))
 
@@ -36,7 +36,7 @@ def fingerprint(dataset: Dataset, identity: dict[str, Any]) -> str:
 def identity_of_rows(
     rule: WindowRule, form: RowFormat, packing: str | None, sampling: Sampling | None
 ) -> dict[str, Any]:
-    """How documents become rows; what is younger than the first rows is absent at its default."""
+    """All options that decide how documents become rows. Newer ones are absent at their default."""
     windows = dataclasses.asdict(rule)
     younger = {
         "overlap_in_loss": None if windows.pop("overlap_in_loss") else False,
@@ -50,7 +50,7 @@ def identity_of_rows(
 
 
 def subclass_fingerprint(owner: object, base: type, inherited: Collection[str]) -> str:
-    """Of what a subclass adds to `base`: the source of its classes, and its own attributes.
+    """A fingerprint of what a subclass adds to `base`: the source of its classes, its attributes.
 
     `inherited` names the attributes of `base`. Random where a source is not known, or an attribute
     cannot be pickled.
@@ -61,10 +61,10 @@ def subclass_fingerprint(owner: object, base: type, inherited: Collection[str]) 
     code: list[Any] = [kind for kind in type(owner).__mro__ if kind not in (base, object)]
     code += [value for value in state.values() if isinstance(value, types.FunctionType)]
     try:
-        # What can be imported is pickled by its name alone.
+        # Importable classes are pickled by name only, so their source is added.
         sources = [_source(part) for part in code]
         return str(Hasher.hash((type(owner), sources, state)))
-    except Exception:  # whatever the user's objects raise
+    except Exception:  # user objects can raise anything
         return str(generate_random_fingerprint())
 
 
@@ -72,13 +72,13 @@ def _source(part: Any) -> str:
     try:
         return inspect.getsource(part)
     except (OSError, TypeError):
-        if part.__module__ == "__main__":  # of a console or a notebook: its code is pickled
+        if part.__module__ == "__main__":  # from a console or a notebook: its code is pickled
             return ""
         raise
 
 
 class ResultPlace:
-    """Where the rows of a call are kept: in the cache of `datasets`, or in a folder of the user's.
+    """Where the rows of a call are stored: in the cache of `datasets`, or in the user's folder.
 
     Raises:
         UserError: both `cache_dir` and `out` are given.
@@ -88,19 +88,19 @@ class ResultPlace:
         self, cache_dir: str | Path | None, out: str | Path | None, *, overwrite: bool
     ) -> None:
         if cache_dir is not None and out is not None:
-            raise UserError("cache_dir and out cannot be given together", why="rows are kept once")
+            raise UserError("cache_dir and out cannot be combined", why="rows are stored only once")
         self._cache_dir = cache_dir
         self._folder = None if out is None else RowsFolder(out, overwrite=overwrite)
 
     def refuse_stream(self) -> None:
-        """Raise a UserError if rows of an iterable dataset are to become files of a folder."""
+        """Raise a UserError if rows of an iterable dataset are to be stored in a folder."""
         if self._folder is not None:
             hint = "iterate over the rows, or load the dataset without streaming"
             why = "rows of an iterable dataset are made as they are read"
-            raise UserError("out cannot be given with an iterable dataset", why=why, hint=hint)
+            raise UserError("out cannot be used with an iterable dataset", why=why, hint=hint)
 
     def close(self) -> None:
-        """Note that all splits are there."""
+        """Record that all splits are complete."""
         if self._folder is not None:
             self._folder.close()
 
@@ -127,7 +127,7 @@ class ResultPlace:
         return Path(get_temporary_cache_files_directory()) / unique
 
     def open(self, path: Path, dataset: Dataset, name: str, features: Features) -> Dataset:
-        """The rows as a dataset of the same split, with `name` as its fingerprint."""
+        """Open the rows as a dataset of the same split, with `name` as its fingerprint."""
         from datasets import Dataset
 
         info = dataset.info.copy()

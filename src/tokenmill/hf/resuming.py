@@ -1,4 +1,4 @@
-"""A file of rows that a killed run leaves unfinished and the next run continues.
+"""A file of rows that an interrupted run leaves unfinished and the next run completes.
 
     .cache-NAME.arrow.unfinished/rows.arrow     an Arrow stream without its end
     .cache-NAME.arrow.unfinished/done.json      how much of it is whole, and what comes next
@@ -36,30 +36,30 @@ ROWS, DONE = "rows.arrow", "done.json"
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a run has come: rows that are in the file, and where to make the next ones."""
+    """The progress of a run: the rows in the file, and where the next ones begin."""
 
     document: int = 0
-    """First document of the batch to read next;"""
+    """First document of the next batch;"""
     skipped: int = 0
-    """documents with tokens of this batch whose rows are in the file;"""
+    """documents of this batch with rows in the file;"""
     batch_size: int | None = None
-    """and the size of the batches."""
+    """and the documents per batch."""
     counts: dict[str, int] = {}
-    """Of the summary, before that batch."""
+    """Counts of the summary before that batch."""
     rows_before: int = 0
-    """Rows of all earlier documents."""
+    """Rows of all earlier batches."""
     rows: int = 0
     """Rows in the file: the first `rows - rows_before` of the next portion are there."""
     num_bytes: int = 0
-    """Bytes of the file that hold them."""
+    """Bytes of the file that hold these rows."""
 
 
 class UnfinishedRows:
-    """The file, and what is known of it."""
+    """An unfinished file and its progress."""
 
     def __init__(self, path: Path, folder: Path, *, can_resume: bool) -> None:
         self.path = path
-        """What errors name."""
+        """The path for error messages."""
         self.done = Done()
         self.batch_size: int | None = None
         self._folder = folder
@@ -76,7 +76,7 @@ class UnfinishedRows:
         return ArrowSink(self._file, num_schema_bytes if self.done.rows else 0)
 
     def record(self, begun: Done, num_rows: int) -> None:
-        """Note that `num_rows` rows are in the file, and that the portion `begun` comes next.
+        """Record that `num_rows` rows are in the file, and that the portion `begun` comes next.
 
         Raises:
             StorageError: the file system refused it.
@@ -102,14 +102,14 @@ class UnfinishedRows:
             self._file.close()
 
     def publish(self) -> None:
-        """Give the file its name."""
+        """Give the file its final name."""
         with storage_errors("write the rows", self.path):
             fsync_path(self._folder / ROWS)
             rename_flushed(self._folder / ROWS, self.path)
 
 
 def _opened(path: Path, done: Done) -> BinaryIO:
-    """A new file, or one behind what is done of it."""
+    """Open a new file, or an existing one after its last complete row."""
     if not done.rows:
         return path.open("wb")
     file = path.open("r+b")
@@ -119,7 +119,7 @@ def _opened(path: Path, done: Done) -> BinaryIO:
 
 
 def unfinished_folder(path: Path) -> Path:
-    """Where the rows of `path` are until they are whole."""
+    """The folder that holds the rows of `path` until they are complete."""
     return path.with_name(f".{path.name}.unfinished")
 
 
@@ -127,7 +127,7 @@ def unfinished_folder(path: Path) -> Path:
 def unfinished_rows(
     path: Path, *, can_resume: bool, fresh: bool = False
 ) -> Iterator[UnfinishedRows]:
-    """The file that becomes `path` at the end of the block.
+    """Yield the file that becomes `path` at the end of the block.
 
     After an error, and after a kill, what is done of it stays if the run can resume; one that has
     nothing done is removed. Of two processes that make the same rows, one keeps what it has done.
@@ -165,7 +165,7 @@ def unfinished_rows(
 
 
 def _hold(folder: Path, stack: contextlib.ExitStack) -> bool:
-    """Make a folder and lock it; False if another process has it, or there are no locks."""
+    """Create a folder and lock it; False if another process has it, or locks do not exist."""
     folder.mkdir(exist_ok=True)
     try:
         return stack.enter_context(locked_folder(folder))
@@ -174,14 +174,14 @@ def _hold(folder: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def _read_done(folder: Path) -> Done:
-    """What an earlier run has done; nothing if it cannot be read, or its file is shorter."""
+    """The progress of an earlier run; none if it cannot be read, or if its file is too short."""
     try:
         done = msgspec.json.decode((folder / DONE).read_bytes(), type=Done)
         if (folder / ROWS).stat().st_size >= done.num_bytes:
             return done
-        logger.warning("%s is shorter than it was: the rows are made from the start", folder / ROWS)
+        logger.warning("%s is too short: making all rows again", folder / ROWS)
     except FileNotFoundError:
         pass
     except msgspec.DecodeError as error:
-        logger.warning("%s is damaged (%s): the rows are made from the start", folder / DONE, error)
+        logger.warning("%s is damaged (%s): making all rows again", folder / DONE, error)
     return Done()

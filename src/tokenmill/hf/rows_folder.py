@@ -1,4 +1,4 @@
-"""A folder of rows that `datasets.load_from_disk` opens; rows are written there at once.
+"""A folder of rows that `datasets.load_from_disk` opens. Rows are written there directly.
 
     out/dataset_dict.json                 of a DatasetDict
     out/train/rows-0123456789abcdef.arrow
@@ -24,11 +24,11 @@ from tokenmill.store.files import write_atomically
 
 SPLITS = "dataset_dict.json"
 DESCRIPTIONS = (STATE_NAME, INFO_NAME)
-"""Of the rows of a split."""
+"""Describes the rows of a split."""
 
 
 class RowsFolder:
-    """Where the rows of a dataset become files of a folder of the user's."""
+    """A folder chosen by the user, in which the rows of a dataset become files."""
 
     def __init__(self, out: str | Path, *, overwrite: bool) -> None:
         self._out = local_path(out, "out")
@@ -36,7 +36,7 @@ class RowsFolder:
         self._splits: list[str] = []
 
     def path(self, split: str | None, name: str) -> Path:
-        """The file for the rows with the fingerprint `name`.
+        """Return the file for the rows with the fingerprint `name`.
 
         Raises:
             OutputConflictError: the folder holds something else.
@@ -53,13 +53,13 @@ class RowsFolder:
             raise OutputConflictError(
                 "the folder is not empty",
                 where=str(folder),
-                why=f"it holds {others[0].name}, which is not of this dataset and configuration",
-                hint="name another folder; or replace what is there with --overwrite (force=True)",
+                why=f"it holds {others[0].name}, which belongs to another dataset or configuration",
+                hint="choose another folder, or replace its content with --overwrite (force=True)",
             )
         return path
 
     def finish(self, path: Path, name: str, features: Any, split: str | None) -> None:
-        """Describe the rows of a split, and remove those that they replace."""
+        """Write the description of a split, and remove the rows it replaces."""
         for other in _others(path.parent, path):
             if other.name.startswith(("rows-", ".rows-")):
                 shutil.rmtree(other) if other.is_dir() else other.unlink()
@@ -68,7 +68,7 @@ class RowsFolder:
         write_atomically(path.parent / STATE_NAME, state_of([path.name], name, split))
 
     def close(self) -> None:
-        """Say that all splits are there; rows that they replace are removed."""
+        """Write the list of splits, and remove the rows they replace."""
         before = self._out / SPLITS
         if self._overwrite and self._splits:
             _remove_rows(self._out)
@@ -83,7 +83,7 @@ class RowsFolder:
 
 
 def _splits_of(path: Path) -> list[str]:
-    """The splits that a file lists; none if it is damaged."""
+    """The splits listed in a file; none if it is damaged."""
     try:
         found: list[str] = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])[
             "splits"
@@ -94,7 +94,7 @@ def _splits_of(path: Path) -> list[str]:
 
 
 def _remove_rows(folder: Path) -> None:
-    """Remove the rows of a split, and the folder if it holds nothing else."""
+    """Remove the rows of a split, and its folder if that is empty afterwards."""
     for rows in folder.glob("rows-*.arrow"):
         rows.unlink()
         for name in DESCRIPTIONS:
@@ -104,7 +104,7 @@ def _remove_rows(folder: Path) -> None:
 
 
 def _others(folder: Path, path: Path) -> Iterator[Path]:
-    """What is in a folder beside the rows in `path` and their description."""
+    """The files in a folder other than the rows in `path` and their description."""
     own = {path, unfinished_folder(path)}
     for found in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_left = found.name.startswith(f".{path.name}.") and found.name.endswith(".tmp")

@@ -1,4 +1,4 @@
-"""Texts of a `datasets.Dataset`, in batches that are bounded in documents and in bytes."""
+"""The texts of a `datasets.Dataset`, in batches with limited documents and bytes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 DEFAULT_COLUMN = "text"
 MAX_TEXT_BYTES = 4 << 20
-"""Text encoded at a time: engines hold Python's lock while they take it over."""
+"""The most text encoded at a time: engines hold the GIL while they copy it."""
 MAX_SAMPLE_BYTES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Documents of a batch; null texts are left out and counted."""
+    """The documents of a batch, without null texts, which are counted."""
 
     texts: list[str]
     num_bytes: int
     num_null: int
     first: int = 0
-    """Which document of the dataset is the first one."""
+    """Position of the first document in the dataset."""
 
 
 def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
-    """The column that holds the texts: `text`, or the only one of strings.
+    """Return the column with the texts: the named one, `text`, or the only one with strings.
 
     Raises:
         UserError: it is not known, or is not there.
@@ -48,7 +48,7 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
         if wanted not in strings:
             close = nearest(wanted, strings)
             hint = f"did you mean {close!r}?" if close else ""
-            raise UserError(f"there is no column {wanted!r} of strings", where=where, hint=hint)
+            raise UserError(f"no column of strings is called {wanted!r}", where=where, hint=hint)
         return wanted
     if DEFAULT_COLUMN in strings:
         return DEFAULT_COLUMN
@@ -57,20 +57,20 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
     raise UserError(
         "cannot tell which column holds the texts",
         where=where,
-        why=f"{len(strings)} of them are strings, and none of these is {DEFAULT_COLUMN!r}",
+        why=f"{len(strings)} columns hold strings, none of them called {DEFAULT_COLUMN!r}",
         hint='name it: text_column="...", or --text-column on the command line',
     )
 
 
 def tell_of_dropped_columns(features: Mapping[str, Any], column: str) -> None:
-    """Log the columns that do not become part of the output: rows are not documents."""
+    """Log the columns that are dropped: rows are not documents, so they cannot keep them."""
     dropped = [name for name in features if name != column]
     if dropped:
-        logger.info("columns that are dropped: %s", ", ".join(dropped))
+        logger.info("dropped columns: %s", ", ".join(dropped))
 
 
 def features_of_stream(dataset: IterableDataset) -> Mapping[str, Any]:
-    """The columns of an iterable dataset; where it does not tell, its first document is read.
+    """The columns of an iterable dataset; if unknown, the first document is read.
 
     Raises:
         UserError: there is none.
@@ -80,12 +80,12 @@ def features_of_stream(dataset: IterableDataset) -> Mapping[str, Any]:
     try:
         return dict(dataset._resolve_features().features)
     except StopIteration as error:
-        hint = "give it features, so that its columns are known"
+        hint = "create it with features, so that its columns are known"
         raise UserError("the iterable dataset holds no documents", hint=hint) from error
 
 
 def first_texts(dataset: IterableDataset, name: str) -> Texts:
-    """The first documents of an iterable dataset, no more than a sample needs."""
+    """The first documents of an iterable dataset, as many as a sample needs."""
     rows = iter(dataset.select_columns([name]).with_format(None))
     found: list[str | None] = []
     num_bytes = 0
@@ -106,7 +106,7 @@ def texts_of(column: Iterable[str | None]) -> Texts:
 
 
 class TextColumn:
-    """The texts of a dataset, selected and shuffled as it is.
+    """The texts of a dataset, respecting its selection and shuffling.
 
     Raises:
         UserError: the dataset has a transform, which would be left out.
@@ -115,7 +115,7 @@ class TextColumn:
     def __init__(self, dataset: Dataset, name: str) -> None:
         if dataset.format["type"] == "custom":
             raise UserError(
-                "the dataset has a transform, which makes its texts when they are read",
+                "the dataset has a transform, which would be ignored",
                 why="texts are read from its columns, past set_transform and with_transform",
                 hint="apply it with dataset.map, or remove it: dataset.with_format(None)",
             )
@@ -127,22 +127,22 @@ class TextColumn:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all texts, as the sample lets expect."""
+        """Bytes of all texts, estimated from the sample."""
         return int(self.mean_bytes * len(self))
 
     @functools.cached_property
     def mean_bytes(self) -> float:
-        """Bytes of a text, on average over the sample."""
+        """Mean bytes of a text in the sample."""
         return float(_byte_lengths(self._sample).mean()) if len(self) else 0.0
 
     def sample(self) -> list[str]:
-        """Documents from everywhere, no more than are needed; a very long one is cut."""
+        """Sample documents from the whole dataset; very long ones are cut."""
         sizes = _byte_lengths(self._sample)
         count = int(np.searchsorted(np.cumsum(sizes), MAX_SAMPLE_BYTES)) + 1
         try:
             texts = self._texts(self._sample[:count], 0, sizes[:count]).texts
         except DataError:
-            return []  # `batches` will meet it again, and know its place
+            return []  # `batches` will find it again and report its position
         return shortened(texts)
 
     @functools.cached_property
@@ -152,7 +152,7 @@ class TextColumn:
         return self._rows[places.tolist()][self.name]
 
     def batches(self, batch_size: int, begin: int = 0) -> Iterator[Texts]:
-        """All documents in order, from `begin` on; batches end at multiples of `batch_size`.
+        """Yield all documents in order, from `begin` on; batches end at multiples of `batch_size`.
 
         Raises:
             DataError: a text is not UTF-8.
@@ -173,17 +173,17 @@ class TextColumn:
             texts = column.to_pylist()
         except UnicodeDecodeError as error:
             where = f"column {self.name!r}, rows {position} to {position + len(sizes) - 1}"
-            raise DataError("a text is not UTF-8", where=where, why=str(error)) from error
+            raise DataError("a text is not valid UTF-8", where=where, why=str(error)) from error
         return Texts(without_null(texts), int(sizes.sum()), int(column.null_count), position)
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-    """Texts for a sample: a very long one is cut."""
+    """Texts for a sample; very long ones are cut."""
     return [text[:MAX_SAMPLE_BYTES] for text in texts]
 
 
 def without_null(texts: Sequence[str | None]) -> list[str]:
-    """The texts that are there."""
+    """The texts that are not null."""
     return [text for text in texts if text is not None]
 
 

@@ -1,4 +1,4 @@
-"""Rows of an iterable dataset, made batch by batch in whatever process reads it."""
+"""Rows of an iterable dataset, made batch by batch in the process that reads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lazy_rows(
     form: RowFormat,
     make_rows: Callable[[Texts], RowColumns],
 ) -> IterableDataset:
-    """An iterable dataset of rows; nothing is read or encoded until it is iterated.
+    """Return an iterable dataset of rows that reads and encodes nothing until it is iterated.
 
     Args:
         dataset: with the columns of `features`, which the result drops.
@@ -41,7 +41,7 @@ def lazy_rows(
 
 
 class _ColumnsOfBatch:
-    """What `map` calls with a batch of documents."""
+    """The function that `map` calls with a batch of documents."""
 
     def __init__(
         self, make_rows: Callable[[Texts], RowColumns], form: RowFormat, column: str

@@ -1,4 +1,4 @@
-"""What a run did, and how long each stage took."""
+"""Counts of a run and the time of each stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 STAGES = ("read", "encode", "windows", "write")
 COUNTS = ("documents", "null", "empty", "cut", "text_bytes", "tokens")
-"""What a run that is resumed has counted before."""
+"""The counts that a resumed run takes over."""
 
 
 @dataclass(slots=True)
@@ -23,26 +23,26 @@ class Summary:
     """Counts and seconds of one call of `tokenize`, over all splits."""
 
     documents: int = 0
-    """All that were read, also those that gave no row."""
+    """Documents read, including those that gave no row."""
     null: int = 0
     """Documents whose text is null."""
     empty: int = 0
     """Documents without tokens."""
     cut: int = 0
-    """Documents longer than a row; all their tokens are in rows."""
+    """Documents longer than a row. All their tokens are in rows."""
     text_bytes: int = 0
-    """In UTF-8."""
+    """Bytes of text in UTF-8."""
     rows: int = 0
     tokens: int = 0
-    """Tokens in rows, without padding; those of an overlap count in each row."""
+    """Tokens in rows, without padding. Overlapping tokens count in each row."""
     reused: list[str] = field(default_factory=list)
-    """Files of an earlier run that were opened instead; only their rows and documents count."""
+    """Files of an earlier run that were reused. Only their rows and documents are counted."""
     resumed_rows: int = 0
-    """Rows that a killed run had made."""
+    """Rows made by an interrupted run."""
     seconds: float = 0.0
-    """Of the call; of iterable datasets, those in which rows were made in this process."""
+    """Seconds of the call. For iterable datasets, the seconds spent making rows in this process."""
     stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    """Windows and writing have a thread of their own, so these may add up to more."""
+    """Seconds by stage. Two threads work, so the sum can exceed `seconds`."""
     has_warned: bool = False
     """Of documents that gave no row."""
 
@@ -58,11 +58,11 @@ class Summary:
         return {name: getattr(self, name) for name in COUNTS}
 
     def since(self, before: dict[str, int]) -> dict[str, int]:
-        """By how much the counts have grown."""
+        """The growth of the counts since `before`."""
         return {name: value - before[name] for name, value in self.counts.items()}
 
     def resume(self, counts: dict[str, int], num_rows: int) -> None:
-        """Add what a killed run had done."""
+        """Add the counts of an interrupted run."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + counts.get(name, 0))
         self.rows += num_rows
@@ -74,14 +74,14 @@ class Summary:
         self.documents += num_documents
         self.rows += num_rows
         logger.info(
-            "the rows of an earlier run are used: %s: %s rows of %s documents",
+            "reusing the rows of an earlier run: %s: %s rows of %s documents",
             path,
             f"{num_rows:,}",
             f"{num_documents:,}",
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts and times, for a program."""
+        """Return the counts and times as a dict."""
         return {
             **self.counts,
             "rows": self.rows,
@@ -92,7 +92,7 @@ class Summary:
         }
 
     def timed(self, stage: str, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """What `work` returns; its time is booked on a stage."""
+        """Call `work`, add its time to a stage, and return its result."""
         started = time.perf_counter()
         try:
             return work(*args, **options)
@@ -100,7 +100,7 @@ class Summary:
             self.stage_seconds[stage] += time.perf_counter() - started
 
     def debug_batch(self, batch: Texts, before: dict[str, float]) -> None:
-        """Log a batch that is encoded, with the time of each stage since the one before.
+        """Log an encoded batch, with the time of each stage since the previous one.
 
         Windows and writing are those of the batch before, which a second thread makes.
         """
@@ -118,21 +118,21 @@ class Summary:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows by the time that passed."""
+        """Rows per second."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens by the time that passed."""
+        """Tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def tell(self) -> None:
-        """Log the summary, and warn of documents that gave no row."""
+        """Log the summary, and warn if documents gave no row."""
         logger.info("%s", self)
         self.warn()
 
     def warn(self, so_far: str = "") -> None:
-        """Warn of documents that gave no row, once."""
+        """Warn once if documents gave no row."""
         without_row = self.empty + self.null
         if without_row and not self.has_warned:
             self.has_warned = True
@@ -149,7 +149,7 @@ class Summary:
             return f"{self.documents:,} documents -> {self.rows:,} rows, all of an earlier run"
         stages = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.stage_seconds.items())
         notes = f"; {self.cut:,} documents are longer than a row" if self.cut else ""
-        notes += f"; {self.resumed_rows:,} rows are of a run that was stopped" * bool(
+        notes += f"; {self.resumed_rows:,} rows are from an interrupted run" * bool(
             self.resumed_rows
         )
         return (

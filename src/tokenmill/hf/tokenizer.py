@@ -1,9 +1,9 @@
-"""`CausalLMTokenizer`: a dataset of texts to a dataset of rows, for causal language models.
+"""`CausalLMTokenizer`: turn a dataset of texts into a dataset of rows for causal LMs.
 
-    texts of the dataset -> ids by the engine -> windows or packed rows -> an Arrow file
+    texts of the dataset -> ids from the engine -> windows or packed rows -> an Arrow file
 
-The first two run in the calling thread, on the engine's own threads or in worker processes; the
-others in a second thread, a batch behind.
+The calling thread reads and encodes, with the engine's threads or worker processes. A second
+thread makes and writes the rows, one batch behind.
 """
 
 from __future__ import annotations
@@ -71,18 +71,17 @@ DATASET_DICT_BATCH_ROWS = 40_000
 OWN_ATTRIBUTES = frozenset(
     ("config", "text_column", "summary", "_has_warned", "_workers", "_file", "_encoder", "_rule")
 ) | {"_form"}
-"""Of an instance, before a subclass adds any; those that decide rows are in `_identity`."""
+"""Attributes of an instance without those of subclasses. `_identity` covers what changes rows."""
 
 Batch = Mapping[str, Sequence[str | None]]
 Columns = dict[str, npt.NDArray[Any]]
 
 
 class CausalLMTokenizer:
-    """Tokenizes datasets of Hugging Face `datasets` into rows of `context_length` tokens.
+    """Tokenizes Hugging Face datasets into rows of `context_length` tokens.
 
-    Every document is cut into windows by itself, the last of which is padded; or, with `packing`,
-    several documents share a row. A null text and a text without tokens give no row; `summary`
-    counts them.
+    Each document is cut into windows, and the last window is padded. With `packing`, several
+    documents share a row. Null texts and texts without tokens give no row; `summary` counts them.
     """
 
     def __init__(
@@ -96,11 +95,11 @@ class CausalLMTokenizer:
         """Load the tokenizer.
 
         Args:
-            config: path of a YAML file, mapping, or struct; see `CausalLMConfig`.
-            tokenizer: of `transformers`, `tokenizers.Tokenizer`, or any object with `encode`;
-                it goes before `tokenizer_name`.
-            text_column: the column with the texts, before that of the configuration; without
-                either, `text`, or the only column of strings.
+            config: path of a YAML file, a mapping, or a `CausalLMConfig`.
+            tokenizer: a tokenizer of `transformers`, a `tokenizers.Tokenizer`, or any object with
+                `encode`. It overrides `tokenizer_name`.
+            text_column: the column with the texts. It overrides the configuration. If neither
+                names one, the column `text` is used, or the only column of strings.
             engine: as `--engine` of `tokenmill build`; `reference` is the tokenizer's own library.
 
         Raises:
@@ -109,10 +108,10 @@ class CausalLMTokenizer:
         self.config = make_config(config)
         self.text_column = self.config.text_column if text_column is None else text_column
         self.summary = Summary()
-        """Of the last call of `tokenize`."""
+        """Counts and timings of the last call of `tokenize`."""
         given = self.config.tokenizer_name if tokenizer is None else tokenizer
         if given is None:
-            hint = "set tokenizer_name, or pass a tokenizer"
+            hint = "set tokenizer_name in the configuration, or pass a tokenizer"
             raise UserError("no tokenizer given", hint=hint)
         self._has_warned = False
         self._workers = Workers()
@@ -133,22 +132,23 @@ class CausalLMTokenizer:
         out: str | Path | None = None,
         force: bool = False,
     ) -> Any:
-        """Rows of the configured columns: `input_ids`, `attention_mask` and `labels` by default.
+        """Tokenize a dataset and return a dataset of rows.
+
+        By default, rows have the columns `input_ids`, `attention_mask` and `labels`.
 
         Args:
-            dataset: `Dataset`, `DatasetDict`, or their iterable kinds; the result is of the same
-                kind. An iterable one stays lazy; only without a batch size its first documents
-                are read, to choose one.
-            cache_dir: folder for the Arrow files; by default, where `dataset.map` puts them.
-            out: folder that `datasets.load_from_disk` opens, for the rows themselves.
-            force: make the rows from the start, even if an earlier run left some, as with
-                `cache: false`.
+            dataset: a `Dataset`, `DatasetDict`, `IterableDataset` or `IterableDatasetDict`. The
+                result has the same type. Iterable datasets stay lazy; if no batch size is
+                configured, their first documents are read to choose one.
+            cache_dir: folder for the Arrow files. By default, the folder `dataset.map` uses.
+            out: folder to store the rows in. `datasets.load_from_disk` opens it.
+            force: make all rows again, even if an earlier run left some, as with `cache: false`.
 
         Raises:
-            UserError: it is not a dataset, or its column of texts is unknown; or `out` holds other
-                rows, and `force` is false.
+            UserError: `dataset` is not a dataset, its text column is unknown, or `out` holds other
+                rows and `force` is false.
             EngineError: the engine differs from the tokenizer's own library.
-            StorageError: cannot write the result.
+            StorageError: the result cannot be written.
         """
         import datasets
 
@@ -172,26 +172,27 @@ class CausalLMTokenizer:
             elif isinstance(dataset, datasets.Dataset):
                 result = self._tokenize(dataset, DATASET_BATCH_ROWS, place, None, fresh)
             else:
-                why = f"it is of {type(dataset).__module__}.{type(dataset).__qualname__}"
-                raise UserError("not a dataset of Hugging Face datasets", why=why)
+                kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+                why = f"got an object of type {kind}"
+                raise UserError("expected a dataset of the library datasets", why=why)
             place.close()
             self.summary.seconds = time.perf_counter() - started
             self.summary.tell()
         return result
 
     def _get_optimal_num_proc(self) -> int:
-        """Processes that encode; 1 is the calling one. A subclass may decide otherwise."""
+        """Number of encoding processes; 1 means the calling process. Subclasses can override it."""
         wanted = self.config.num_proc
         if self._is_slow:
             return wanted or max(usable_cores() // 2, 1)
         if wanted is not None and wanted > 1:
-            logger.info("num_proc=%d is ignored: the tokenizer has threads of its own", wanted)
+            logger.info("num_proc=%d is ignored: the tokenizer has its own threads", wanted)
         return 1
 
     def _tokenize_function(self, batch: Batch) -> Columns:
-        """Arrays of shape (rows, context_length) from a batch of one column, {name: texts}.
+        """Return arrays of shape (rows, context_length) for a batch {column: texts}.
 
-        A subclass may make others of that shape.
+        Subclasses can override it to return other arrays of this shape.
         """
         (texts,) = batch.values()
         tokens = self._encode(without_null(texts))
@@ -208,7 +209,7 @@ class CausalLMTokenizer:
     def _tokenize(
         self, dataset: Any, batch_rows: int, place: ResultPlace, split: str | None, fresh: bool
     ) -> Any:
-        """One split: the whole path."""
+        """Tokenize one split: find or make its rows, and open them."""
         column = find_text_column(dataset.features, self.text_column)
         texts = TextColumn(dataset, column)
         name = fingerprint(dataset, self._identity(column))
@@ -241,12 +242,12 @@ class CausalLMTokenizer:
         return place.open(path, dataset, name, self._form.features)
 
     def _lazy_rows(self, dataset: Any) -> Any:
-        """Rows of an iterable dataset; but for a sample, nothing is read or encoded yet."""
+        """The lazy rows of an iterable dataset. At most a sample is read and encoded now."""
         features = features_of_stream(dataset)
         column = find_text_column(features, self.text_column)
         tell_of_dropped_columns(features, column)
         parallelism = self._parallelism()
-        self._workers.end()  # those of an earlier dataset know this object as it was
+        self._workers.end()  # they hold a copy of this object from the earlier dataset
         size = self.config.batch_size
         if size is None:
             first = first_texts(dataset, column)
@@ -261,7 +262,7 @@ class CausalLMTokenizer:
     def _rows_of_stream(
         self, column: str, parallelism: Parallelism, values: Iterable[str | None]
     ) -> RowColumns:
-        """The rows of a batch of an iterable dataset; `summary` of this process counts them."""
+        """The rows of a batch of an iterable dataset, counted in the summary of this process."""
         started = time.perf_counter()
         summary, texts = self.summary, texts_of(values)
         with logging_at(self.config.verbose_level), thread_environment(parallelism):
@@ -280,7 +281,7 @@ class CausalLMTokenizer:
     def _choose_batch_size(
         self, sample: list[str], mean_bytes: float, resumed: int | None, is_lazy: bool = False
     ) -> int:
-        """Documents of a batch; the sample makes the engines known, too."""
+        """Choose the documents per batch; encoding the sample also chooses the engine."""
         tokens = self._encoder.encode(sample)
         holds_rows = is_lazy or self._has_own_function
         documents = Documents.of_sample(mean_bytes, tokens, self._rule, self._form, holds_rows)
@@ -307,7 +308,7 @@ class CausalLMTokenizer:
         return [Portion(place, lambda: GivenRows(rows))]
 
     def _columns(self, column: str, texts: list[str]) -> Columns:
-        """What `_tokenize_function` makes of texts, in parts where there are workers."""
+        """The result of `_tokenize_function` for texts, split among workers if there are any."""
         pool = self._workers.pool
         if pool is None or not self._has_own_function:
             return self._tokenize_function({column: texts})
@@ -339,8 +340,8 @@ class CausalLMTokenizer:
         )
         if self.config.packing and "attention_mask" in self._form.columns:
             logger.warning(
-                "packed rows have an attention_mask: beside one, models of transformers ignore "
-                "position_ids, and documents of a row attend to each other"
+                "packed rows have an attention_mask: with one, models of transformers ignore "
+                "position_ids, and documents in a row attend to each other; leave it out of columns"
             )
 
     @property
@@ -364,7 +365,7 @@ class CausalLMTokenizer:
         return found
 
     def _identity(self, column: str) -> dict[str, Any]:
-        """Everything that rows depend on, beside the dataset."""
+        """Everything that determines the rows, except the dataset."""
         own = ""
         if self._has_own_function:
             own = subclass_fingerprint(self, CausalLMTokenizer, OWN_ATTRIBUTES)
@@ -377,19 +378,19 @@ class CausalLMTokenizer:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs: not the counts of this one."""
+        """The state for another process, with an empty summary."""
         return {**self.__dict__, "summary": Summary()}
 
 
 def _encode_part(owner: CausalLMTokenizer, texts: list[str]) -> TokenBatch:
-    """In a worker: the ids of a part of a batch."""
+    """Encode a part of a batch in a worker."""
     return owner._encoder.encode(texts)
 
 
 def _columns_of_part(
     column: str, owner: CausalLMTokenizer, texts: list[str]
 ) -> tuple[Columns, Summary]:
-    """In a worker: rows of a part as a subclass makes them, and what was counted."""
+    """Make the rows of a part with the function of a subclass, in a worker, and count them."""
     owner.summary = Summary()
     columns = owner._tokenize_function({column: texts})
     owner._encoder.finish_audit()

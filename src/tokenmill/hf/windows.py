@@ -1,4 +1,4 @@
-"""Documents to rows of one length: windows, padding and labels, on whole batches at a time.
+"""Cut documents into rows of one length, with padding and labels, a batch at a time.
 
 The windows are those of `truncate` in `tokenizers` with a stride (which is the overlap), as
 `return_overflowing_tokens` gives them. Of [1 2 3 4 5], 4 at a time with an overlap of 2:
@@ -21,7 +21,7 @@ from tokenmill.load.rows.assembly import BOS, EOS, IGNORE_INDEX, REAL, Rules, fi
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 BLOCK_CELLS = 1 << 16
-"""Rows are filled in blocks that stay in a core's own cache."""
+"""Rows are filled in blocks that fit in the cache of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class WindowRule:
     pads_left: bool = False
     truncates_left: bool = False
     eos_id: int | None = None
-    """Appended to the ids of each document, so it is in the window that holds their end."""
+    """Appended to the ids of each document, so it is in the document's last window."""
     overlap_in_loss: bool = True
-    """Whether tokens that windows share have a label in both."""
+    """Whether tokens shared by two windows have a label in both."""
 
     def __post_init__(self) -> None:
         if self.overlap >= self.content_length:
@@ -56,7 +56,7 @@ class WindowRule:
         return self.context_length - len(self.prefix) - len(self.suffix)
 
     def num_windows(self, lengths: Int64Array) -> Int64Array:
-        """Shape of `lengths`: windows of documents of these lengths; none of an empty one.
+        """The number of windows of documents with these lengths; an empty document has none.
 
         `lengths` do not count the `eos_id` that is appended.
         """
@@ -90,7 +90,7 @@ class WindowRule:
         return Windows(self, ids, starts, stops, starts > first)
 
     def enclosed(self, tokens: TokenBatch) -> TokenBatch:
-        """The documents that have tokens, each with the special tokens around it."""
+        """The documents with tokens, each surrounded by the special tokens."""
         if self.eos_id is not None:
             tokens = _with_eos(tokens, self.eos_id)
         lengths = tokens.lengths[tokens.lengths > 0]
@@ -116,7 +116,7 @@ class WindowRule:
 
 
 def _with_eos(tokens: TokenBatch, eos_id: int) -> TokenBatch:
-    """The documents that have tokens, each with `eos_id` at its end."""
+    """The documents with tokens, each ending with `eos_id`."""
     starts = tokens.offsets[:-1][tokens.lengths > 0]
     documents = TokenBatch(tokens.ids, np.append(starts, tokens.offsets[-1]))
     ids, lengths = enclose_documents(documents, (), eos_id, np.dtype(np.uint32))
@@ -129,23 +129,23 @@ class Windows:
 
     rule: WindowRule
     ids: UInt32Array
-    """Contiguous: compiled code reads them from their address on."""
+    """Must be contiguous: compiled code reads them by address."""
     starts: Int64Array
     stops: Int64Array
     repeats: npt.NDArray[np.bool_]
-    """Whether the first tokens of a window are in another one, too, which has more before them."""
+    """Whether the first tokens of a window repeat those of the previous window."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all windows, with the special ones around them."""
+        """Tokens of all windows, including special tokens."""
         around = len(self.rule.prefix) + len(self.rule.suffix)
         return int((self.stops - self.starts).sum()) + around * len(self)
 
     def fill(self, rows: RowColumns, first: int) -> None:
-        """Fill `rows` with as many windows, from number `first` on."""
+        """Fill `rows` with windows, from number `first` on."""
         block = max(BLOCK_CELLS // self.rule.context_length, 1)
         for start in range(0, len(rows), block):
             part = rows[start : start + block]
@@ -155,7 +155,7 @@ class Windows:
                 self._leave_out_repeated(part.labels, place)
 
     def _leave_out_repeated(self, labels: npt.NDArray[np.integer], place: slice) -> None:
-        """Take away the labels of tokens that have one in another window."""
+        """Remove the labels of tokens that have one in another window."""
         rule = self.rule
         lengths, repeats = (self.stops - self.starts)[place], self.repeats[place]
         firsts = len(rule.prefix) + (
@@ -165,7 +165,7 @@ class Windows:
         labels[np.flatnonzero(repeats)[:, None], columns] = IGNORE_INDEX
 
     def _fill(self, rows: RowColumns, starts: Int64Array, stops: Int64Array) -> None:
-        """Fill rows with a window each: a segment that is a document of its own."""
+        """Fill each row with one window as a segment of its own."""
         rule, lengths = self.rule, stops - starts
         segments = np.zeros((5, len(rows)), np.int64)
         segments[0], segments[4] = np.arange(len(rows)), lengths

@@ -1,4 +1,4 @@
-"""Forked processes that call methods of one object, each on a part of a batch."""
+"""Forked worker processes that call functions of one object on parts of a batch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tokenmill.errors import EngineError
 T = TypeVar("T")
 
 PARTS_PER_PROCESS = 4
-"""Small parts even out what processes have to do."""
+"""Several small parts per process balance the load."""
 
 
 class WorkerDiedError(EngineError):
-    """A process ended before its work was done."""
+    """A worker process ended before its work was done."""
 
 
 class Workers:
-    """The only owner of an object's worker processes: each process has its own, or none.
+    """Holds the worker processes of an object; every process has its own, or none.
 
     A forked copy of a pool answers nobody, so pools are kept by the process that made them.
     """
@@ -38,12 +38,12 @@ class Workers:
 
     @property
     def pool(self) -> WorkerPool | None:
-        """The workers of this process, where there are any."""
+        """The workers of this process, if there are any."""
         return self._pools.get(os.getpid())
 
     @contextmanager
     def during_run(self, owner: object, num_proc: int) -> Iterator[None]:
-        """Workers with the owner as it is now, until the run ends; none for one process."""
+        """Fork workers with the current state of the owner for one run; none if `num_proc` is 1."""
         self.end()
         self.begin(owner, num_proc)
         try:
@@ -52,7 +52,7 @@ class Workers:
             self.end()
 
     def begin(self, owner: object, num_proc: int) -> None:
-        """Workers until `end`, unless there are some; none in a daemon, which may have none."""
+        """Fork workers until `end`, unless they exist. Daemon processes cannot have workers."""
         if num_proc > 1 and self.pool is None and not multiprocessing.current_process().daemon:
             self._pools[os.getpid()] = WorkerPool(owner, num_proc)
 
@@ -77,12 +77,12 @@ class WorkerPool:
             num_proc, multiprocessing.get_context("fork"), _install, (owner,)
         )
         with warnings.catch_warnings():
-            # Python 3.12 warns of any thread. Ours start later; those of libraries are not used.
+            # Python 3.12 warns about threads. Ours start later; workers use none of libraries.
             warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
             self._executor.submit(os.getpid).result()
 
     def map(self, function: Callable[[Any, list[str]], T], texts: list[str]) -> list[T]:
-        """What `function(owner, part)` returns for the parts of `texts`, in their order.
+        """Return the results of `function(owner, part)` for the parts of `texts`, in order.
 
         Raises:
             WorkerDiedError: a process died.
@@ -93,7 +93,7 @@ class WorkerPool:
         except BrokenProcessPool as error:
             raise WorkerDiedError(
                 "a worker process died",
-                why="usually because memory ran out",
+                why="usually because the machine ran out of memory",
                 hint="lower num_proc or batch_size",
             ) from error
 
@@ -115,7 +115,7 @@ def _call(function: Callable[[Any, list[str]], T], texts: list[str]) -> T:
 
 
 def _parts(texts: list[str], count: int) -> list[list[str]]:
-    """Runs of texts with about as many characters each; one empty run where there are no texts."""
+    """Split texts into runs of about equal size in characters; without texts, one empty run."""
     ends = offsets_from_lengths([len(text) for text in texts])
     wanted = np.linspace(0, ends[-1], count + 1)[1:-1]
     cuts = [0, *np.searchsorted(ends, wanted).tolist(), len(texts)]

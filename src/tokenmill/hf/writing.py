@@ -1,4 +1,4 @@
-"""Rows to an Arrow file that `datasets` opens; it bears its name only when it is whole."""
+"""Write rows to an Arrow file for `datasets`. It gets its final name when it is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_WRITE_BYTES = 64 << 20
-"""Output is written in batches that are never larger; so no row may be."""
+"""The largest batch that is written, and so the largest row."""
 
 
 class RowWriter:
@@ -30,7 +30,7 @@ class RowWriter:
     def __init__(
         self, unfinished: UnfinishedRows, form: RowFormat, batch_rows: int, summary: Summary
     ) -> None:
-        """Begin a stream, or append to what an earlier run has left."""
+        """Begin a stream, or append to the file of an earlier run."""
         import pyarrow as pa
 
         by_size = max(MAX_WRITE_BYTES // (form.context_length * max(form.token_bytes, 1)), 1)
@@ -50,7 +50,7 @@ class RowWriter:
         self._begun = done
 
     def write(self, portion: Portion) -> None:
-        """Make the rows of a portion, in the buffer itself."""
+        """Make the rows of a portion directly in the buffer."""
         place, summary = portion.place, self._summary
         rows = summary.timed("windows", portion.make)
         self._begun = Done(
@@ -59,7 +59,7 @@ class RowWriter:
             counts={**place.counts, "tokens": self._tokens},
             rows_before=self._made,
         )
-        done = min(self._skipped, len(rows))  # they are in the file
+        done = min(self._skipped, len(rows))  # already in the file
         self._skipped -= done
         while done < len(rows):
             part = self._room(len(rows) - done)
@@ -70,7 +70,7 @@ class RowWriter:
         summary.tokens += rows.num_tokens
 
     def close(self) -> None:
-        """Write what is left, and the end of the stream.
+        """Write the remaining rows and the end of the stream.
 
         Raises:
             StorageError: the file system refused it.
@@ -80,7 +80,7 @@ class RowWriter:
             self._stream.close()
 
     def _room(self, wanted: int) -> RowColumns:
-        """Rows of the buffer that are free, at most as many as wanted."""
+        """Free rows of the buffer, at most as many as requested."""
         if self._filled == len(self._buffer):
             self._flush()
             self._unfinished.record(self._begun, self._rows)
@@ -102,7 +102,7 @@ class RowWriter:
 
 
 def record_batch(rows: RowColumns, form: RowFormat, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in Arrow's form; values of the right dtype are not copied."""
+    """Rows as an Arrow table; values with the right dtype are not copied."""
     import pyarrow as pa
 
     arrays: list[Any] = []

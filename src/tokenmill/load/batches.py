@@ -52,12 +52,14 @@ class Share:
 
 
 class Batches:
-    """The batches of one rank, as arrays: an iterator over steps that can be resumed at any.
+    """An iterator over the batches of one rank, as dicts of NumPy arrays.
 
-    `readers` has one plan, or one for each source of a mixture.
+    `Dataset.batches` and `tokenmill.mix_batches` create it. `state_dict` and `load_state_dict`
+    resume at any step, on any number of ranks.
 
     Raises:
-        UserError: options contradict each other, or the ranks cannot share the global batch.
+        UserError: options contradict each other, or the global batch cannot be divided among the
+            ranks.
     """
 
     def __init__(
@@ -103,15 +105,16 @@ class Batches:
 
     @property
     def filled_in_middle(self) -> dict[str, int]:
-        """What fill-in-the-middle made of the segments that were given out here, by number.
+        """How fill-in-the-middle treated the segments of this rank's batches so far, counted.
 
-        "PSM" and "SPM" were cut, "as stored" were not drawn, others were, and say why they stay.
+        "PSM" and "SPM" count segments that were cut, "as stored" those that were not chosen. The
+        other keys say why a chosen segment was not cut.
         """
         return {} if self._infilling is None else dict(sorted(self._infilling.counts.items()))
 
     @property
     def rows_left(self) -> int:
-        """Sequences at the end that make no complete global batch, and are not trained on."""
+        """Sequences at the end of the plan that do not fill a global batch and are skipped."""
         return self.schedule.rows_left
 
     def __iter__(self) -> Iterator[Batch]:
@@ -125,10 +128,10 @@ class Batches:
             yield batch
 
     def begin_pass(self) -> None:
-        """Stand before the first step, if each pass begins with it.
+        """Go back to the first step if the option `restart` is set.
 
         Raises:
-            UserError: all batches have been given out.
+            UserError: all batches have been returned already.
         """
         if self.share.restart:
             self.step = 0
@@ -140,7 +143,7 @@ class Batches:
             )
 
     def advance(self) -> Batch | None:
-        """The batch of the next step, which is behind us then; None after the last step."""
+        """Return the batch of the next step and move on, or None after the last step."""
         whole = self.global_batch(self.step)
         if whole is None:
             return None
@@ -150,7 +153,7 @@ class Batches:
         return batch
 
     def twin(self) -> Batches:
-        """The same batches for another thread, from the next step on; files are mapped anew."""
+        """Return the same batches for another thread, from the next step on, with its own files."""
         twin = copy.copy(self)
         twin._readers = [reader.twin() for reader in self._readers]
         twin.schedule = copy.copy(self.schedule)
@@ -162,11 +165,11 @@ class Batches:
 
     @property
     def place(self) -> Place:
-        """What the next batch follows from: the step, and all changes so far of what steps are."""
+        """The position of the next batch: the step, and all changes of the schedule so far."""
         return self.step, self._num_resumed, self.schedule.revision
 
     def take_outcomes(self) -> Counter[str]:
-        """`filled_in_middle`, which begins to count again."""
+        """Return `filled_in_middle` and reset it."""
         counts: Counter[str] = Counter()
         if self._infilling is not None:
             counts, self._infilling.counts = self._infilling.counts, counts
@@ -180,21 +183,21 @@ class Batches:
             self._infilling.counts.update(outcomes)
 
     def every(self, stride: int, first: int) -> Iterator[Batch]:
-        """The batches of every `stride`-th step from `first` on; `step` stays what it is."""
+        """Yield the batches of every `stride`-th step from `first` on, without moving `step`."""
         while (whole := self.global_batch(first)) is not None:
             self._ahead.before(first, stride, self._sequences_of)
             first += stride
             yield self._arrays(whole)
 
     def global_batch(self, step: int) -> GlobalBatch | None:
-        """The sequences of a step over all ranks, or None after the last step."""
+        """Return the sequences of a step over all ranks, or None after the last step."""
         return self.schedule.batch(_step(step))
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step for this rank, whichever comes next.
+        """Return the batch of any step for this rank, without moving on.
 
         Raises:
-            UserError: there is no such step.
+            UserError: the step does not exist.
             VerificationError: a plan or a block of tokens is damaged.
         """
         whole = self._existing(step)
@@ -202,10 +205,10 @@ class Batches:
         return self._arrays(whole)
 
     def digest(self, step: int) -> str:
-        """SHA-256 of a global batch, its rows in canonical order: an id to compare runs by.
+        """Return the SHA-256 of a global batch, to compare runs. The order of rows is ignored.
 
         Raises:
-            UserError: there is no such step.
+            UserError: the step does not exist.
         """
         whole = self._existing(step)
         digest = hashlib.sha256()
@@ -216,10 +219,10 @@ class Batches:
         return digest.hexdigest()
 
     def explain(self, step: int) -> list[SegmentOrigin]:
-        """What the batches of a step over all ranks are made of, rank by rank, row by row.
+        """Return the origin of every segment in a step, over all ranks, by rank and row.
 
         Raises:
-            UserError: there is no such step.
+            UserError: the step does not exist.
         """
         whole, dealt = self.rows_of_ranks(step)
         found: list[SegmentOrigin] = []
@@ -246,15 +249,15 @@ class Batches:
         return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
 
     def rows_of_ranks(self, step: int) -> tuple[GlobalBatch, Int64Array]:
-        """A global batch, and which of its rows each rank has, shape (world_size, num_rows)."""
+        """Return a global batch, and the rows of each rank, shape (world_size, num_rows)."""
         whole = self._existing(step)
         return whole, self._dealt(whole)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """What is needed to go on at a step, by default the next one: plain values, under 1 KB.
+        """Return the state to resume at a step, by default the next one.
 
-        Give the step where batches come from the workers of a DataLoader: this object does not
-        see how many have been taken from them.
+        The state consists of plain values and is smaller than 1 KB. Pass `step` if a DataLoader
+        with workers serves the batches: this object cannot see how many were consumed.
         """
         values: dict[str, Any] = msgspec.to_builtins(
             self._state(self.step if step is None else _step(step))
@@ -262,10 +265,10 @@ class Batches:
         return values
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken, on any number of ranks.
+        """Resume from a state. The number of ranks may differ.
 
         Raises:
-            UserError: it is of other data, another order or another global batch.
+            UserError: the state belongs to other data, another order or another global batch.
         """
         if self.share.restart:
             why = "each pass starts at the first step, because restart=True"

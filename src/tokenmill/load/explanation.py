@@ -14,26 +14,26 @@ from tokenmill.store.dataset import Dataset
 
 @dataclass(frozen=True, slots=True)
 class SegmentOrigin:
-    """A segment of a batch and the record that it came from."""
+    """A segment of a batch and the record it comes from."""
 
     rank: int
     row: int
-    """Of the rank's batch, from 0."""
+    """Row in the batch of the rank, from 0."""
     column: int
-    """Of its first token in the row."""
+    """Position of the first token in the row."""
     plan: int
-    """Which plan of a mixture; 0 where there is only one."""
+    """Number of the plan in a mixture; 0 if there is only one."""
     sequence: int
     epoch: int
     document: int
     start: int
-    """Its first token in the document."""
+    """Position of the first token in the document."""
     length: int
     document_tokens: int
     record: dict[str, Any]
-    """The row of the documents table: source, position in it, id, kept columns."""
+    """The row of the documents table: source, position in the source, id and kept columns."""
     fill_in_middle: str = AS_STORED
-    """PSM or SPM, if it was cut for filling in the middle; or why it was to be, and was not."""
+    """"PSM" or "SPM" if fill-in-the-middle cut the segment, else the reason it did not."""
 
 
 def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[SegmentOrigin]:

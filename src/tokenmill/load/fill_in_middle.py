@@ -55,21 +55,22 @@ OUTCOMES = {
 
 
 class FillInMiddle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often texts are cut for filling in the middle, and which tokens mark their parts.
+    """Options of fill-in-the-middle: how often to cut a text, and the tokens that mark its parts.
 
-    Tokens are given by id, or by content in the tokenizer of the dataset. Without any, they are
-    those that StarCoder, SantaCoder, Qwen2.5-Coder, Code Llama or DeepSeek-Coder use.
+    Give tokens by id, or by content if the dataset's tokenizer has them. Without any, tokenmill
+    uses those of StarCoder, SantaCoder, Qwen2.5-Coder, Code Llama or DeepSeek-Coder if the
+    tokenizer has them.
     """
 
     rate: Share = 0.5
-    """Share of segments that are cut; the others stay as they are."""
+    """Share of segments to cut. The others do not change."""
     spm_share: Share = 0.5
-    """Of those that are cut, the share in which the suffix comes first."""
+    """Share of cut segments in which the suffix comes first (SPM)."""
     prefix: Token = None
     middle: Token = None
     suffix: Token = None
     end: Token = None
-    """What ends the middle, before the EOS of the document. None: EOS does, also at a cut."""
+    """Token that ends the middle, before the document's EOS. None: EOS ends it, also at a cut."""
 
 
 class Infilling:

@@ -25,19 +25,19 @@ TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokens are hidden, and how."""
+    """Options of masked language modelling: which tokens to mask, and how."""
 
     mask_id: TokenId
     vocab_size: Annotated[int, Meta(ge=1, le=2**31)]
-    """Random tokens are drawn from the ids below."""
+    """Random replacement tokens are drawn from ids below this."""
     probability: Share = 0.15
-    """Share of tokens that are chosen."""
+    """Share of tokens to predict."""
     mask_share: Share = 0.8
-    """Of the chosen tokens, those that become the mask token."""
+    """Share of the predicted tokens that are replaced by the mask token."""
     random_share: Share = 0.1
-    """Of the chosen tokens, those that become a random one."""
+    """Share of the predicted tokens that are replaced by a random token."""
     keep: tuple[TokenId, ...] = ()
-    """Ids that are never chosen, such as EOS."""
+    """Ids that are never masked, such as EOS."""
 
 
 def mask_tokens(

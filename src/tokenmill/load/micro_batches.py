@@ -16,10 +16,12 @@ LONGEST = ("max_seqlen", "max_length_q", "max_length_k")
 
 
 def micro_batches(batch: Batch, count: int) -> list[Batch]:
-    """`count` batches with equally many of the rows each, in their order; arrays are views.
+    """Split a batch into `count` batches with the same number of rows, for gradient accumulation.
 
-    The mean loss over all trained tokens is the sum of the parts' summed losses, divided by the
-    labels of the whole batch; the mean of the parts' means is another number where parts have
+    Arrays are views, and rows keep their order.
+
+    To get the mean loss over all trained tokens, add the summed losses of the parts and divide by
+    the number of labels in the whole batch. The mean of the parts' means differs if parts have
     different numbers of labels.
 
     Raises:

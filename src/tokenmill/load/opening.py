@@ -31,7 +31,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a step takes, in which order, and for which rank."""
+    """The size of a batch, the order of sequences, and the rank."""
 
     batch_size: Annotated[Count | None, Meta(description="rows of a step on each rank")] = None
     global_batch_size: Annotated[Count | None, Meta(description="rows over all ranks")] = None

@@ -1,1 +1,1 @@
-"""What a tokenizer makes of texts, in sums that can be added up in any order."""
+"""Measure tokenizers on texts, with sums that can be added in any order."""

@@ -1,4 +1,4 @@
-"""Tokens laid over the words of their texts: which words are cut, and what each text is made of."""
+"""Align tokens with the words of texts, to find words that are split into several tokens."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNKNOWN_WORDS = -1
 def continued_words(
     texts: EncodedTexts, words: WordSpans, tokens: TokenBatch, table: TokenTable
 ) -> Int64Array:
-    """Shape (n,): the words of each text of which more than one token has a part.
+    """The number of words in each text that span several tokens, shape (n,).
 
-    So a word is taken as the tokenizer meets it, with its space, and a token may hold several. It
+    A word is taken with its space, as the tokenizer sees it, and a token can hold several. It
     is UNKNOWN_WORDS where the bytes of the tokens are not those of the text, but for one space
     before it: a normalizer changed it, or there were unknown characters.
     """
@@ -37,7 +37,7 @@ def continued_words(
 def continued_by_offsets(
     words: npt.NDArray[np.int64], starts: Int64Array, stops: Int64Array
 ) -> int:
-    """The words of which more than one token has a part, by offsets of the tokens of one text.
+    """The number of words of one text that span several tokens, from token offsets.
 
     `words` has shape (n, 2), in the same unit as `starts` and `stops` of shape (num_tokens,).
     """
@@ -47,7 +47,7 @@ def continued_by_offsets(
 
 
 def count_where(flags: npt.NDArray[np.bool_], tokens: TokenBatch) -> Int64Array:
-    """Shape (n,): the tokens of each text for which the flag of their id is true."""
+    """The number of tokens in each text with a true flag for their id, shape (n,)."""
     hits = np.flatnonzero(flags[tokens.ids])
     owners = np.searchsorted(tokens.offsets, hits, side="right") - 1
     return np.bincount(owners, minlength=len(tokens.offsets) - 1)
@@ -71,7 +71,7 @@ def _continued(
         while len(ends) < len(own):
             ends = np.empty(2 * len(ends), np.int64)
         start, stop = edges[text], edges[text + 1]
-        # Without the space that some tokenizers put before a text, where that is no part of it.
+        # Ignore the space that some tokenizers put before a text that does not begin with one.
         if not (
             _find_ends(data, start, stop, own, table, table_offsets, ends, 0)
             or _find_ends(data, start, stop, own, table, table_offsets, ends, 1)
@@ -101,7 +101,7 @@ def _find_ends(
     ends: Int64Array,
     num_spaces: int,
 ) -> bool:
-    """Set the end of each token in a text; false where the tokens do not spell it.
+    """Set the end of each token in a text; false if the tokens do not spell the text.
 
     The first `num_spaces` bytes of the first token are passed over, if they are a space.
     """

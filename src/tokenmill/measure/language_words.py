@@ -1,4 +1,4 @@
-"""Words of texts, by which fertility is counted: where a person would cut, not a pre-tokenizer.
+"""Split texts into words to measure fertility, where a person would, not a pre-tokenizer.
 
 uax29        what lies between two default word boundaries of Unicode (UAX #29) and holds a
              letter or a number; Thai, Lao, Khmer, Burmese and Han have a word per character
@@ -47,7 +47,7 @@ class EncodedTexts:
 
 @dataclass(frozen=True, slots=True)
 class WordSpans:
-    """Where the words of some texts are."""
+    """The positions of words in texts."""
 
     spans: Int64Array
     """Shape (num_words, 2): first byte and one past the last, in the data of all texts."""
@@ -56,14 +56,14 @@ class WordSpans:
 
 
 class WordCutter:
-    """Cuts texts into words by one rule."""
+    """Splits texts into words by one rule."""
 
     def __init__(self, rule: str) -> None:
-        """Raises a UserError for an unknown rule, or if a library is missing."""
+        """Raise a UserError if the rule is unknown or a library is missing."""
         if rule not in get_args(WordRule):
             close = nearest(rule, get_args(WordRule))
             hint = f"did you mean {close}?" if close else ""
-            why = f"there are {', '.join(get_args(WordRule))}"
+            why = f"the rules are {', '.join(get_args(WordRule))}"
             raise UserError(f"unknown rule for words {rule!r}", why=why, hint=hint)
         self._each = rule == "characters"
         self._classes = np.zeros(0, np.uint8)
@@ -113,7 +113,7 @@ def _doubled(spans: Int64Array) -> Int64Array:
 def _spaced_words(
     data: UInt8Array, edges: Int64Array, spaces: npt.NDArray[np.bool_], each: bool
 ) -> tuple[Int64Array, Int64Array]:
-    """Runs of what is no white space, or its characters one by one; see WordSpans."""
+    """Find runs of non-space characters, or single non-space characters; see WordSpans."""
     spans = np.empty((len(data) // 4 + 16, 2), np.int64)
     counts = np.zeros(len(edges), np.int64)
     count = 0
@@ -144,7 +144,7 @@ def _spaced_words(
 def _unicode_words(
     data: UInt8Array, edges: Int64Array, classes: UInt8Array, transitions: Int32Array
 ) -> tuple[Int64Array, Int64Array]:
-    """What lies between two boundaries and holds a letter or a number; see WordSpans."""
+    """Find the spans between boundaries that hold a letter or a number; see WordSpans."""
     spans = np.empty((len(data) // 4 + 16, 2), np.int64)
     counts = np.zeros(len(edges), np.int64)
     for text in range(len(edges) - 1):
@@ -156,7 +156,7 @@ def _unicode_words(
 
 @compiled
 def _after_letters(data: UInt8Array, at: int, stop: int, classes: UInt8Array) -> int:
-    """Past the letters of one or two bytes that follow."""
+    """The end of the following letters of one or two bytes."""
     letter = classes[0x61]
     while at < stop:
         first = int(data[at])

@@ -1,4 +1,4 @@
-"""Batches of documents become a tally: cut into words, encoded, and tokens laid over the words."""
+"""Turn batches of encoded documents into a tally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tokenmill.measure.tallies import COLUMNS, Tally
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 OFFSETS_BYTES = 16 << 20
-"""About so much text is encoded once more, with offsets, where tokens do not spell their texts."""
+"""How much text is encoded again, with offsets, if tokens do not spell their texts."""
 
 
 Offsets = Callable[[str], tuple[UInt32Array, Int64Array, Int64Array]]
@@ -29,14 +29,14 @@ Offsets = Callable[[str], tuple[UInt32Array, Int64Array, Int64Array]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A tokenizer, as far as measuring needs it."""
+    """The properties of a tokenizer that measuring needs."""
 
     largest_id: int
     unk_id: int | None
     table: TokenTable | None
-    """None for a tokenizer that lists no tokens."""
+    """Bytes of each token. None if the tokenizer does not list its tokens."""
     num_around: int
-    """Tokens that a build puts around a document: prefix and EOS."""
+    """Number of tokens that a build adds to a document: prefix and EOS."""
     encode_with_offsets: Offsets
 
 
@@ -53,7 +53,7 @@ class Measurer:
         """`offsets_share` of the documents that tokens do not spell are encoded with offsets.
 
         Raises:
-            UserError: there is no such rule for words, or its library is missing.
+            UserError: the rule for words is unknown, or its library is missing.
         """
         self._measured = measured
         self._cutter = WordCutter(words)
@@ -100,7 +100,9 @@ class Measurer:
             parts = count_where(table.is_part, tokens)
         spelled = continued != UNKNOWN_WORDS
         wanted = ~spelled & (hashes <= self._offsets_limit) & (table is not None)
-        for index in np.flatnonzero(wanted).tolist():  # a tokenizer without a list has no offsets
+        for index in np.flatnonzero(
+            wanted
+        ).tolist():  # a tokenizer that does not list its tokens has no offsets
             continued[index] = self._continued_by_offsets(texts[index], encoded, words, index)
         known = continued != UNKNOWN_WORDS
         values = {
@@ -120,7 +122,7 @@ class Measurer:
     def _continued_by_offsets(
         self, text: str, encoded: EncodedTexts, words: WordSpans, index: int
     ) -> int:
-        """Continued words of one text, by the offsets that the reference gives, in characters."""
+        """The number of words of a text that span several tokens, by the reference's offsets."""
         start, stop = encoded.edges[index], encoded.edges[index + 1]
         begins = (encoded.data[start:stop] & 0xC0) != 0x80
         character = np.concatenate([np.zeros(1, np.int64), np.cumsum(begins)])

@@ -1,4 +1,4 @@
-"""Samples of documents for confidence intervals, each a function of the documents alone.
+"""Bootstrap samples of documents for confidence intervals; they depend only on the documents.
 
 A bootstrap draws as many documents as there are, with repetition. In a stream each document is
 taken a number of times that is Poisson-distributed with mean 1 (A. Chamandy et al.: "Estimating
@@ -19,13 +19,13 @@ from tokenmill.records import Int64Array
 NUM_SAMPLES = 200
 DRAWS_PER_HASH = 4
 DOCUMENTS_A_STEP = 1 << 10
-"""Each takes 3 kB while it is drawn, and a batch of tiny documents has half a million."""
+"""Documents drawn at a time: each takes 3 kB, and a batch can have half a million."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
 def _times_by_draw() -> npt.NDArray[np.uint8]:
-    """Shape (65,536,): the Poisson quantile of each 16-bit draw."""
+    """The Poisson quantile of each 16-bit draw, shape (65,536,)."""
     edges, total, term = [], 0.0, math.exp(-1)
     for times in range(1, 12):
         total += term
@@ -42,7 +42,7 @@ _STEPS = np.array(
 
 
 def times_drawn(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """Shape (n, 1 + NUM_SAMPLES): how often each document is in each sample; in the first, once."""
+    """How often each document is in each sample, shape (n, 1 + NUM_SAMPLES); once in the first."""
     with np.errstate(over="ignore"):
         x = hashes[:, None] + _STEPS[None, :]
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -53,7 +53,7 @@ def times_drawn(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 def sampled_sums(hashes: npt.NDArray[np.uint64], values: Int64Array) -> Int64Array:
-    """Shape (1 + NUM_SAMPLES, columns): the sums of each column of `values` over each sample.
+    """The sums of each column of `values` over each sample, shape (1 + NUM_SAMPLES, columns).
 
     `values` has shape (n, columns). Exact: all parts of a sum are whole numbers below 2^53.
     """

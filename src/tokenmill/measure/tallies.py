@@ -1,4 +1,4 @@
-"""Sums over documents, by group: what all figures of a report are made of.
+"""Sums over documents by group, from which all figures of a report are computed.
 
 All of it is whole numbers, and adding two tallies gives the same in any order.
 """
@@ -36,7 +36,7 @@ MAX_GROUPS = 1_000
 
 @dataclass(slots=True)
 class Sums:
-    """The sums of COLUMNS, over the documents and over samples of them."""
+    """The sums of COLUMNS over all documents and over bootstrap samples."""
 
     values: Int64Array = field(
         default_factory=lambda: np.zeros((1 + NUM_SAMPLES, len(COLUMNS)), np.int64)
@@ -52,7 +52,7 @@ class Sums:
         return int(self[column][0])
 
     def without_samples(self) -> Sums:
-        """The sums over all documents alone."""
+        """The sums over all documents, without samples."""
         return Sums(self.values[:1])
 
     @classmethod
@@ -66,7 +66,7 @@ class Sums:
 
 @dataclass(slots=True)
 class Tally:
-    """What a tokenizer made of some documents."""
+    """The sums for one tokenizer on some documents."""
 
     histogram: Int64Array
     """Shape (largest id + 1,): how often each token occurs."""
@@ -112,7 +112,7 @@ class Tally:
         used[ids] = True
 
     def add_totals(self, group: str, columns: Int64Array, ids: npt.NDArray[Any]) -> None:
-        """Add sums of which no documents are known: they are in no sample, and have no interval.
+        """Add sums without known documents. They are in no sample and have no interval.
 
         `columns` has shape (columns,), by COLUMNS.
 
@@ -151,7 +151,7 @@ class Tally:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Tally:
-        """The tally that `arrays` told of."""
+        """Return the tally for the result of `arrays`."""
         tally = cls(arrays["histogram"], num_rejected=int(arrays["num_rejected"][0]))
         for name, array in arrays.items():
             kind, _, number = name.partition(".")
@@ -170,7 +170,7 @@ class Tally:
                 raise UserError(
                     f"more than {MAX_GROUPS:,} groups",
                     where=f"a further one is {group[:80]!r}",
-                    hint="group by a column with few values, like a language",
+                    hint="group by a column with fewer values, such as the language",
                 )
             self.groups[group] = Sums()
             self.used[group] = np.zeros(len(self.histogram), np.bool_)

@@ -24,7 +24,7 @@ NUM_CLASSES = 18
 NUM_COLUMNS = 2 * NUM_CLASSES
 """A class, and NUM_CLASSES more for code points that are Extended_Pictographic."""
 COLUMN_BITS, WORD = 63, 64
-"""Of a code point's entry: its column; whether it is a letter or a number."""
+"""Parts of the entry of a code point: its column, and whether it is a letter or a number."""
 _CLASSES = {
     "CR": NEWLINE,
     "LF": NEWLINE,
@@ -63,7 +63,7 @@ def code_point_classes() -> UInt8Array:
     try:
         import regex
     except ImportError as error:
-        hint = "pip install 'tokenmill[report]', or take --words whitespace"
+        hint = "pip install 'tokenmill[report]', or use --words whitespace"
         raise UserError("words by UAX #29 need the package regex", hint=hint) from error
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, NUM_CODE_POINTS)]))
     table = np.zeros(NUM_CODE_POINTS, np.uint8)
@@ -79,14 +79,14 @@ def _members(runs: list[str]) -> npt.NDArray[np.uint32]:
 
 
 class _State(NamedTuple):
-    """What the rules must know of the text before a code point."""
+    """What the rules need to know about the text before a code point."""
 
     previous: int
     """The class before it; marks and the like are passed over (WB4)."""
     wanted: frozenset[int] = frozenset()
-    """Classes of which one must follow, or there is a boundary after all."""
+    """Classes one of which must follow; otherwise there is a boundary."""
     is_marked: bool = False
-    """Whether that boundary is before the previous one, not here."""
+    """Whether that boundary is before the previous code point instead of here."""
     after_joiner: bool = False
     """Whether a ZWJ is right before it."""
     after_space: bool = False

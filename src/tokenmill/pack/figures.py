@@ -51,40 +51,40 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class Figures(Totals, kw_only=True):
-    """What a plan is like."""
+    """The figures of a plan: fill, cuts, losses, and how even its sequences are."""
 
     left_out_documents: dict[str, int]
-    """Documents of the dataset that were not chosen, by reason."""
+    """Documents of the dataset that the plan leaves out, by reason."""
     left_out_tokens: dict[str, int]
     lost_documents: dict[str, int]
-    """Chosen documents that lost all or some of their tokens, by reason."""
+    """Documents of the plan that lost some or all of their tokens, by reason."""
     lost_tokens: dict[str, int]
     mean_imbalance: float | None
-    """Of a step of the plan in its order: greatest attention cost over mean cost, on average; None
-    if no window has a complete step."""
+    """Highest attention cost of a rank divided by the mean, averaged over the steps of the plan in
+    its order. None if no window has a complete step."""
     worst_imbalance: float | None
     neighbour_length_correlation: float
-    """Of the mean segment lengths of sequences i and i + 1, in the order of the plan."""
+    """Correlation of the mean segment lengths of sequences i and i + 1 in the order of the plan."""
     neighbour_source_share: float
-    """Share of sequences that begin in the source in which the one before begins."""
+    """Share of sequences that begin in the same source as the previous sequence."""
     lower_bound: int | None
-    """No packing of these pieces has fewer sequences; None where rows vary in length."""
+    """The fewest sequences that any packing of these pieces needs. None if row lengths vary."""
     planned_globally: int | None
-    """Sequences of best-fit if all shards were one window; None where kinds are kept apart."""
+    """Sequences of best-fit with all shards in one window. None if `separate_by` is used."""
 
     @property
     def fill(self) -> float:
-        """Share of the rows' tokens that is not padding."""
+        """Share of row tokens that are not padding."""
         return 1 - self.padding / self.row_tokens if self.row_tokens else 1.0
 
     @property
     def gap(self) -> float:
-        """Sequences above the lower bound, as a share of it."""
+        """Sequences beyond the lower bound, as a share of the lower bound."""
         return self.sequences / self.lower_bound - 1 if self.lower_bound else 0.0
 
     @property
     def avoidable_cuts(self) -> int:
-        """Cuts beyond those that the lengths alone demand."""
+        """Cuts beyond the minimum for documents longer than a sequence."""
         return self.cuts - self.unavoidable_cuts
 
 

@@ -23,18 +23,18 @@ from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What is packed: segments, and the room that each takes in a sequence."""
+    """Segments to pack, and the room that each takes in a sequence."""
 
     segments: Segments
     sizes: Int32Array
-    """Shape (n,), tokens: the length, with tokens set at cuts, rounded up to the multiple."""
+    """Room in tokens, shape (n,): the length with tokens set at cuts, rounded up."""
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @staticmethod
     def whole(documents: npt.ArrayLike, lengths: npt.ArrayLike) -> Pieces:
-        """A piece for each document, of all its tokens."""
+        """One piece for each document, with all its tokens."""
         sizes = np.asarray(lengths, np.int32)
         numbers = np.asarray(documents)  # a stream may need 64 bits
         return Pieces(Segments(numbers, np.zeros_like(sizes), sizes), sizes)

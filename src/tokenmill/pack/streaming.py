@@ -38,9 +38,10 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class StreamPacker:
-    """Packs pieces as they come; its state is a small dictionary that resumes exactly.
+    """Packs pieces as they arrive, without knowing all of them.
 
-    Documents may be numbered by int64 here: a stream can outgrow a window.
+    Its state is a small dictionary from which packing resumes exactly. Document numbers can be
+    int64, because a stream can be longer than a window.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class StreamPacker:
         self._sequence_of = empty
 
     def push(self, pieces: Pieces) -> Sequences:
-        """Take pieces; give out the sequences that are complete with them, in the order of that.
+        """Add pieces and return the sequences that they complete, in order of completion.
 
         Raises:
-            UserError: a piece is longer than a sequence, or has no token.
+            UserError: a piece is longer than a sequence, or empty.
         """
         if len(pieces) and int(pieces.sizes.max()) > self._length:
             why = f"it takes {int(pieces.sizes.max())} tokens of {self._length}"
@@ -85,13 +86,13 @@ class StreamPacker:
         return self._give_out(closed)
 
     def finish(self) -> Sequences:
-        """Give out every open sequence, oldest first; the packer is empty then."""
+        """Return all open sequences, oldest first. The packer is empty afterwards."""
         closed = np.sort(self._open[0])
         self._open = (closed[:0], closed[:0], closed[:0])
         return self._give_out(closed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the future depends on, as numbers and lists of numbers."""
+        """Return the state of the packer, as numbers and lists of numbers."""
         segments = self._segments
         return {
             "version": STATE_VERSION,
@@ -112,10 +113,10 @@ class StreamPacker:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken.
+        """Resume from a state.
 
         Raises:
-            UserError: the state is of a packer with other settings, or of another version.
+            UserError: the state comes from a packer with other settings or of another version.
         """
         try:
             found = msgspec.convert(state, _State)

@@ -1,4 +1,4 @@
-"""After which tokens a text may be cut: tables over the vocabulary, from the tokenizer itself."""
+"""Tables of the tokens after which a text can be cut, derived from the tokenizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = npt.NDArray[np.bool_]
 
 
 def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
-    """Three tables of shape (largest id + 1,): a boundary follows a token, or two tokens.
+    """Return three tables of shape (largest id + 1,) that find boundaries after one or two tokens.
 
     The first is true of tokens whose text ends a sentence, line or paragraph. Many tokenizers
     part the two line ends of a paragraph: a token that ends a line (the second table) and a blank
@@ -41,7 +41,7 @@ def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
 
 
 def _text_of(reference: Reference, token: int) -> str:
-    """The text of a token; "" for an id that no token has, as there are between those of cl100k."""
+    """The text of a token; "" for unused ids, which cl100k has."""
     try:
         return reference.decode([token])
     except KeyError:

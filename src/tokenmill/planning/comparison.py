@@ -1,4 +1,4 @@
-"""Every strategy on the same documents, figures that can be compared, and which one to take."""
+"""Compare all packing strategies on the same documents, and recommend one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tokenmill.store.dataset import Dataset
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One strategy beside others."""
+    """The figures of one packing strategy in a comparison."""
 
     packing: str
     figures: Figures | None
@@ -31,9 +31,9 @@ class Compared:
     seconds: float
     objection: str
     bound: int | None = None
-    """Sequences that any packing without avoidable cuts needs at least: the same for all."""
+    """The fewest sequences without avoidable cuts; the same for all strategies."""
     gap: float | None = None
-    """Tokens of rows above those of so many sequences, as a share of them."""
+    """Row tokens beyond those of `bound` sequences, as a share of them."""
 
 
 def compare(
@@ -41,7 +41,7 @@ def compare(
     options: PackOptions,
     advance: Advance = lambda stage, done, total: None,
 ) -> list[Compared]:
-    """What each strategy would make of a dataset with the same options; writes nothing."""
+    """Plan with each strategy and the same options, and return the figures. Writes nothing."""
     options = with_subset(dataset, options)
     names = get_args(Packing)
     rows = []
@@ -56,7 +56,7 @@ def compare(
 
 
 def recommended(rows: Iterable[Compared]) -> Compared | None:
-    """The strategy to take: fewest tokens lost, fewest avoidable cuts, fewest rows, in that order.
+    """Recommend the strategy with the fewest lost tokens, then avoidable cuts, then rows.
 
     Of those that are as good but for a thousandth of the rows, it is the first that was compared.
     """
@@ -86,7 +86,7 @@ def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compa
 
 
 def _with_gaps(rows: list[Compared], row_length: int) -> list[Compared]:
-    """Rows with the best bound of any of them; one that counts tokens only is the last resort."""
+    """The rows with the best known bound; a bound that only counts tokens is the last resort."""
     bounds = {
         row.packing: row.figures.lower_bound
         for row in rows
@@ -105,7 +105,7 @@ def _with_gaps(rows: list[Compared], row_length: int) -> list[Compared]:
 
 
 def warm_up(options: PackOptions, num_documents: int) -> None:
-    """Load a strategy, and compile it if there are many documents: on nobody's clock."""
+    """Load a strategy, and compile it if there are many documents, so that this is not timed."""
     count = 1 if num_documents <= MOST_STEPS else MOST_STEPS + 1
     ones = np.ones(count, np.int32)
     ids = lambda document: ones[:1]  # noqa: E731

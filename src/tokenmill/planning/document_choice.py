@@ -1,4 +1,4 @@
-"""Which documents of a shard are packed, how often, and of what kind they are."""
+"""Choose which documents of a shard are packed, and how often."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEIGHT_SEED = 0x7765_6967_6874
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The choice in one shard."""
+    """The chosen documents of one shard."""
 
     documents: Int32Array
     """Shape (n,): indices in the shard, in order; then those that appear again, in order; ..."""
@@ -32,19 +32,19 @@ class Chosen:
     sources: Int32Array
     """Shape (num_documents,)."""
     left_out: dict[str, npt.NDArray[np.bool_]]
-    """Documents that were not chosen, shape (num_documents,) each, by reason."""
+    """Masks of the documents that were left out, by reason, shape (num_documents,) each."""
 
 
 @dataclass(slots=True)
 class DocumentChoice:
-    """Chooses documents by the columns of the documents table; reads only those it needs."""
+    """Chooses documents by columns of the documents table. Reads only the columns it needs."""
 
     dataset: Dataset
     options: PackOptions
     subset: str | None = field(init=False)
     kind_numbers: dict[Any, int] = field(default_factory=dict)
     missing_values: set[str] = field(init=False)
-    """Values that have a weight, and that no document so far had."""
+    """Values with a weight that no document had so far."""
     _source_numbers: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class DocumentChoice:
         self._source_numbers = {source.name: number for number, source in enumerate(sources)}
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
-        """The documents of a shard that are packed; `first_document` is its first one's number."""
+        """Choose documents of a shard that begins at `first_document`."""
         count = shard.entry.documents
         sources = [extent.source for extent in shard.entry.extents]
         wanted = {self.options.separate_by, self.options.weight_by} - {None}
@@ -104,7 +104,7 @@ class DocumentChoice:
     def _sources(
         self, shard: Shard, columns: dict[str, pa.ChunkedArray], only_one: int
     ) -> Int32Array:
-        """The number of each document's source in the manifest; tables have numbers of their own.
+        """The source number of each document in the manifest; tables number sources differently.
 
         Raises:
             VerificationError: the table names a source that the manifest does not have.
@@ -126,7 +126,7 @@ class DocumentChoice:
 
 
 def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
-    """Columns of the documents table by the names that a user gives them."""
+    """Columns of the documents table by the names that users know."""
     if not names:
         return {}
     table = shard.documents([each for name in names for each in (name, f"column.{name}")])
@@ -137,7 +137,7 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
             raise UserError(
                 f"the documents table has no column {name!r} to choose by",
                 where=str(shard.path("parquet")),
-                why=f"it has {', '.join(usable)}",
+                why=f"the columns are {', '.join(usable)}",
                 hint="build the dataset with --keep to add columns",
             )
     return {name: table.column(column) for name, column in found.items()}

@@ -1,4 +1,4 @@
-"""The main path of packing: a dataset's lengths in, a plan out."""
+"""Plan sequences: read document lengths of a dataset, pack them, write a plan."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tokenmill.store.objects.opening import open_store
 from tokenmill.store.plan import ARRAYS, Plan, PlanWriter, check_plan_folder, open_plan
 
 MOST_FIGURE = 1 << 96
-"""Beyond all that a plan can count; the cost of attention may need more than 64 bits."""
+"""Above every number in a plan. The attention cost can need more than 64 bits."""
 MOST_DOCUMENTS = 1 << 22
-"""Documents after which a local window ends, also where few of them are chosen."""
+"""A local window ends after this many documents, even if few of them are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What planning did."""
+    """A plan and its figures, as returned by `make_plan`."""
 
     plan: Plan
     figures: Figures
@@ -43,7 +43,7 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One shard of a window that is being gathered."""
+    """A shard of the current window."""
 
     shard: Shard
     first_document: int
@@ -59,13 +59,13 @@ def pack(
     overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
 ) -> PlanReport:
-    """Plan sequences for a dataset; the folder is `plans/<packing>-<length>` unless it is given.
+    """Plan sequences for a dataset. The default folder is `plans/<packing>-<length>`.
 
     A plan of a dataset in a bucket is made in its cache folder, and stored in the bucket as well.
 
     Raises:
         UserError: an option cannot be met.
-        OutputConflictError: another plan stands there.
+        OutputConflictError: the folder holds another plan.
     """
     options = with_subset(dataset, options)
     if problems := list(objections(options)):
@@ -78,7 +78,7 @@ def pack(
     if is_stored and folder.name in dataset.plans:
         if overwrite:
             raise _cannot_replace(dataset, folder.name)
-        open_plan(dataset, folder.name)  # brings its arrays
+        open_plan(dataset, folder.name)  # downloads its arrays
     if not overwrite and (folder / PLAN_NAME).is_file():
         return _already_there(dataset, options, folder)
     check_plan_folder(folder, overwrite=overwrite)
@@ -100,7 +100,7 @@ def pack(
 
 
 def place_of(plan: Plan, dataset: Dataset) -> str:
-    """Where a plan is, for people: the plan in the bucket, not its copy in a cache folder."""
+    """The place of a plan for messages: the bucket, not the cache folder."""
     if dataset.origin is None or plan.folder.parent != dataset.folder / "plans":
         return str(plan.folder)
     return f"{dataset.origin.location}/plans/{plan.folder.name}"
@@ -122,20 +122,20 @@ def _cannot_replace(dataset: Dataset, name: str) -> OutputConflictError:
     return OutputConflictError(
         "a plan in a bucket cannot be replaced",
         where=f"{dataset.origin.location}/plans/{name}",
-        why="a loader anywhere may be reading it",
+        why="loaders on other machines may be reading it",
         hint="give the new plan another name: --name",
     )
 
 
 def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
-    """The options with the subset that is meant where none is named: validation stays apart."""
+    """Fill in the default subset: train, if the dataset has a validation subset."""
     if options.subset is None and dataset.policies.read.validation:
         return msgspec.structs.replace(options, subset="train")
     return options
 
 
 def pack_subsets(dataset: Dataset, options: PackOptions, advance: Advance) -> Iterator[PlanReport]:
-    """Plan what a build is asked for: one plan, or one for each subset that has documents."""
+    """Make the plans of a build: one, or one for each subset with documents."""
     both = options.subset is None and dataset.policies.read.validation
     if not both:
         yield pack(dataset, options, advance=advance)
@@ -147,7 +147,7 @@ def pack_subsets(dataset: Dataset, options: PackOptions, advance: Advance) -> It
 
 
 def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
-    """Where a plan goes by default."""
+    """The default folder of a plan."""
     subset = "-" + re.sub(r"[^\w.-]", "_", options.subset) if options.subset else ""
     return named_plan_folder(dataset, f"{options.packing}-{options.length}{subset}")
 
@@ -156,7 +156,7 @@ def named_plan_folder(dataset: Dataset, name: str) -> Path:
     """The folder of a plan in its dataset.
 
     Raises:
-        UserError: the name is not a plain one.
+        UserError: the name contains slashes or is not allowed.
     """
     if Path(name).name != name or name.startswith("."):
         why = f"got {name!r}"
@@ -165,7 +165,7 @@ def named_plan_folder(dataset: Dataset, name: str) -> Path:
 
 
 def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
-    """Whether there is anything to pack."""
+    """Whether any document can be packed."""
     choice = DocumentChoice(dataset, options)
     first = 0
     for shard in dataset.shards:
@@ -178,7 +178,7 @@ def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
 def packed_windows(
     dataset: Dataset, options: PackOptions, ledger: Ledger, advance: Advance
 ) -> Iterator[tuple[int, int, PackedWindow]]:
-    """The first document, the number of shards and the sequences of every window, in order."""
+    """Yield first document, number of shards and sequences of each window."""
     tables = None
     if options.long_documents == "split-at-boundary":
         tables = boundary_tables(dataset, options.split_at)
@@ -216,13 +216,13 @@ def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> Plan
             "the plan's folder holds another plan",
             where=str(folder),
             why="its dataset differs" if same else "its options differ",
-            hint="tokenmill pack can replace it (--overwrite) or make another (--name, --plan-out)",
+            hint="replace it with tokenmill pack --overwrite, or set another --name or --plan-out",
         )
     return PlanReport(plan, figures_of(plan), already_there=True)
 
 
 def figures_of(plan: Plan) -> Figures:
-    """The figures that a plan carries.
+    """Return the figures stored in a plan.
 
     Raises:
         VerificationError: they are not those of a plan.
@@ -244,7 +244,7 @@ def figures_of(plan: Plan) -> Figures:
 
 
 def _windows(choice: DocumentChoice, ledger: Ledger) -> Iterator[list[_Part]]:
-    """Consecutive shards that fill enough sequences; a rest that does not joins the last window."""
+    """Group consecutive shards into windows with enough sequences; a rest joins the last."""
     dataset, options = choice.dataset, choice.options
     enough = options.window_sequences * options.length
     first_document, tokens = 0, 0

@@ -1,1 +1,1 @@
-"""Looking at datasets, and at corpora before they become one."""
+"""Reports on datasets, and on corpora before a build."""

@@ -1,4 +1,4 @@
-"""The sources, read and encoded again by the reference, against what the dataset holds."""
+"""Compare a dataset with its sources, encoded again by the reference tokenizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH_BYTES = 1 << 20
 
 
 def compare_with_sources(part: Part, reference: Reference, sample: float, advance: Advance) -> int:
-    """Every document of the sources must be in the dataset, in order, with the reference's ids.
+    """Check that the dataset holds every document of its sources, in order, with the right ids.
 
     `sample` is the share of documents that is encoded again; places are compared for all those of
     the sources of `part`. Returns how many were encoded.
@@ -67,13 +67,13 @@ def compare_with_sources(part: Part, reference: Reference, sample: float, advanc
 
 
 def read_options(dataset: Dataset) -> ReadOptions:
-    """The options of reading that the manifest holds.
+    """The reading options stored in the manifest.
 
-    A transform that it names is never looked for: its name comes with the dataset. The user must
-    have given the function.
+    A transform named there is never imported, because the name comes from the dataset. The user
+    must have given the function.
 
     Raises:
-        UserError: the user has not.
+        UserError: the function was not given.
     """
     try:
         read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
@@ -85,10 +85,10 @@ def read_options(dataset: Dataset) -> ReadOptions:
     given = given_name(str(dataset.policies.read.transform_sha256))
     if given is None:
         raise UserError(
-            "the function that made the texts is needed",
+            "the function that built the texts was not given",
             where=f"{dataset.location}: {read.transform}",
-            why="a dataset keeps its name and the digest of its source, and none such was given",
-            hint="verify(..., transform=function), or --transform python:MODULE:NAME",
+            why="a dataset stores only its name and the digest of its source",
+            hint="pass verify(..., transform=function), or --transform python:MODULE:NAME",
         )
     return msgspec.structs.replace(read, transform=given)
 
@@ -112,7 +112,7 @@ def find_again(dataset: Dataset, advance: Advance, part: slice = slice(None)) ->
 
 
 def find_kept_sources(dataset: Dataset, advance: Advance) -> list[Source]:
-    """As `find_again`, without the sources that are quarantined; numbered anew from 0."""
+    """Find sources like `find_again`, without quarantined ones, and number them from 0."""
     found = zip(find_again(dataset, advance), dataset.manifest.sources, strict=True)
     kept = [source for source, entry in found if not entry.quarantined]
     return [replace(source, index=index) for index, source in enumerate(kept)]
@@ -127,7 +127,7 @@ class _Identity(msgspec.Struct):
 
 
 def _versions(dataset: Dataset, run: Run) -> list[str]:
-    """The versions of inputs that are not on this machine, "" for all others."""
+    """The versions of remote inputs; "" for local ones."""
     where = dataset.location
     try:
         identity = msgspec.convert(run.identity, _Identity)
@@ -141,7 +141,7 @@ def _versions(dataset: Dataset, run: Run) -> list[str]:
 
 
 def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[Source]:
-    """The same sources; what this machine does not have is fetched, or streamed.
+    """The sources, with remote ones downloaded or streamed.
 
     It goes to the usual folder of its place: a dataset that was made elsewhere names no folder to
     write.
@@ -154,7 +154,7 @@ def _placed(dataset: Dataset, sources: list[Source], advance: Advance) -> list[S
 
 
 class _Comparison:
-    """Walks through the dataset beside its sources."""
+    """Walks through a dataset and its sources at the same time."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Comparison:
         self.num_encoded = 0
 
     def compare(self, source: Source, batch: DocumentBatch) -> bool:
-        """Compare one batch; false where a dataset that stopped at a limit has ended."""
+        """Compare one batch; false after the last document of a dataset that stopped at a limit."""
         picked = chosen(document_hashes(source.name, batch), self._sample) | (self._sample >= 1)
         without_ids = self._without_ids(batch)
         texts: list[str] = []
@@ -195,7 +195,7 @@ class _Comparison:
         return self._next is not None or not self._limited
 
     def _without_ids(self, batch: DocumentBatch) -> set[int]:
-        """Texts that have no ids, among those that share their record: their place says nothing."""
+        """Empty texts among those that share a record: their position does not identify them."""
         same = np.diff(batch.positions) == 0
         shared = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         if not len(shared):
@@ -213,19 +213,19 @@ class _Comparison:
             if stored is None:
                 if len(ids):
                     raise VerificationError("a document is missing", where=where)
-                continue  # an empty document, which is counted and not written
+                continue  # an empty document: counted, but not written
             ends = [] if self._is_chat and ids[-1:] == self._eos_id else [self._eos_id]
             whole = np.concatenate([self._prefix, ids, ends])
             if not np.array_equal(whole, stored):
                 raise VerificationError(
                     "a document differs from its source",
                     where=where,
-                    why=f"{len(stored)} ids are stored; the reference gives {len(whole)}",
+                    why=f"the dataset holds {len(stored)} ids, the reference gives {len(whole)}",
                 )
             self.num_encoded += 1
 
     def require_end(self) -> None:
-        """Raise where the dataset holds more than its sources."""
+        """Raise an error if the dataset holds more documents than its sources."""
         if self._next is not None:
             where = f"{self._next[0]}, position {self._next[1]}"
             raise VerificationError("a document is in no source", where=where)

@@ -1,4 +1,4 @@
-"""What reports need of a dataset beside its arrays: its documents, its history."""
+"""The documents of a dataset and its run record, for reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenmill.store.temporary import whole_shard
 
 
 def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yield (source, position, ids) of the documents of consecutive numbers."""
+    """Yield (source, position, ids) of consecutive documents."""
     first = 0
     for shard in dataset.shards:
         count = shard.entry.documents
@@ -31,23 +31,23 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
 
 
 def stored_run(dataset: Dataset) -> Run:
-    """The circumstances in which a dataset was built."""
+    """The run record of a local dataset: how it was built."""
     return read_sealed(dataset.folder / RUN_NAME, Run)
 
 
 def run_if_kept(dataset: Dataset) -> Run | None:
-    """The same of a dataset anywhere; None if it was not kept beside the dataset."""
+    """The run record of a local or remote dataset; None if it is missing."""
     if dataset.origin is None:
         return stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
     location = dataset.origin.location
-    from tokenmill.cloud.client import open_client  # imports what talks to servers
+    from tokenmill.cloud.client import open_client  # imports HTTP clients
 
     data = open_client(location).get(RUN_NAME)
     return None if data is None else unseal(data, Run, f"{location}/{RUN_NAME}")
 
 
 class SubsetCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one subset of a dataset holds."""
+    """The documents and tokens of one subset."""
 
     documents: int
     tokens: int
@@ -76,7 +76,7 @@ def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
 
 
 def _in_validation(shard: Shard) -> np.ndarray:
-    """Shape (num_documents,), bool."""
+    """Which documents are in the validation subset, shape (num_documents,)."""
     import pyarrow.compute as pc
 
     subsets = shard.documents(["subset"]).column("subset")

@@ -1,4 +1,4 @@
-"""What a build would take and give, from a sample of the inputs, in seconds."""
+"""Estimate the results and costs of a build from a sample of its inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tokenmill.store.layout import token_dtype
 
 EFFORT = Effort(block_bytes=64 << 10, slice_characters=4096, encoded_characters=12 << 20)
 SLOW_EFFORT = Effort(block_bytes=64 << 10, slice_characters=1024, encoded_characters=768 << 10)
-"""Of Python tokenizers: about a second."""
+"""Bytes encoded with a Python tokenizer: about a second."""
 INDEX_BYTES_PER_DOCUMENT = 20
 TABLE_BYTES_PER_DOCUMENT = 6
 START_SECONDS = 2.0
@@ -35,10 +35,10 @@ START_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Everything but `files` and `input_bytes` is extrapolated from the sample.
+    """The estimate of a build, extrapolated from a sample. `files` and `input_bytes` are exact.
 
-    Intervals (low, high) hold the true value in 19 of 20 estimates; of compressed files that are
-    read in part, if the rest is like what was read.
+    Intervals (low, high) are 95 % confidence intervals. For compressed files, they assume that
+    the rest of a file is like the part that was read.
     """
 
     files: int
@@ -56,7 +56,7 @@ class Estimate:
     sample_bytes: int
     sample_rejected: int
     sample_damaged: int
-    """Files; they count as empty."""
+    """Number of damaged files in the sample. They count as empty."""
     engine: str
     num_workers: int
     eos_id: int
@@ -84,7 +84,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     if not any(block.num_documents for sample in drawn.samples for block in sample.blocks):
         if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
             raise damage
-        raise UserError("found no document in the sample", hint="check --text-field and --format")
+        raise UserError("the sample contains no document", hint="check --text-field and --format")
     encoder, engine = first_encoder(prepared, resources)
     encoder.encode(["a"])
     started = time.perf_counter()
@@ -124,7 +124,9 @@ def _describe(
         tokens_interval=tokens.interval,
         disk_bytes=round(tokens.value * item_bytes + documents.value * per_document),
         shards=_num_shards(prepared, drawn.sizes(prepared.sources)),
-        seconds=float(START_SECONDS + seconds / resources.num_workers),  # NumPy knows no JSON
+        seconds=float(
+            START_SECONDS + seconds / resources.num_workers
+        ),  # not a NumPy number, for JSON
         memory_bytes=resources.memory_bytes,
         sample_documents=sum(block.num_documents for block in blocks),
         sample_bytes=sum(block.num_bytes for block in blocks),
@@ -137,7 +139,7 @@ def _describe(
 
 
 def _share(recipe: Recipe, documents: float, tokens: float) -> float:
-    """What the limits of a recipe leave."""
+    """Apply the limits of a recipe to the totals."""
     read = recipe.read
     return min(
         1.0,
@@ -155,14 +157,14 @@ def _encode(drawn: Drawn, encoder: Encoder, prepared: Preparation) -> list[Float
 
 
 def lengths_without_eos(tokens: TokenBatch, prepared: Preparation) -> Int64Array:
-    """Shape (n,): tokens of each document but the EOS that a conversation's template may write."""
+    """Tokens of each document without the EOS that a chat template writes, shape (n,)."""
     if not prepared.policies.chat:
         return tokens.lengths
     return tokens.lengths - ends_with(tokens, prepared.boundary.eos_id)
 
 
 def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:
-    """The engine that a build would try first."""
+    """The encoder and the name of the engine that a build would try first."""
     control = prepared.policies.control_tokens
     for name in prepared.candidates.names:
         try:
@@ -170,11 +172,11 @@ def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder,
         except EngineError:
             continue
         return Encoder(engine, prepared.reference.largest_id), name
-    raise UserError("no engine can encode this tokenizer")
+    raise UserError("no engine can encode with this tokenizer")
 
 
 def _is_kept(source: Source) -> bool:
-    """Whether a build fetches a file first."""
+    """Whether a build downloads a file before reading it."""
     return source.is_distant and not source.in_parts
 
 
@@ -186,7 +188,7 @@ def _num_shards(prepared: Preparation, sizes: Sequence[float]) -> int:
         if isinstance(item, Unit):
             count += 1
         elif _is_kept(sources[item.source]) and not prepared.policies.read.streaming:
-            kept_bytes += sizes[item.source]  # a build keeps them, and cuts them as local files
+            kept_bytes += sizes[item.source]  # a build stores them and splits them like local files
         else:
             count += max(round(sizes[item.source] / unit_bytes), 1)
     return count + math.ceil(kept_bytes / unit_bytes)

@@ -1,4 +1,4 @@
-"""What is in a dataset, for people: sources, counts, documents with their boundaries visible."""
+"""Views of a dataset for people: documents with visible boundaries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_EDGE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some tokens of a document, as text; boundary tokens stand alone."""
+    """Some tokens of a document as text. Each boundary token is a piece."""
 
     text: str
     ids: list[int]
@@ -26,7 +26,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class DocumentView:
-    """One document, decoded."""
+    """A decoded document."""
 
     number: int
     shard: str
@@ -39,13 +39,16 @@ class DocumentView:
 def view_document(
     dataset: Dataset | str | Path, number: int, tokenizer: object = None
 ) -> DocumentView:
-    """Document `number` of a dataset, counted from 0.
+    """Decode a document of a dataset.
 
-    `tokenizer` is the Python tokenizer that encoded, or `python:module:name`; every other is in the
-    dataset.
+    Args:
+        dataset: a dataset or its folder.
+        number: number of the document, from 0.
+        tokenizer: the tokenizer object or `python:MODULE:NAME`, if the dataset was built with a
+            tokenizer written in Python. Other tokenizers are stored in the dataset.
 
     Raises:
-        UserError: there is no such document, or a Python tokenizer is needed, or is another one.
+        UserError: the document does not exist, or the Python tokenizer is missing or differs.
     """
     found = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     return _view(found, open_reference(found, tokenizer), number)
@@ -77,6 +80,6 @@ def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int
 
 
 def _spelled(reference: Reference | None, ids: list[int]) -> str:
-    """The text of some ids; a control token that decodes to nothing is shown by its id."""
+    """The text of some ids. A control token without text is shown as its id."""
     text = decode_stored(reference, ids) if reference else ""
     return text if text or not ids else "".join(f"<id {token}>" for token in ids)

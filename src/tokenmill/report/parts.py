@@ -1,4 +1,4 @@
-"""What one of several machines verifies, so that together they verify everything, once."""
+"""The part of a dataset that one of several machines verifies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tokenmill.store.manifest import FileEntry
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A share of a dataset: shards, other files, sources, plans."""
+    """A part of a dataset: some shards, other files, sources and plans."""
 
     dataset: Dataset
     shard: Shard
 
     @property
     def is_first(self) -> bool:
-        """Whether it has what there is only one of."""
+        """Whether this part checks what exists only once."""
         return self.shard.index == 0
 
     @property
@@ -31,14 +31,14 @@ class Part:
 
     @property
     def files(self) -> list[FileEntry]:
-        """Files that are of no shard; every part uses, and checks, those of the tokenizer."""
+        """Files that belong to no shard. Every part checks the tokenizer's: it uses them."""
         manifest = self.dataset.manifest
         rejected = share([file.bytes for file in manifest.rejected], self.shard)
         return [*manifest.tokenizer.files, *manifest.rejected[rejected]]
 
     @property
     def documents(self) -> range:
-        """The documents of its shards."""
+        """The documents in the shards of this part."""
         counts = [entry.documents for entry in self.dataset.manifest.shards]
         start = sum(counts[: self.shards.start])
         return range(start, start + sum(counts[self.shards]))
@@ -50,18 +50,18 @@ class Part:
 
     @property
     def documents_of_sources(self) -> range:
-        """The documents that came from its sources, by the manifest's books."""
+        """The documents from the sources of this part, according to the manifest."""
         counts = [source.counts.documents for source in self.dataset.manifest.sources]
         start = sum(counts[: self.sources.start])
         return range(start, start + sum(counts[self.sources]))
 
     def plans(self, names: Sequence[str]) -> list[str]:
-        """Some of the plans of these names."""
+        """The plans that this part checks."""
         return list(names[self.shard.index :: self.shard.count])
 
 
 def share(sizes: Sequence[int], shard: Shard) -> slice:
-    """The consecutive items of these sizes that are a shard's: those whose middle is in its part.
+    """The consecutive items that belong to a part: those with their middle inside it.
 
     Every item is in the part of one shard, and the parts are about equally large.
     """

@@ -1,4 +1,4 @@
-"""Looking at plans: does one hold what it says?"""
+"""Check plans against their digests, options and dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tokenmill.store.plan import Plan, open_plan
 
 
 def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
-    """Check the digests of a plan, and that its segments lie in their documents and sequences.
+    """Check the digests of a plan, and that its segments fit their documents and sequences.
 
     Raises:
         VerificationError: something differs.
@@ -32,7 +32,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     figures = figures_of(plan)
     if plan.rows != row_format(options, figures.most_segments):
-        raise plan.damaged("its rows are not those of its options")
+        raise plan.damaged("its rows do not follow from its options")
     if sum(window.shards for window in plan.manifest.windows) != len(dataset.shards):
         raise plan.damaged("its windows do not cover the dataset")
     first_shard = first_document = num_tokens = 0
@@ -46,7 +46,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         first_document += len(lengths)
         advance("plan", number + 1, len(plan.manifest.windows))
     if num_tokens != figures.tokens_in_sequences:
-        raise plan.damaged("its tokens are not those of its figures")
+        raise plan.damaged("its tokens differ from its figures")
 
 
 def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance) -> None:
@@ -66,7 +66,7 @@ def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance)
             f"the dataset is intact, but {len(problems)} of its plans are damaged",
             where=dataset.location,
             why="\n       ".join(problems),
-            hint="make them again: tokenmill pack --overwrite",
+            hint="plan again with tokenmill pack --overwrite",
         )
 
 
@@ -76,7 +76,7 @@ def _check_window(
     sequences: slice,
     documents: tuple[int, npt.NDArray[np.int32]],
 ) -> int:
-    """Tokens of documents in the sequences of a window, after checking them."""
+    """Check the sequences of a window, and return the number of tokens in them."""
     first_document, lengths = documents
     offsets: Int64Array = np.asarray(plan.offsets[sequences.start : sequences.stop + 1])
     if (offsets[1:] <= offsets[:-1]).any():
@@ -85,13 +85,13 @@ def _check_window(
     local = plan.documents[part].astype(np.int64) - first_document
     starts, taken = plan.starts[part].astype(np.int64), plan.lengths[part].astype(np.int64)
     if len(local) and (local.min() < 0 or local.max() >= len(lengths)):
-        raise plan.damaged("a segment is of a document outside its window")
+        raise plan.damaged("a segment belongs to a document outside its window")
     if (taken > options.length).any():
-        raise plan.damaged("a segment is longer than a sequence may be")
+        raise plan.damaged("a segment is longer than the longest allowed sequence")
     if (taken < 1).any() or (starts + taken > lengths[local]).any():
         raise plan.damaged("a segment reaches outside its document")
     segments = Segments(*(values.astype(np.int32) for values in (local, starts, taken)))
     sizes = sums(pieces_of(segments, lengths, options).sizes, offsets - offsets[0])
     if (sizes > options.length).any():
-        raise plan.damaged("a sequence is longer than it may be")
+        raise plan.damaged("a sequence is too long")
     return int(taken.sum())

@@ -1,6 +1,6 @@
-"""Random parts of sources, by which totals are estimated: what a file begins with says little.
+"""Sample random parts of sources to estimate totals: the start of a file is not representative.
 
-What is sampled are blocks of whole records, never records at random offsets: an offset hits long
+Samples are blocks of whole records, never records at random offsets: an offset hits long
 records more often than short ones. Each record begins in exactly one block, so the mean of the
 sampled blocks times their number has no bias.
 
@@ -31,45 +31,45 @@ from tokenmill.read.units import Extent, decompressed_bytes
 
 MAX_SOURCES = 500
 MAX_DISTANT_SOURCES = 12
-"""Each takes some requests."""
+"""Limit of remote sources to sample, because each needs several requests."""
 DISTANT_BYTES = 12 << 20
-"""Read over the network, of all sources together."""
+"""Bytes to read over the network, for all sources together."""
 READ_BYTES = {"none": 1 << 29, "zstd": 1 << 30, "gzip": 1 << 29, "xz": 1 << 27, "bzip2": 1 << 26}
-"""Decompressed of all sources together: by compression, what takes one to two seconds."""
+"""Decompressed bytes for all sources together: one to two seconds for each compression."""
 PARSED_BYTES = 256 << 20
 MIN_BLOCKS = 4
-"""Of every source that is sampled."""
+"""Blocks of each sampled source, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledBlock:
-    """Records that were parsed."""
+    """A block of parsed records."""
 
     num_bytes: int
-    """What they take in the decompressed file."""
+    """Bytes of the records in the decompressed file."""
     record_bytes: int
     num_documents: int
     num_rejected: int
     num_characters: int
     num_empty: int = 0
-    """Records with an empty text, which are not documents."""
+    """Records with an empty text, which do not count as documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is encoded, and how large the parts are that are sampled."""
+    """How much to sample, and in what portions."""
 
     block_bytes: int
     slice_characters: int
     encoded_characters: int
-    """With as many as `parsed_bytes`, all texts of the parsed blocks are encoded, whole."""
+    """Bytes to encode. If not below `parsed_bytes`, all texts of the blocks are encoded whole."""
     parsed_bytes: int = PARSED_BYTES
-    """Of all sources together."""
+    """Bytes to parse, for all sources together."""
 
 
 @dataclass(slots=True)
 class SourceSample:
-    """Some blocks of a source, and how many there are."""
+    """Sampled blocks of a source, and estimates of its size."""
 
     source: Source
     blocks: list[SampledBlock] = field(default_factory=list)
@@ -79,23 +79,23 @@ class SourceSample:
     """
     block_of_slice: list[int] = field(default_factory=list)
     num_blocks: float = 0.0
-    """In the whole source; estimated if not all of it was read."""
+    """Blocks in the whole source, estimated if it was read in part."""
     num_bytes: float = 0.0
-    """Of all of them."""
+    """Bytes of all blocks."""
     num_records: int | None = None
-    """If the file says so."""
+    """Records in the file, if its format stores the number."""
     part_read: float = 1.0
-    """Of a stream: how much of it the blocks may be from."""
+    """For a stream: the share of it that was sampled."""
     read_bytes: int = 0
-    """Decompressed bytes that went by, of which the blocks are a part."""
+    """Decompressed bytes that were read to get the blocks."""
     parse_seconds: float = 0.0
     damage: DataError | None = None
-    """Why there are no blocks."""
+    """Why the source has no blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of one source may be read, and how much of that parsed, in bytes."""
+    """Limits for one source: bytes to read and bytes to parse."""
 
     read_bytes: int
     parsed_bytes: int
@@ -103,7 +103,7 @@ class Budget:
 
     @property
     def max_blocks(self) -> int:
-        """How many blocks are parsed."""
+        """Number of blocks to parse."""
         return max(self.parsed_bytes // self.block_bytes, MIN_BLOCKS)
 
 
@@ -113,33 +113,33 @@ class Drawn:
 
     samples: list[SourceSample]
     chances: list[float]
-    """The probability that each source had to be chosen."""
+    """The probability with which each source was chosen."""
     has_all_texts: bool
-    """Whether slices are all texts of all sampled blocks."""
+    """Whether slices contain all texts of the sampled blocks."""
 
     @property
     def num_bytes(self) -> float:
-        """Of all sources, decompressed."""
+        """Decompressed bytes of all sources."""
         pairs = zip(self.samples, self.chances, strict=True)
         return sum(sample.num_bytes / chance for sample, chance in pairs)
 
     @property
     def read_bytes(self) -> int:
-        """Of the chosen ones."""
+        """Bytes read from the chosen sources."""
         return sum(max(sample.read_bytes, 1) for sample in self.samples)
 
     @property
     def parsed_bytes(self) -> int:
-        """Of all sampled blocks."""
+        """Bytes of all sampled blocks."""
         return sum(block.num_bytes for sample in self.samples for block in sample.blocks)
 
     @property
     def parse_seconds(self) -> float:
-        """What parsing the sampled blocks took."""
+        """Seconds spent parsing the sampled blocks."""
         return sum(sample.parse_seconds for sample in self.samples)
 
     def sizes(self, sources: Sequence[Source]) -> list[float]:
-        """The decompressed size of every source, by those that were sampled."""
+        """The decompressed size of every source, estimated from the sampled ones."""
         known = {sample.source.index: sample.num_bytes for sample in self.samples}
         on_disk = sum(sample.source.num_bytes for sample in self.samples)
         ratio = sum(known.values()) / max(on_disk, 1)
@@ -149,7 +149,7 @@ class Drawn:
 def draw(
     sources: Sequence[Source], fields: Fields, effort: Effort, rng: np.random.Generator
 ) -> Drawn:
-    """Random blocks of sources and random slices of their texts, in about a second or two."""
+    """Draw random blocks of sources and random slices of their texts, in one or two seconds."""
     chosen, chances = choose_sources(sources, rng)
     parsed = min(effort.parsed_bytes, sum(map(decompressed_bytes, chosen)))
     spacing = effort.slice_characters * parsed // effort.encoded_characters
@@ -163,7 +163,7 @@ def draw(
 def choose_sources(
     sources: Sequence[Source], rng: np.random.Generator
 ) -> tuple[list[Source], list[float]]:
-    """Sources to sample, and the probability that each had to be chosen.
+    """Choose the sources to sample; also return the probability of each.
 
     It is 1 for all if they are few; otherwise in proportion to size, and 1 for the largest.
     """
@@ -188,7 +188,7 @@ def choose_sources(
 def budgets(
     sources: Sequence[Source], block_bytes: int, parsed_bytes: int = PARSED_BYTES
 ) -> list[Budget]:
-    """What may be read and parsed of each source: in proportion to its size."""
+    """The limits for each source, in proportion to its size."""
     total = max(sum(map(decompressed_bytes, sources)), 1)
     found = []
     for source in sources:
@@ -217,11 +217,11 @@ class Sampler:
         self._spacing = spacing
         self.takes_all = spacing <= slice_characters
         self._next = int(rng.integers(max(spacing, 1)))
-        """How many characters are left to the next slice."""
+        """Characters until the next slice."""
         self._parsers: dict[str, Parse] = {}
 
     def sample(self, source: Source, budget: Budget) -> SourceSample:
-        """Parsed blocks of one source; none if it is damaged, which the build reports."""
+        """Parse blocks of one source; none if it is damaged, which the build will report."""
         found = FORMATS[source.format]
         sample = SourceSample(source)
         try:
@@ -236,7 +236,7 @@ class Sampler:
         return sample
 
     def _sample_cells(self, sample: SourceSample, budget: Budget) -> None:
-        """Parse what begins in one random cell of each of several equal stretches of a file."""
+        """Parse the records of one random cell in each of several equal parts of a file."""
         source, size = sample.source, budget.block_bytes
         found = FORMATS[source.format]
         sample.num_blocks = -(-source.num_bytes // size)
@@ -249,7 +249,7 @@ class Sampler:
             sample.read_bytes += sample.blocks[-1].num_bytes
 
     def _sample_what_is_read(self, sample: SourceSample, budget: Budget) -> None:
-        """Parse random blocks of what may be read: all, random groups, or the start of a stream."""
+        """Parse random blocks of a whole source, of random groups, or of the start of a stream."""
         source = sample.source
         found = FORMATS[source.format]
         totals = found.totals(source, self._fields)
@@ -287,7 +287,7 @@ class Sampler:
             sample.num_bytes = text_bytes * in_blocks / max(in_records, 1)
 
     def _groups(self, source: Source, text_bytes: int, budget: Budget) -> list[Extent]:
-        """Random groups of a table, as many as may be read."""
+        """Random groups of a table, within the limit."""
         num_groups = FORMATS[source.format].num_starts(source, self._fields)
         mean_bytes = max(text_bytes // max(num_groups, 1), budget.block_bytes)
         count = min(max(budget.read_bytes // mean_bytes, MIN_BLOCKS), num_groups)
@@ -297,7 +297,7 @@ class Sampler:
         return [Extent(source.index, group, group + 1) for group in groups]
 
     def _parse(self, sample: SourceSample, blocks: Sequence[Block]) -> None:
-        """Parse the records of one sampled block, which was read in these pieces."""
+        """Parse the records of a sampled block from the pieces that were read."""
         started = time.perf_counter()
         source = sample.source
         if source.format not in self._parsers:
@@ -341,7 +341,7 @@ def _keep(
 
 
 def _within(kept: list[Block], num_bytes: int, rng: np.random.Generator) -> list[Block]:
-    """Some of the blocks, each with the same probability, of so many bytes together.
+    """Choose blocks with equal probability, about `num_bytes` in total.
 
     After a long record blocks are as long as it, and many times larger than was asked for.
     """

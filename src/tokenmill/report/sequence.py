@@ -1,4 +1,4 @@
-"""A sequence of a plan as it is trained on: decoded, with boundaries, loss and padding."""
+"""View a sequence of a plan: its text, boundaries, loss and padding."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ TokenKind = Literal["text", "boundary", "set at cut"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring tokens of one kind, all with or all without loss."""
+    """Consecutive tokens of the same kind and with the same loss."""
 
     text: str
     ids: list[int]
     kind: TokenKind
     has_loss: bool
-    """Whether the model is trained to say them."""
+    """Whether these tokens count in the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """One segment of a sequence, decoded."""
+    """A decoded segment of a sequence."""
 
     document: int
     start: int
@@ -47,24 +47,24 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True)
 class SequenceView:
-    """One sequence, decoded."""
+    """A decoded sequence."""
 
     sequence: int
     row_length: int
     padding: int
-    """Tokens of padding, wherever they stand."""
+    """Number of padding tokens, at any position."""
     segments: list[SegmentView]
 
 
 def view_sequence(
     dataset: Dataset, plan: Plan, sequence: int, tokenizer: object = None
 ) -> SequenceView:
-    """A sequence of a plan, counted from 0; `tokenizer` is a Python one that encoded.
+    """Decode a sequence of a plan, counted from 0. `tokenizer` is for datasets with a Python one.
 
     Raises:
         UserError: there is no such sequence, or a Python tokenizer is needed, or is another one.
     """
-    plan.segments(sequence)  # refuses one that is not there
+    plan.segments(sequence)  # raises an error if it does not exist
     reference, reader = open_reference(dataset, tokenizer), RowReader(dataset, plan)
     chosen = np.array([sequence])
     row_length = int(plan.rows.row_lengths_of(token_counts(plan, chosen))[0])

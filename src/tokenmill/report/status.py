@@ -1,4 +1,4 @@
-"""What the agents of a build are at, from the hints that they leave in the output's `work/`.
+"""The progress of a build and its agents, from the files in `work/` of the output.
 
 Everything there is read with care: it is a hint of processes that may have been killed, or of
 others than tokenmill's. What cannot be read counts as not said.
@@ -30,23 +30,23 @@ from tokenmill.store.objects.opening import open_store
 
 SILENT_SECONDS = 60.0
 STRAGGLER = 0.5
-"""An agent with less than this share of the median speed is shown as one."""
+"""An agent with less than this share of the median speed is shown as slow."""
 _DAMAGE = re.compile(DAMAGED + r"/(\d{8})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One life of an agent."""
+    """An agent, from its start to its end."""
 
     agent: str
     place: str
     host: str
     state: str
-    """at work, silent, or left."""
+    """"at work", "silent" or "left"."""
     why: str
-    """Why it left."""
+    """Why the agent left."""
     said_seconds_ago: float
-    """By the clocks of two machines: only for people."""
+    """Seconds since its last message. The clocks of two machines can differ."""
     workers: int
     documents: int
     tokens: int
@@ -58,7 +58,7 @@ class AgentStatus:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An item that failed on agents; on two of them, and it is parked."""
+    """An item that failed on agents. After two agents it is not tried again."""
 
     item: str
     agents: list[str]
@@ -67,33 +67,33 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """Where a build is."""
+    """The progress of a build."""
 
     out: str
     state: str
-    """complete, under way, or begun by an older version."""
+    """"complete", "under way" or "begun by an older version"."""
     dataset_id: str = ""
     documents: int = 0
     tokens: int = 0
     units_done: int = 0
     items_claimed: int = 0
     items_taken_over: int = 0
-    """Claims beyond the first of an item."""
+    """Items claimed again after their first agent."""
     bytes_done: int = 0
     bytes_total: int = 0
     eta_seconds: float | None = None
     agents: list[AgentStatus] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     damaged: dict[int, str] = field(default_factory=dict)
-    """Why, by index of the source."""
+    """Damaged sources: reasons by source index."""
 
 
 def build_status(out: str | Path) -> BuildStatus:
-    """Where the build in a folder, or under a prefix of a bucket, is.
+    """Return the progress of the build in a folder or bucket prefix.
 
     Raises:
-        UserError: there is no build.
-        StorageError: the store fails.
+        UserError: no build was started there.
+        StorageError: the store cannot be read.
         VerificationError: the dataset is complete, and its manifest damaged.
     """
     store = open_store(str(out))
@@ -110,8 +110,8 @@ def build_status(out: str | Path) -> BuildStatus:
     if store.read(JOB_NAME) is None:
         if store.size(OLD_STATE_NAME) is not None:
             return BuildStatus(out=store.location, state="begun by an older version")
-        hint = "tokenmill build begins one; its --out is what this command takes"
-        raise UserError("there is no build", where=store.location, hint=hint)
+        hint = "give the --out of a build; tokenmill build starts one"
+        raise UserError("found no build", where=store.location, hint=hint)
     return _under_way(store)
 
 

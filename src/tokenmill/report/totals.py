@@ -1,4 +1,4 @@
-"""Totals of all inputs from sampled blocks, with intervals."""
+"""Estimate totals of all inputs from sampled blocks, with intervals."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 from tokenmill.report.sampling import Drawn, SourceSample
 
 STANDARD_ERRORS = 2.2
-"""On each side of a value: 1.96 would do for 19 of 20 if samples were large and even."""
+"""Width of an interval on each side. For large, even samples, 1.96 would give 95 %."""
 UNREAD_ERROR = 0.1
-"""How much the rest of a stream may differ from what was read of it (one standard error)."""
+"""Assumed difference between the read and the unread part of a stream (one standard error)."""
 MAX_GROUPS = 16
 MIN_SLICES = 16
-"""With fewer, a source has no rate of its own."""
+"""Sources with fewer slices share a rate."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,19 +31,19 @@ class Total:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """Where the true number is in 19 of 20 estimates."""
+        """The 95 % confidence interval."""
         margin = STANDARD_ERRORS * math.sqrt(self.variance)
         return round(max(self.value - margin, 0)), round(self.value + margin)
 
     def scaled(self, share: float) -> Total:
-        """A share of it."""
+        """Multiply the total by a share."""
         return Total(self.value * share, self.variance * share**2)
 
 
 def estimate_totals(
     drawn: Drawn, tokens: Sequence[FloatArray], tokens_per_document: int
 ) -> tuple[Total, Total]:
-    """Documents and tokens of all sources.
+    """Estimate the documents and tokens of all sources.
 
     Args:
         drawn: sampled blocks of sources.
@@ -63,13 +63,13 @@ def estimate_totals(
 
 
 def _exact_rate(sample: SourceSample, tokens: FloatArray) -> Total:
-    """Tokens of a character, if all texts were encoded."""
+    """Tokens per character, if all texts were encoded."""
     num_characters = sum(block.num_characters for block in sample.blocks)
     return Total(float(tokens.sum()) / max(num_characters, 1))
 
 
 def _sampled_rates(samples: Sequence[SourceSample], tokens: Sequence[FloatArray]) -> list[Total]:
-    """Tokens of a character: the mean of slices, which long texts have more of. Sources with few
+    """Tokens per character: the mean over slices; long texts have more of them. Sources with few
     slices share theirs.
     """
     found = [
@@ -90,7 +90,7 @@ def _mean(values: FloatArray) -> Total:
 
 
 def documents_of(sample: SourceSample) -> Total:
-    """The mean number of documents that begin in a block, times the number of blocks."""
+    """Estimate documents: the mean number that begin in a block, times the number of blocks."""
     counts = np.array([block.num_documents for block in sample.blocks], np.float64)
     if not len(counts):
         return Total(0.0)
@@ -103,7 +103,7 @@ def documents_of(sample: SourceSample) -> Total:
 
 
 def _text_tokens(sample: SourceSample, rate: Total, tokens: FloatArray) -> Total:
-    """The characters of a byte, times the bytes, times the tokens of a character."""
+    """Estimate tokens: characters per byte, times bytes, times tokens per character."""
     num_bytes = np.array([block.num_bytes for block in sample.blocks], np.float64)
     characters = np.array([block.num_characters for block in sample.blocks], np.float64)
     if not num_bytes.sum():
@@ -128,7 +128,7 @@ def _tokens_of_groups(
     The differences show how much chance there was in choosing the blocks.
     """
     count = max(min(MAX_GROUPS, len(tokens) // MIN_SLICES, len(characters)), 1)
-    if count == 1:  # too few slices to compare: every block is taken to have the usual rate
+    if count == 1:  # too few slices to compare: assume the same rate in all blocks
         return np.arange(len(characters)), characters * rate.value
     index = np.arange(len(characters)) % count
     of_slice = index[sample.block_of_slice]
@@ -139,7 +139,7 @@ def _tokens_of_groups(
 
 
 def _variance_of_mean(values: FloatArray, population: float) -> float:
-    """Of values that were drawn from a population, none twice."""
+    """The variance of a mean of values drawn without replacement."""
     count = len(values)
     if count < 2 or count >= population:
         return 0.0
@@ -151,7 +151,7 @@ def _error_of_unread(sample: SourceSample, value: float) -> float:
 
 
 def _sum(totals: Sequence[Total], chances: Sequence[float]) -> Total:
-    """Of all sources, by those that were chosen."""
+    """The total of all sources, from the chosen ones."""
     pairs = list(zip(totals, chances, strict=True))
     certain = [total for total, chance in pairs if chance == 1]
     others = np.array([total.value / chance for total, chance in pairs if chance < 1])

@@ -1,4 +1,4 @@
-"""Does a dataset hold what its manifest says, and what its sources say?"""
+"""Verify a dataset against its manifest and its sources."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ OWN_FOLDERS = ("tokens", "documents", "rejected", "tokenizer")
 
 @dataclass(slots=True)
 class Verification:
-    """What was checked."""
+    """What `verify` checked."""
 
     dataset: Dataset
     shard: str = ""
-    """The part that was checked, as "2/8"; "" for all."""
+    """The part that was checked, such as "2/8"; "" for all."""
     files: int = 0
     bytes: int = 0
     documents: int = 0
     tokens: int = 0
     plans: int = 0
     compared_documents: int = 0
-    """Documents that the reference encoded again from the sources."""
+    """Documents that were encoded again from the sources with the reference tokenizer."""
     decoded_documents: int = 0
-    """A sample; none where a Python tokenizer cannot decode, or was not handed over."""
+    """Documents decoded as a sample; 0 if a Python tokenizer is missing or cannot decode."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -68,17 +68,23 @@ def verify(
     shard: str = "",
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
-    """Check a dataset and its plans, with those in the folders `plans` as well.
+    """Check every digest and count of a dataset and its plans.
 
-    `sample` is the share of token blocks and of documents that is looked at. `tokenizer` is the
-    Python tokenizer that encoded, or `python:module:name`; every other is in the dataset.
-    `transform` is the function that made the texts, which sources are compared by. With
-    `shard`, as "2/8", only a part is checked: those from 0/8 to 7/8, on eight machines, are all.
-    Each of them opens the dataset, which looks at the sizes of all files.
+    Args:
+        folder: folder of the dataset.
+        sample: share of token blocks and documents to check.
+        against_sources: also read the sources again, encode them with the reference tokenizer and
+            compare all ids.
+        plans: folders of further plans, outside the dataset.
+        tokenizer: the tokenizer object or `python:MODULE:NAME`, if the dataset was built with a
+            tokenizer written in Python. Other tokenizers are stored in the dataset.
+        transform: the function that built the texts, needed to compare with the sources.
+        shard: check only a part, such as "2/8". Parts 0/8 to 7/8 together cover everything.
+        advance: called with a stage, the amount done and the total, to show progress.
 
     Raises:
-        VerificationError: something differs; the message lists what.
-        UserError: there is no dataset, or its Python tokenizer is needed, or is another one.
+        VerificationError: something differs. The message lists the differences.
+        UserError: the dataset does not exist, or the Python tokenizer is missing or differs.
     """
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
@@ -104,7 +110,7 @@ def verify(
 def _check_contents(
     result: Verification, part: Part, sample: float, advance: Advance
 ) -> list[Int64Array]:
-    """Check files and what is in them; returns the ids of some documents, to be decoded."""
+    """Check files and their content; returns the ids of some documents to decode."""
     dataset = part.dataset
     step = max(dataset.num_documents // NUM_DECODED, 1)
     documents = part.documents
@@ -113,7 +119,7 @@ def _check_contents(
     if dataset.origin is None:
         files = [*part.files, *(file for shard in shards for file in shard.entry.files)]
         _check_files(result, files, sample, advance)
-        _raise_problems(result)  # what is damaged is not looked into
+        _raise_problems(result)  # damaged files are not opened
     else:
         end = open_end(dataset.location, "a dataset")
         _collect(result, require_sizes, end, dataset.manifest.files)
@@ -126,7 +132,7 @@ def _check_contents(
 
 
 def _check_plans(part: Part, plans: Sequence[str], advance: Advance) -> int:
-    """Check those plans that are in this part; returns their number."""
+    """Check the plans of this part; returns their number."""
     names = part.plans(plans)
     if names:
         from tokenmill.report.plans import check_plans  # loads a compiler
@@ -154,7 +160,7 @@ def _all_problems(result: Verification) -> VerificationError:
 
 
 def _collect(result: Verification, check: Callable[..., None], *arguments: object) -> None:
-    """Run a check; what it finds is a problem, and the next check follows."""
+    """Run a check and record its errors as problems, so that the next check can run."""
     try:
         check(*arguments)
     except UserError:
@@ -225,7 +231,7 @@ def _check_digest(dataset: Dataset, file: FileEntry, _: float) -> None:
 
 
 def _check_blocks(dataset: Dataset, file: FileEntry, sample: float) -> None:
-    """Look at some 64 KiB blocks, chosen at random, by the digests beside the shard."""
+    """Check the digests of random 64 KiB blocks of a shard."""
     stem, part = file.name.rsplit(".", 1)
     digests = np.fromfile(dataset.folder / f"{stem}.xxh3", "<u8")
     sizes = {
@@ -236,7 +242,7 @@ def _check_blocks(dataset: Dataset, file: FileEntry, sample: float) -> None:
     first = sizes[f"{stem}.bin"] if part == "idx" else 0
     count = sizes[file.name]
     if len(digests) != sum(sizes.values()):
-        raise _problem("a list of block digests has another length", f"{stem}.xxh3")
+        raise _problem("a list of block digests has the wrong length", f"{stem}.xxh3")
     blocks = np.flatnonzero(np.random.default_rng().random(count) < sample)
     with (
         open(dataset.folder / file.name, "rb") as handle,
@@ -252,7 +258,7 @@ def _check_blocks(dataset: Dataset, file: FileEntry, sample: float) -> None:
 def _check_shard(
     result: Verification, shard: Shard, sampled: Sequence[int], ids: list[Int64Array]
 ) -> None:
-    """Check what is in a shard, and add the ids of those documents of it that were sampled."""
+    """Check the content of a shard, and collect the ids of sampled documents."""
     dataset = result.dataset
     with whole_shard(dataset, shard):
         if dataset.origin is not None:
@@ -270,7 +276,7 @@ def _check_tokens(result: Verification, shard: Shard) -> None:
     where = shard.path("bin").name
     ids, offsets = shard.ids, shard.offsets
     if len(ids) != offsets[-1]:
-        raise _problem("tokens and boundaries differ in number", where)
+        raise _problem("the boundaries do not match the number of tokens", where)
     if int(ids.max()) > tokenizer.largest_id or int(ids.min()) < 0:
         raise _problem("an id is outside the vocabulary", where, f"{ids.max()}")
     if not (ids[offsets[1:] - 1] == tokenizer.eos_id).all():

@@ -56,17 +56,17 @@ CountEvents = RunEvents[CountPreparation]
 
 @dataclass(frozen=True, slots=True)
 class CountReport:
-    """What counting did."""
+    """The result of counting words."""
 
     counts: CountsFolder
     run: Run | None = None
-    """None where counts were merged."""
+    """How the words were counted. None if counts were added up."""
     snapshot: Snapshot | None = None
-    """None where the counts were already complete, or merged."""
+    """The last progress. None if the counts were already complete, or were added up."""
     reused: Reused | None = None
-    """What earlier attempts had done."""
+    """Work reused from earlier attempts."""
     remarks: tuple[str, ...] = ()
-    """Libraries that complete counts were made with, if other versions are installed now."""
+    """Remarks on complete counts: libraries with another version than the installed one."""
 
 
 def count(

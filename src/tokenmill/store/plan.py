@@ -215,7 +215,7 @@ class Plan:
 
     @cached_property
     def window_starts(self) -> Int64Array:
-        """Shape (num_windows + 1,): the first sequence of each window."""
+        """The first sequence of each window, shape (num_windows + 1,)."""
         counts = [window.sequences for window in self.manifest.windows]
         return offsets_from_lengths(counts)
 

@@ -141,7 +141,7 @@ def test_without_torch_the_hint_says_what_to_install(
         ("--packing bestfit", "'bestfit' is not a packing strategy"),
         ("--hidden-size 100", "--hidden-size must be a multiple of 64"),
         ("--rows 0", "numbers of a benchmark must be 1 or more"),
-        ("--json --csv", "--json and --csv exclude each other"),
+        ("--json --csv", "--json and --csv cannot be combined"),
     ],
 )
 def test_wrong_options_are_refused(

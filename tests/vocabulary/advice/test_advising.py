@@ -115,7 +115,7 @@ def test_more_compute_than_the_best_moves_the_third_approach_only() -> None:
     [
         ({}, "needs to know the model"),
         ({"model": "gpt2", "parameters": 1e9}, "a model shape says its parameters"),
-        ({"parameters": 0.5}, "parameters must be a number from 1 on, got 0.5"),
+        ({"parameters": 0.5}, "parameters must be a number of at least 1, got 0.5"),
         ({"parameters": 1e9, "compute": float("nan")}, "compute must be a number"),
         ({"model": "gpt9"}, "cannot find a model shape named 'gpt9'"),
     ],

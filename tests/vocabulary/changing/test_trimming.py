@@ -182,7 +182,7 @@ def test_pairs_of_bert_follow() -> None:
 def test_a_configuration_with_an_id_of_no_token_is_refused() -> None:
     ends = {"type": "BertProcessing", "sep": ["b", 98], "cls": ["ab", 256]}
     base = opened(with_merges(("a", "b"), ("c", "d"), post_processor=ends))
-    with pytest.raises(UserError, match="names id 256, and no token has that"):
+    with pytest.raises(UserError, match="names id 256, and no token has this id"):
         trim(base, WordCounts.of({b"cd": 1}), 257)
 
 

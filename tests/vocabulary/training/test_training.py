@@ -202,7 +202,7 @@ def test_options_that_do_not_fit_are_refused(
 
 def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> None:
     report = trained(tmp_path / "T", counts, vocabulary=300, sizes=[280])
-    with pytest.raises(OutputConflictError, match="there is a trained tokenizer already"):
+    with pytest.raises(OutputConflictError, match="already holds a trained tokenizer"):
         trained(tmp_path / "T", counts, vocabulary=300)
     from tokenmill.vocabulary.training.options import make_train_options
     from tokenmill.vocabulary.training.train import train

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.store.temporary import dataset_at
 
     if options.json and options.csv:
-        raise UserError("--json and --csv exclude each other")
+        raise UserError("--json and --csv cannot be combined")
     wanted = PackingBenchOptions(
         sequence_length=options.sequence_length,
         packings=_packings(options.packing),

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if options.seconds < 1:
         raise UserError("--seconds must be above 0", why=f"got {options.seconds}")
     if options.json and options.csv:
-        raise UserError("--json and --csv exclude each other")
+        raise UserError("--json and --csv cannot be combined")
     wanted = BenchOptions(
         tokenizer=options.tokenizer,
         encoding=named_encoding(options),

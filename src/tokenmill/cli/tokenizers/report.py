@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.errors import UserError
 
     if options.json and options.csv:
-        raise UserError("--json and --csv exclude each other")
+        raise UserError("--json and --csv cannot be combined")
     if options.workers is not None and options.workers < 1:
         raise UserError("--workers must be above 0", why=f"got {options.workers}")
     with meter() as advance:

@@ -57,7 +57,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokens are trained on, and where their labels stand."""
+    """Which tokens count in the loss, and how labels are aligned."""
 
     labels: Labels = "aligned"
     across_documents: Annotated[
@@ -124,10 +124,11 @@ def _arrays(rows: Rows) -> tuple[npt.NDArray[Any], ...]:
 
 
 class RowReader:
-    """Assembles rows of a plan.
+    """Assembles the rows of a plan from the tokens of its dataset.
 
-    Ids and labels are in the dtype of the dataset, and aligned labels are the ids themselves;
-    or, where a `dtype` is given, both are arrays of it, with IGNORE_INDEX where there is no label.
+    By default, ids and labels have the dtype of the dataset, and aligned labels are the ids
+    themselves. If you give a `dtype`, both are separate arrays of it, and labels are IGNORE_INDEX
+    for tokens without loss.
 
     Raises:
         UserError: the plan belongs to another dataset.

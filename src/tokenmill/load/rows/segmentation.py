@@ -26,7 +26,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Segmentation:
-    """The segments of `num_rows` rows of `row_length` tokens each."""
+    """The boundaries of the segments in `num_rows` rows of `row_length` tokens each."""
 
     num_rows: int
     row_length: int

@@ -31,16 +31,16 @@ STATE_VERSION = 1
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule that holds from a step on."""
+    """The order and row length of a curriculum from one step on."""
 
     first_step: int = 0
     by: str | None = None
-    """Key that sequences are ordered by ("length", "depth", a column); None: shuffled."""
+    """Key to order sequences by: "length", "depth" or a column. None: shuffled."""
     descending: bool = False
     bands: int = 100
-    """Bands of the key, inside which sequences stay shuffled."""
+    """Number of bands of the key. Sequences are shuffled inside each band."""
     row_length: int | None = None
-    """Tokens of a row, where rows are cut shorter than the sequences of the plan."""
+    """Tokens in a row, to cut rows shorter than the sequences of the plan."""
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,11 +52,16 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Curriculum:
-    """The batches of one epoch.
+    """The order of sequences in one epoch, by phases. Pass it to `Dataset.batches`.
 
-    `order` (shape (num_sequences,)) is the shuffled epoch, `keys` gives the values of a key for
-    every sequence, `batch_size` counts sequences of the plan in a step over all ranks. Sequences
-    of one of the plan's `steps` stay together.
+    `Curriculum.of_plan` creates one for a plan.
+
+    Args:
+        order: the shuffled sequences of the epoch, shape (num_sequences,).
+        keys: returns the values of a key for all sequences.
+        batch_size: sequences of the plan in a step, over all ranks.
+        phases: the phases, sorted by their first step.
+        steps: steps that the plan defines. Their sequences stay together.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class Curriculum:
         seed: int = 0,
         epoch: int = 0,
     ) -> Curriculum:
-        """The curriculum of an epoch of a plan."""
+        """Return the curriculum for one epoch of a plan."""
         made = Curriculum(
             shuffled(plan, seed, epoch),
             partial(sequence_keys, plan, dataset=dataset),
@@ -104,19 +109,19 @@ class Curriculum:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences of the epoch."""
+        """Number of sequences in the epoch."""
         return len(self._order)
 
     @property
     def num_steps(self) -> int:
-        """Complete steps of the epoch."""
+        """Number of complete steps in the epoch."""
         return len(self._order) // self.batch_size
 
     def change(self, phase: Phase) -> None:
-        """Add a phase that begins at a step later than all others.
+        """Add a phase that begins after all others.
 
         Raises:
-            UserError: it begins earlier, or the first one does not begin at 0.
+            UserError: the phase does not begin later, or the first phase does not begin at 0.
         """
         last = self._phases[-1].first_step if self._phases else -1
         if phase.first_step <= last or (not self._phases and phase.first_step):
@@ -142,7 +147,7 @@ class Curriculum:
         self.revision += 1
 
     def batch(self, step: int) -> Int64Array:
-        """Shape (batch_size,): the sequences of a step; the same for the same phases, always.
+        """Return the sequences of a step, shape (batch_size,). They depend only on the phases.
 
         Raises:
             UserError: the epoch has no such step.
@@ -156,15 +161,15 @@ class Curriculum:
 
     @property
     def row_lengths(self) -> list[int]:
-        """Lengths that phases cut rows to."""
+        """The row lengths that phases set."""
         return [phase.row_length for phase in self._phases if phase.row_length is not None]
 
     def row_length(self, step: int) -> int | None:
-        """Tokens of a row in this step; None for those of the plan."""
+        """Return the tokens in a row in this step, or None for the length of the plan."""
         return self._phases[self._phase_of(step)].row_length
 
     def state_dict(self) -> dict[str, Any]:
-        """The phases; with the plan, the seed and the step they give every batch."""
+        """Return the phases. With the plan, the seed and the step they determine every batch."""
         state = _State(
             version=STATE_VERSION,
             batch_size=self.batch_size,
@@ -180,7 +185,7 @@ class Curriculum:
         return xxhash.xxh3_64_hexdigest(self._order.astype("<i8").data)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the phases of a state.
+        """Replace the phases by those of a state.
 
         Raises:
             UserError: the state is of another version, or damaged.
@@ -214,13 +219,13 @@ class Curriculum:
 
 
 def shortened(rows: Rows, row_length: int) -> Rows:
-    """Rows cut into rows of `row_length` tokens: as many tokens, more rows.
+    """Cut rows into shorter rows of `row_length` tokens each, without losing tokens.
 
-    What goes on in a new row begins there at position 0; where labels are aligned, its first
-    token is no target any more.
+    A segment that is cut begins at position 0 in its new row. If labels are aligned, its first
+    token there has no label.
 
     Raises:
-        UserError: the row length does not divide that of the rows.
+        UserError: the rows cannot be divided evenly into `row_length` tokens.
     """
     whole = rows.ids.shape[1]
     if whole % row_length:

@@ -46,16 +46,16 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureSource:
-    """A plan with its share of a mixture."""
+    """A plan and its share of a mixture."""
 
     dataset: Dataset
     plan: Plan
     share: float | Points = 1.0
-    """In relation to those of the others; or (step, share) points."""
+    """Share of tokens relative to the other sources, or (step, share) points to change it."""
     epochs: int | None = 1
-    """How often the plan may be gone through; None: without end."""
+    """Number of epochs of the plan. None: repeat without end."""
     tokens: int | None = None
-    """Tokens after which the source ends, where they come before its epochs do."""
+    """Number of tokens after which the source ends, if that is before its epochs end."""
     name: str = ""
 
     @staticmethod
@@ -68,10 +68,10 @@ class MixtureSource:
         tokens: int | None = None,
         name: str = "",
     ) -> MixtureSource:
-        """A source by the folder of its dataset and the name of its plan.
+        """Create a source from the folder of a dataset and the name of a plan.
 
         Raises:
-            UserError: there is no such plan.
+            UserError: the dataset or the plan does not exist.
         """
         opened = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         return MixtureSource(

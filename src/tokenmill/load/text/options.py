@@ -15,22 +15,22 @@ Positive = Annotated[int, Meta(ge=1)]
 
 
 class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What decides the rows. A resume needs the same options, but for `max_bad`."""
+    """Options of a text stream. To resume, use the same options; only `max_bad` may change."""
 
     sequence_length: Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)]
     global_batch_size: Positive
-    """Rows of a step, over all ranks."""
+    """Rows in a step, over all ranks."""
     dropout: float | None = None
-    """BPE: the probability with which a merge is left out."""
+    """For BPE: probability of skipping a merge."""
     alpha: float | None = None
-    """Unigram: the exponent of the probability of a segmentation."""
+    """For Unigram: exponent of the probability of a segmentation."""
     seed: int = 0
     epochs: Positive = 1
     labels: Labels = "aligned"
     open_sequences: Positive = 64
-    """Sequences that are kept open; more of them pack better and make the state larger."""
+    """Number of open sequences. More of them pack better, but make the state larger."""
     max_segments: Positive | None = None
-    """Most documents of a sequence: gives cu_seqlens a fixed size."""
+    """Maximum number of documents in a sequence. It gives cu_seqlens a fixed size."""
     format: str = "auto"
     text_field: str = "text"
     text_template: str | None = None
@@ -38,11 +38,11 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     eos: str | None = None
     pad: str | None = None
     max_bad: Annotated[float, Meta(ge=0, lt=1)] = 0.0001
-    """Share of records that may be unreadable; judged at the end of each epoch, as in a build."""
+    """Share of records that may be unreadable, checked at the end of each epoch."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a resume must agree with."""
+        """The options that must not change when resuming."""
         values: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, max_bad=0.0))
         if self.text_template is None:
             del values["text_template"]  # it is younger than the first states

@@ -54,13 +54,13 @@ Portion = tuple[int, BatchPlace, DocumentBatch]
 
 
 class TextStream:
-    """An iterator of batches of rows; it goes on where it stands.
+    """An iterator over batches of rows that are encoded from text while you train.
 
-    `inputs` are files, folders and globs, `tokenizer` is what `load_tokenizer_file` takes. Each
-    of `world_size` ranks is given as many neighbouring rows of a global batch.
+    `tokenmill.text_loader` wraps it for PyTorch. Each rank gets the same number of neighbouring
+    rows of a global batch.
 
     Raises:
-        UserError: an option cannot be carried out.
+        UserError: an option cannot be used with these inputs or this tokenizer.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class TextStream:
 
     @property
     def counts(self) -> StreamCounts:
-        """What has been read so far, over all epochs, records that could not be read included."""
+        """Counts of what was read so far, over all epochs, including unreadable records."""
         return self._counts
 
     @property
     def most_segments(self) -> int | None:
-        """That a row can have, padding included; None where there is no bound."""
+        """The most segments of a row, including padding, or None if there is no limit."""
         most = self._options.max_segments
         return None if most is None else most + 1
 
@@ -134,18 +134,18 @@ class TextStream:
         return self._shape.rows(sequences[self._share])
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands after the last batch: numbers, strings and lists of them."""
+        """Return the state after the last batch, as numbers, strings and lists."""
         before, given = self._settled
         state = StreamState(identity=self._identity, before=before, rows_given=given)
         found: dict[str, Any] = msgspec.to_builtins(state)
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken; the number of ranks may be another.
+        """Resume from a state. The number of ranks may differ.
 
         Raises:
-            UserError: it is the state of something else; the message names the difference.
-            InputChangedError: the sources are not those that it was taken of.
+            UserError: the state belongs to another stream. The message names the difference.
+            InputChangedError: the sources changed since the state was saved.
         """
         found = checked_state(state, self._identity)
         self._begin(found.before)

@@ -44,31 +44,31 @@ class Margins:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Document lengths of a corpus, and what sequences of several lengths make of them."""
+    """Document lengths of a corpus, the effects of several sequence lengths, and their costs."""
 
     corpus: str
     documents: int
     tokens: int
-    """With prefix and EOS of each document."""
+    """Number of tokens, including the prefix and EOS of each document."""
     shortest: int
     mean: float
     longest: int
-    """Of the documents that were read."""
+    """Tokens of the longest document that was read."""
     percentiles: dict[int, int]
-    """The shortest length that so many of 100 documents do not exceed."""
+    """Percentiles of document length: key 50 is the median."""
     token_percentiles: dict[int, int]
-    """The shortest length so that documents up to it hold so many of 100 tokens."""
+    """Percentiles weighted by tokens: documents up to the length of key 50 hold half the tokens."""
     histogram: list[Bin]
     model: ModelShape
     budget: Budget
     rows: list[RowFigures]
     costs: list[CostFigures]
-    """One for each of `rows`."""
+    """FLOPs and memory, one entry for each of `rows`."""
     recommendation: Recommendation
     sampled: Sampled | None
-    """What of the files was read; None for a dataset, whose index says all lengths."""
+    """The sample that was read. None for a dataset, where all lengths are known."""
     margins: Margins | None
-    """None where nothing is estimated, and where a sample is too small to tell."""
+    """Margins of error. None if nothing is estimated, or if the sample is too small."""
 
 
 @dataclass(frozen=True, slots=True)

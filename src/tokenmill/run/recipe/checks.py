@@ -57,10 +57,10 @@ def section_of(option: str) -> str:
 
 
 def make_recipe(options: Mapping[str, Any]) -> Recipe:
-    """Check nested options and make a recipe of them.
+    """Make a recipe from nested options and check them.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     values = _nested(options, Recipe, ("inputs", "tokenizer", "out"), problems)

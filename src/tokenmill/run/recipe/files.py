@@ -13,10 +13,10 @@ MAX_RECIPE_BYTES = 1 << 24
 
 
 def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
-    """The options in a YAML file.
+    """Read the options in a YAML file.
 
     Raises:
-        UserError: the file cannot be read, or is not a YAML mapping.
+        UserError: the file cannot be read, or does not hold a YAML mapping.
     """
     import yaml
 

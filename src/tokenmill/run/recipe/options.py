@@ -221,7 +221,7 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a build depends on."""
+    """All options of a build, by section."""
 
     inputs: Annotated[list[str], Meta(min_length=1)]
     tokenizer: str
@@ -236,7 +236,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policies(self) -> Policies:
-        """The options that decide what is written; the manifest holds them."""
+        """The options that change the content of a dataset; its manifest stores them."""
         read = read_policies(self.read)
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
 

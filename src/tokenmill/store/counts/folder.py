@@ -241,7 +241,7 @@ class CountsFolder:
 
 
 def open_counts(folder: str | Path) -> CountsFolder:
-    """Open a folder of counts.
+    """Open a folder of word counts.
 
     Raises:
         UserError: the folder has no counts.

@@ -39,39 +39,39 @@ shows how flat the optimum is."""
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """The best size by one approach."""
+    """The best size according to one approach."""
 
     name: str
     size: int
     explanation: str
     followed: bool
-    """Whether the recommendation goes by it."""
+    """Whether the recommendation uses this approach."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCosts:
-    """What a vocabulary of one size costs."""
+    """The costs of one vocabulary size."""
 
     size: int
     tokens_per_character: float
-    """Measured on the corpus, or by the generic curve."""
+    """Tokens per character, measured on the corpus or from the generic curve."""
     bytes_per_token: float | None
     tokens: int | None
-    """Of the corpus; None where its curve does not reach."""
+    """Tokens of the corpus; None beyond its curve."""
     embedding_parameters: int
     embedding_share: float
-    """Of all parameters."""
+    """Share of all parameters."""
     flops: float | None
-    """Training FLOPs to read the corpus once; attention included where it is known."""
+    """Training FLOPs for one epoch of the corpus, including attention if it is known."""
     relative_flops: float
-    """FLOPs for the same text, beside the least of all sizes shown."""
+    """FLOPs for the same text, relative to the least of all sizes shown."""
     added_loss: float
-    """Beside the best size at equal compute, in nats (approach 3)."""
+    """Additional loss compared to the best size at equal compute, in nats (approach 3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyAdvice:
-    """The recommended size of a vocabulary, and what it rests on."""
+    """The recommended vocabulary size and the reasons for it."""
 
     model: TargetModel
     approaches: list[Approach]
@@ -79,9 +79,9 @@ class VocabularyAdvice:
     recommended: int
     lowest: int
     highest: int
-    """Of the approaches that it goes by."""
+    """The lowest and highest size among the approaches that were followed."""
     about_as_good: tuple[int, int]
-    """Sizes at which the fitted loss is within `CLOSE_LOSS` of the best."""
+    """Range of sizes with a fitted loss within `CLOSE_LOSS` of the best."""
     reasons: list[str]
     corpus: LengthCurve | None
 
@@ -122,30 +122,30 @@ def advise(
 
 
 def largest_size_of_interest(model: TargetModel, sizes: Sequence[int] = ()) -> int:
-    """Up to which size the lengths of a corpus are worth measuring."""
+    """The largest size for which to measure the lengths of a corpus."""
     generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
     found = [approach.size for approach in _approaches(model, None)]
     return int(max(4 * generic, 4 * max(found), *sizes, 0))
 
 
 def _approaches(model: TargetModel, corpus: LengthCurve | None) -> Iterator[Approach]:
-    """The best sizes by the three approaches, the second one in two ways if there is a corpus."""
+    """The best sizes by the three approaches; the second one in two ways if a corpus is given."""
     arguments = model.parameters, model.hidden_size
     moved = _moved(model, corpus) if corpus else None
     why = "best of many models at equal compute"
     yield Approach("IsoFLOPs", size_by_isoflops(*arguments), why, followed=True)
     derivative = size_by_derivative(*arguments)
-    why = "grows as the size of least FLOPs does, lengths of English"
+    why = "scaled like the size with the fewest FLOPs, using lengths of English text"
     yield Approach("derivative", derivative, why, followed=moved is None)
     if moved is not None:
-        why = f"the same, lengths of this corpus: {moved:.2f} times the size"
+        why = f"the same with the lengths of this corpus: {moved:.2f} times the size"
         yield Approach("derivative, measured", round(derivative * moved), why, followed=True)
-    why = f"least of a fitted loss, at {model.flops:.3g} FLOPs"
+    why = f"minimum of a fitted loss at {model.flops:.3g} FLOPs"
     yield Approach("loss", size_by_loss(*arguments, model.flops), why, followed=True)
 
 
 def _moved(model: TargetModel, corpus: LengthCurve) -> float | None:
-    """How many times larger the size of least FLOPs is with the corpus' lengths."""
+    """The factor by which the lengths of the corpus move the size with the fewest FLOPs."""
     generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
     measured = corpus.size_of_least_flops(model.parameters, model.hidden_size)
     if measured is None or generic >= LARGEST_SIZE * 0.999:
@@ -154,7 +154,7 @@ def _moved(model: TargetModel, corpus: LengthCurve) -> float | None:
 
 
 def _usual(found: Sequence[int]) -> Iterable[int]:
-    """Usual sizes around the ones that approaches found, some beyond each end."""
+    """Usual sizes around those that the approaches found."""
     inside = [size for size in USUAL_SIZES if found[0] / 4 <= size <= found[-1] * 4]
     return inside or [USUAL_SIZES[0] if found[-1] < USUAL_SIZES[0] else USUAL_SIZES[-1]]
 
@@ -200,14 +200,14 @@ def _tokens_per_character(corpus: LengthCurve | None, size: int) -> float:
 
 
 def _flops_per_token(model: TargetModel, size: int, sequence_length: int) -> float:
-    """Of training, in full rows."""
+    """Training FLOPs in full rows."""
     if model.shape is None:
         return float(FLOPS_PER_WEIGHT * (model.parameters + size * model.hidden_size))
     return model.shape.training_flops(size, sequence_length, sequence_length**2) / sequence_length
 
 
 def _close_sizes(model: TargetModel) -> tuple[int, int]:
-    """The sizes around the best one whose fitted loss is about as low."""
+    """The range of sizes around the best one with about the same fitted loss."""
     arguments = model.parameters, model.hidden_size, model.flops
     best = size_by_loss(*arguments)
     most = loss(*arguments, best) + CLOSE_LOSS

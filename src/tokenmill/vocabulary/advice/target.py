@@ -1,4 +1,4 @@
-"""The model that a vocabulary is for, as far as its size matters."""
+"""The model that a vocabulary is for, described by its size."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tokenmill.vocabulary.advice.scaling import (
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """A model without its vocabulary, and the compute that it is trained with."""
+    """A model without its vocabulary, and its training compute."""
 
     parameters: int
-    """All but embedding and output matrix."""
+    """Parameters without embedding and output matrix."""
     hidden_size: int
     tied: bool
     flops: float
-    """Of the whole training."""
+    """FLOPs of the whole training."""
     shape: ModelShape | None
-    """None where only the number of parameters is known; attention is then left out of costs."""
+    """None if only the number of parameters is known. Costs then leave out attention."""
     assumptions: tuple[str, ...]
-    """What was not given, and what stands in for it."""
+    """Assumptions about values that were not given."""
 
 
 def target_model(
@@ -37,7 +37,7 @@ def target_model(
     hidden_size: int | None = None,
     tied: bool | None = None,
 ) -> TargetModel:
-    """The model that is meant, with the usual values for what is not given.
+    """Describe the model, with usual values for everything not given.
 
     Raises:
         UserError: too little or too much was given, or a value makes no sense.
@@ -52,7 +52,7 @@ def target_model(
         parameters = max(optimal_parameters(compute), 1.0)
         assumed.append(f"{parameters:,.0f} parameters, the best model for that compute")
     if parameters is None:
-        raise UserError("a model needs its parameters, its compute or its shape")
+        raise UserError("give the parameters, the compute or the shape of the model")
     if hidden_size is None:
         hidden_size = usual_hidden_size(parameters)
         assumed.append(f"hidden size {hidden_size:,}, usual for so many parameters")
@@ -74,16 +74,16 @@ def _check(
     if shape is None and parameters is None and compute is None:
         raise UserError(
             "advice on a vocabulary needs to know the model",
-            why="neither its parameters, nor its compute, nor a shape was given",
+            why="parameters, compute and shape are all missing",
             hint="for example parameters 1.3B, compute 1e21, or model llama-3-8b",
         )
     if shape is not None and (parameters is not None or hidden_size is not None):
         raise UserError(
             "a model shape says its parameters and its hidden size",
-            why="one of them was given beside it",
+            why="it already determines them",
             hint="leave out the shape, or the others",
         )
     given = {"parameters": parameters, "compute": compute, "hidden size": hidden_size}
     for name, value in given.items():
         if value is not None and not 1 <= value < float("inf"):
-            raise UserError(f"{name} must be a number from 1 on, got {value}")
+            raise UserError(f"{name} must be a number of at least 1, got {value}")

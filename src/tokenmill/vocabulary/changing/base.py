@@ -1,4 +1,4 @@
-"""The tokenizer that is extended or trimmed: the parts of a BPE, out of its file."""
+"""Read the parts of a BPE tokenizer that is to be extended or trimmed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Base:
 
     @property
     def opaque(self) -> set[str]:
-        """Tokens that are not for the text that they spell: added ones, unknown, bytes."""
+        """Tokens that do not stand for the text they spell: added tokens, unknown, bytes."""
         bytes_ = set() if self.byte_level else set(BYTES)
         return self.added | (
             self.tokens.keys() & {*bytes_, self.document["model"].get("unk_token")}
@@ -69,7 +69,7 @@ class Base:
         return {token.encode() for token in self.opaque}
 
     def shown(self, token: str) -> str:
-        """A token for people to read: its text, with what is no text escaped."""
+        """A token as readable text; bytes that are not text are escaped."""
         if not self.byte_level or not _BYTES.keys() >= set(token):
             return token
         return _bytes_of(token).decode(errors="backslashreplace")
@@ -79,7 +79,7 @@ def open_base(file: TokenizerFile) -> Base:
     """The parts of a tokenizer.
 
     Raises:
-        UserError: it is no BPE, or of a form in which merges cannot be added or removed exactly.
+        UserError: it is not a BPE tokenizer, or merges cannot be added or removed exactly.
     """
     document = _document(file)
     model = document["model"]
@@ -106,7 +106,7 @@ def open_base(file: TokenizerFile) -> Base:
 def _refuse_words(
     file: TokenizerFile, document: Json, added: list[str], before: HuggingFaceReference
 ) -> None:
-    """Raise a UserError if an added token, once in the vocabulary, is what texts get for a word.
+    """Raise a UserError if an added token would be used for an ordinary word.
 
     A model that ignores merges takes whole words from its vocabulary.
     """
@@ -119,7 +119,7 @@ def _refuse_words(
 
 
 def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
-    """The ids of every word; some of them are held against the library.
+    """Encode all words; some of them are compared with the library.
 
     Raises:
         VerificationError: a word is no UTF-8.
@@ -161,7 +161,7 @@ def frequencies(batch: TokenBatch, words: WordCounts, num_ids: int) -> Int64Arra
 
 def _document(file: TokenizerFile) -> Json:
     if file.kind == "sentencepiece":
-        why = "merges cannot be added to a .model or taken out of it"
+        why = "merges cannot be added to a .model file or removed from it"
         hint = "convert it to a tokenizer.json: AutoTokenizer.from_pretrained(...).save_pretrained"
         raise UserError("cannot change the tokenizer", where=file.origin, why=why, hint=hint)
     if file.kind == "tiktoken":

@@ -1,4 +1,4 @@
-"""The main path of extending and trimming: a tokenizer and texts or counts in, a folder out."""
+"""Extend or trim a tokenizer from texts or counts, and write the result to a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tokenmill.words.splits import SPLITS, Split, split_of
 
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")
-"""Files beside a tokenizer that hold no ids. Others hold its old vocabulary, so none is copied."""
+"""Files next to a tokenizer that hold no ids. Others hold the old vocabulary and are not copied."""
 RANKS_NAME = "tokenizer.tiktoken"
 """Of a trimmed rank file. What is learnt behind a rank file cannot always be written as one: there
 any two tokens merge that spell a third, also where a new one spells an old one with its neighbour.
@@ -44,17 +44,17 @@ MAX_CONFIG_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class TokenizerChange:
-    """What extending or trimming did."""
+    """The result of extending or trimming a tokenizer."""
 
     folder: Path
     record: Change
-    """As it is in the folder: `record.figures` holds the tokens of the corpus, before and after."""
+    """The stored record. `record.figures` holds the tokens of the corpus before and after."""
     tokens: list[str]
-    """New tokens in the order of their ids, or removed ones in the order of their removal."""
+    """New tokens in order of their ids, or removed tokens in order of removal."""
 
 
 class _Job(NamedTuple):
-    """What is to be done."""
+    """The change to make."""
 
     action: Literal["extend", "trim"]
     file: TokenizerFile
@@ -64,7 +64,7 @@ class _Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A changed tokenizer, before it is written."""
+    """A changed tokenizer before it is written."""
 
     document: Json
     new_ids: NewIds
@@ -87,7 +87,7 @@ def extend_file(
     """Add up to `add` tokens to a tokenizer, learnt from texts or from one folder of word counts.
 
     Raises:
-        UserError: the tokenizer is no BPE, or the words were cut in another way than it cuts.
+        UserError: the tokenizer is not a BPE, or the counts use another split.
         OutputConflictError: something has the name `out` already.
     """
 
@@ -121,7 +121,7 @@ def trim_file(
     to: int,
     advance: Advance | None = None,
 ) -> TokenizerChange:
-    """Remove the tokens that texts, or one folder of word counts, need least, until `to` are left.
+    """Remove the tokens that texts or word counts need least, until `to` are left.
 
     Raises:
         UserError: the tokenizer is no BPE, the words were cut in another way than it cuts, or more
@@ -130,7 +130,7 @@ def trim_file(
     """
 
     def trimmed(base: Base, counts: CountsFolder) -> _Result:
-        """Kept tokens close up; the rows of those that move come from their old ids."""
+        """Renumber the kept tokens without gaps; their rows come from their old ids."""
         found = trim(base, counts.total(), to)
         figures = {
             "ids_before": base.num_ids,
@@ -198,7 +198,7 @@ def _made(
 def _counted(
     inputs: Sequence[str], split: str, folder: Path, advance: Advance | None
 ) -> CountsFolder:
-    """The words of texts, read and cut as by `tokenmill tokenizer count` without options."""
+    """Count the words of texts as `tokenmill tokenizer count` does without options."""
     recipe = make_count_recipe({"inputs": list(inputs), "split": split, "out": str(folder)})
     events = CountEvents()
     if advance:
@@ -209,7 +209,7 @@ def _counted(
 
 
 def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
-    """The files that say what becomes of ids and of embedding rows."""
+    """The files that map ids and embedding rows."""
     plan = EmbeddingPlan(
         base=change.base,
         tokenizer=change.tokenizer,
@@ -246,7 +246,7 @@ def _config(file: TokenizerFile, base: Base) -> Json:
             raise UserError(
                 f"{CONFIG_NAME} gives id {token_id} to {content!r}, and tokenizer.json does not",
                 where=file.origin,
-                hint="load and save it with transformers, which brings its files into agreement",
+                hint="load and save it with transformers, which makes its files consistent",
             )
     return config
 
@@ -261,20 +261,20 @@ def _beside(file: TokenizerFile) -> dict[str, bytes]:
 
 
 def _own_splits(base: Base) -> list[Split]:
-    """The splits whose words are those of the tokenizer, the best last."""
+    """The splits that give the same words as the tokenizer, the best last."""
     own = split_of(base.document)
     return [own, SPLITS["metaspace"]] if _is_spaced_by_normalizer(own) else [own]
 
 
 def _split_name(base: Base) -> str:
-    """What `tokenmill tokenizer count --split` needs to cut words as the tokenizer does."""
+    """The value of `tokenmill tokenizer count --split` that splits words like the tokenizer."""
     best = canonical_steps(_own_splits(base)[-1])
     equal = (name for name, split in SPLITS.items() if canonical_steps(split) == best)
     return next(equal, base.origin)
 
 
 def _require_own_words(base: Base, counts: CountsFolder) -> None:
-    """Raise a UserError if words were not cut as the tokenizer cuts them."""
+    """Raise a UserError if the words were counted with another split than the tokenizer's."""
     found = canonical_steps(counts.split)
     if any(found == canonical_steps(split) for split in _own_splits(base)):
         return

@@ -45,26 +45,26 @@ class Extended:
     """A tokenizer with more tokens, and what they bring."""
 
     document: Json
-    """Its tokenizer.json."""
+    """The new tokenizer.json."""
     tokens: list[str]
     """New tokens in the order of their ids."""
     rows: list[list[int]]
-    """The old ids that each new token is made of."""
+    """The old ids that each new token consists of."""
     revived: list[str]
-    """Old tokens that no merge led to, and that a new merge makes."""
+    """Old tokens that no merge produced before, and that a new merge now produces."""
     tokens_before: int
-    """Of the corpus."""
+    """Tokens of the corpus."""
     tokens_after: int
     words_left_out: int
-    """Unique words that were not learnt from, because an added token's string is in them."""
+    """Unique words that were skipped because they contain the string of an added token."""
 
 
 class _Learnt(NamedTuple):
-    """New merges in their order, and what they make."""
+    """New merges in order, and their results."""
 
     pairs: list[Pair]
     rows: dict[int, list[int]]
-    """By id of a new or revived token: old ids."""
+    """Old ids by the id of a new or revived token."""
     tokens: dict[str, int]
     """New tokens."""
     revived: list[str]
@@ -124,7 +124,7 @@ def holding(words: WordCounts, texts: set[bytes]) -> BoolArray:
 def _learn(
     base: Base, seeds: SegmentedWords, options: MergeOptions, advance: Advance | None
 ) -> _Learnt:
-    """The merges that make new tokens."""
+    """The merges that produce new tokens."""
     num_ids = base.num_ids
     by_id = {token_id: token for token, token_id in base.tokens.items()}
     # An id without a token gets a string that no merge can make.
@@ -190,28 +190,28 @@ def _check_words(
     words: WordCounts,
     learnable: BoolArray,
 ) -> None:
-    """Hold the words of the new tokenizer against what is promised of them."""
+    """Check the words of the new tokenizer against the predictions."""
     before, after = batches
     expanded = [
         _expanded(batch, learnt.rows, base.num_ids + len(learnt.tokens)) for batch in batches
     ]
     if not all(map(np.array_equal, *expanded)):
-        raise InternalError("a word is cut where it was not cut before", where=base.origin)
+        raise InternalError("a word is split where it was not split before", where=base.origin)
     saved = int((before.lengths - after.lengths)[learnable] @ words.counts[learnable])
     if saved != learnt.saved:
-        why = f"{saved:,} tokens are saved where {learnt.saved:,} were predicted"
+        why = f"it saves {saved:,} tokens, and {learnt.saved:,} were predicted"
         raise InternalError(
             "the extended tokenizer is not as predicted", where=base.origin, why=why
         )
 
 
 def _check_tokens(base: Base, document: Json, learnt: _Learnt, model: ModelAlone) -> None:
-    """Hold the new tokenizer's tokens against what is promised of them."""
+    """Check the new tokens against the predictions."""
     made = [*learnt.tokens, *learnt.revived]
     ids = document["model"]["vocab"]
     alone = model.encode(made)
     if alone.ids.tolist() != [ids[token] for token in made]:
-        raise InternalError("a new token is not reached by its own text", where=base.origin)
+        raise InternalError("the text of a new token does not encode to it", where=base.origin)
     reference = HuggingFaceReference(file_of(document, base.origin), control_tokens=False)
     if any(reference.token_id(token) != ids[token] for token in base.added):
         raise InternalError("an added token has another id", where=base.origin)

@@ -1,4 +1,4 @@
-"""The folder of an extended or trimmed tokenizer: it appears whole, and says how it came to be.
+"""Write the folder of an extended or trimmed tokenizer at once, with a record of the change.
 
 tokenizer.json           the tokenizer; other files of the base follow it
 embeddings.json          what its ids' embedding rows begin with (`store/embedding_plan.py`)
@@ -26,7 +26,7 @@ VERSION = 1
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tokenizer was made of another one."""
+    """The record of how a tokenizer was derived from another one."""
 
     format: str = FORMAT
     format_version: int = VERSION
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_free(out: Path) -> None:
-    """Raise an OutputConflictError if something has the name already."""
+    """Raise an OutputConflictError if the folder exists."""
     if out.exists() or out.is_symlink():
         raise OutputConflictError(
             "the output folder already exists",

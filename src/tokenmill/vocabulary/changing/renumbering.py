@@ -9,7 +9,7 @@ from tokenmill.errors import UserError
 
 Json = dict[str, Any]
 NewIds = Sequence[int | None]
-"""By old id; None where the token is gone."""
+"""New ids by old id; None if the token was removed."""
 
 
 def renumbered(document: Json, new_ids: NewIds) -> Json:
@@ -60,7 +60,7 @@ def _new(new_ids: NewIds, old: int) -> int:
     """The id of a token that is kept."""
     new = new_ids[old] if 0 <= old < len(new_ids) else None
     if new is None:
-        why = f"its configuration names id {old}, and no token has that"
-        hint = "load and save it with transformers, which brings its files into agreement"
+        why = f"its configuration names id {old}, and no token has this id"
+        hint = "load and save it with transformers, which makes its files consistent"
         raise UserError("cannot give the tokenizer new ids", why=why, hint=hint)
     return new

@@ -1,4 +1,4 @@
-"""Trimming: a BPE loses the tokens that a corpus needs least, and every other one stays reachable.
+"""Remove the tokens of a BPE that a corpus needs least; all others can still be produced.
 
 A token may go once no kept merge takes it for a side: it is a **leaf**. The leaf with the lowest
 frequency goes first, and of equal ones that with the largest id. Its frequency is handed to its
@@ -41,7 +41,7 @@ NO_RANK = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """A tokenizer with fewer tokens, and what that costs."""
+    """A trimmed tokenizer and its effect on the corpus."""
 
     document: Json
     """Its tokenizer.json."""
@@ -60,7 +60,7 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
     """Remove tokens until `size` are left, ids without a token not counted.
 
     Raises:
-        UserError: more tokens than `size` have to stay, or there are no more than that.
+        UserError: more tokens than `size` are required, or the tokenizer is not larger.
     """
     old = ModelAlone(base.document, base.origin)
     before = segmented(old, words)
@@ -88,10 +88,10 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
 
 
 def _removed(base: Base, found: Int64Array, size: int) -> list[str]:
-    """The tokens to remove, first one first."""
+    """The tokens to remove, in order."""
     stay = base.opaque | {token for token in base.tokens if len(token) == 1}
     if size >= len(base.tokens):
-        why = f"it has {len(base.tokens):,} tokens, and {size:,} are asked for"
+        why = f"it has {len(base.tokens):,} tokens, and {size:,} are to be kept"
         raise UserError("there is nothing to trim", where=base.origin, why=why)
     if size < len(stay):
         why = (
@@ -127,7 +127,7 @@ class _Leaves:
         while not token:
             if not self._heap:
                 what = f"cannot trim the tokenizer below {len(self._tokens) - len(self._removed):,}"
-                why = "every further token is a part of an added token"
+                why = "all remaining tokens are parts of added tokens"
                 raise UserError(what, where=self._origin, why=why)
             mass, _, token = heapq.heappop(self._heap)
             if token in self._removed or mass != self._mass[token]:
@@ -225,7 +225,9 @@ def _check_words(
         after.ids[np.repeat(changed == 0, after.lengths)],
     ]
     if not np.array_equal(*same):
-        raise InternalError("a word without removed tokens is cut otherwise", where=base.origin)
+        raise InternalError(
+            "a word without removed tokens is encoded differently", where=base.origin
+        )
 
 
 def _check_tokens(base: Base, document: Json, old: ModelAlone, new: ModelAlone) -> None:

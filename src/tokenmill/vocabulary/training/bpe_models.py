@@ -31,7 +31,7 @@ SMALLEST_SIZE = 512
 
 
 def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
-    """Learn the merges of the largest vocabulary; the smaller ones are their beginnings.
+    """Learn the merges of the largest vocabulary; smaller vocabularies use the first of them.
 
     Raises:
         UserError: the alphabet and the special tokens alone are more than a vocabulary.
@@ -71,7 +71,7 @@ def _learn_most_frequent(
 
 
 def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Merges, list[str]]:
-    """Parity-aware merges, and what each group gained by them."""
+    """Learn parity-aware merges; also say what each group gained."""
     vocabulary, groups = lesson.options.vocabulary, lesson.options.groups
     limits = ParityOptions(
         num_merges=lesson.options.size - len(lesson.specials) - len(symbols),
@@ -102,11 +102,13 @@ def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Me
 
 
 def _parallel_words(folder: str, lesson: Lesson) -> dict[str, WordCounts]:
-    """The words that say which group is worst off."""
+    """The parallel texts that decide which group is compressed worst."""
     parallel = open_counts(folder)
     if lesson.split.steps != parallel.split.steps:
         hint = "count both with the same --split"
-        raise UserError("the parallel texts were cut in another way", where=folder, hint=hint)
+        raise UserError(
+            "the parallel texts were counted with another split", where=folder, hint=hint
+        )
     return {name: parallel.groups[name] for name in lesson.groups if name in parallel.groups}
 
 
@@ -117,12 +119,12 @@ def _symbols(lesson: Lesson) -> Symbols:
             if getattr(vocabulary, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} is for models over characters",
-                    why=f"the split {lesson.split.name!r} spells every text in 256 bytes",
+                    why=f"the split {lesson.split.name!r} represents every text by 256 bytes",
                     hint="leave it out, or choose --split metaspace",
                 )
         return byte_symbols()
     if vocabulary.whitespace_runs:
-        why = f"words of the split {lesson.split.name!r} hold no runs of spaces as they are"
+        why = f"words of the split {lesson.split.name!r} do not contain runs of spaces"
         raise UserError("--whitespace-runs is for models over bytes", why=why)
     alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
     return character_symbols(lesson.words, alphabet)

@@ -69,7 +69,7 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
     tokens = int(frequencies.sum())
     if vocabulary.num_tokens not in (None, tokens) and len(chosen) == len(words):
         raise InternalError(
-            "the trained tokenizer does not encode its corpus as it was predicted",
+            "the trained tokenizer does not encode its corpus as predicted",
             why=f"{tokens} tokens instead of {vocabulary.num_tokens}",
             hint="please report this with the options and the split",
         )

@@ -70,7 +70,7 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: Annotated[
         Size | None,
         Meta(
-            description=f"number of ids, special tokens included (default: {DEFAULT_VOCABULARY}, "
+            description=f"number of ids, including special tokens (default: {DEFAULT_VOCABULARY}, "
             "or the largest of --sizes)"
         ),
     ] = None
@@ -81,7 +81,7 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     digits: Annotated[
         Digits,
         Meta(
-            description="numbers: as the split has them, digit by digit, or in threes from the "
+            description="numbers: as the split does it, digit by digit, or in threes from the "
             "right, which helps arithmetic"
         ),
     ] = "keep"
@@ -93,11 +93,14 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     min_frequency: Annotated[
-        Positive, Meta(description="merge no pair that occurs less often; 2 keeps hapaxes out")
+        Positive,
+        Meta(
+            description="do not merge pairs that occur less often; 2 excludes words that occur once"
+        ),
     ] = 1
     max_token_length: Annotated[
         Positive | None,
-        Meta(description="longest token, in symbols; 16 to 32 keeps boilerplate out"),
+        Meta(description="longest token, in symbols; 16 to 32 excludes boilerplate"),
     ] = None
     character_coverage: Annotated[
         Portion | None,
@@ -108,15 +111,18 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     limit_alphabet: Annotated[
         Positive | None,
-        Meta(description="models over characters: how many characters are tokens at most"),
+        Meta(description="models over characters: maximum number of characters that become tokens"),
     ] = None
     byte_fallback: Annotated[
-        bool, Meta(description="models over characters: spell others by bytes, never as unknown")
+        bool,
+        Meta(
+            description="models over characters: encode other characters as bytes, not as unknown"
+        ),
     ] = False
 
 
 class SpecialOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Special tokens, their ids and roles, chat template."""
+    """Special tokens, their ids and roles, and the chat template."""
 
     special: Annotated[
         list[str],
@@ -131,20 +137,21 @@ class SpecialOptions(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="spare special tokens <|reserved_0|>, ... for later use; Llama 3 has 248"),
     ] = 0
     eos: Annotated[str | None, Meta(description="token that ends a document")] = None
-    bos: Annotated[str | None, Meta(description="token that is put before every text")] = None
-    pad: Annotated[str | None, Meta(description="token that fills rows up")] = None
-    unk: Annotated[str | None, Meta(description="token for what the vocabulary lacks")] = None
-    mask: Annotated[str | None, Meta(description="token that hides others")] = None
+    bos: Annotated[str | None, Meta(description="token at the beginning of every text")] = None
+    pad: Annotated[str | None, Meta(description="token for padding")] = None
+    unk: Annotated[str | None, Meta(description="token for text that the vocabulary lacks")] = None
+    mask: Annotated[str | None, Meta(description="token that replaces masked tokens")] = None
     chat_template: Annotated[
-        str | None, Meta(description="Jinja file, copied to chat_template.jinja")
+        str | None,
+        Meta(description="Jinja file with the chat template; copied to chat_template.jinja"),
     ] = None
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of a corpus, e.g. languages: how much each counts."""
+    """The weights of groups of the corpus, such as languages."""
 
     weight: Annotated[
-        list[str], Meta(description="count a group so many times: th=3; may be repeated")
+        list[str], Meta(description="count a group N times, e.g. th=3; may be repeated")
     ] = []
     alpha: Annotated[
         Portion | None,
@@ -183,13 +190,13 @@ COUNTING_SECTIONS = ("read", "limits", "resources")
 """Options of a `CountRecipe`, which say how texts are counted before a model is trained."""
 SUMMARIES = {
     "vocabulary": "model, split and size",
-    "special": "special tokens, their ids and roles, chat template",
-    "groups": "groups of the corpus, e.g. languages: how much each counts",
+    "special": "special tokens, their ids and roles, and the chat template",
+    "groups": "the weights of groups of the corpus, such as languages",
 }
 
 
 class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides a tokenizer but its counts."""
+    """All options that determine a tokenizer, apart from its counts."""
 
     vocabulary: VocabularyOptions = VocabularyOptions()
     special: SpecialOptions = SpecialOptions()
@@ -197,13 +204,13 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Ids of the largest vocabulary."""
+        """Number of ids of the largest vocabulary."""
         given = self.vocabulary.vocabulary
         return given or max(self.vocabulary.sizes, default=DEFAULT_VOCABULARY)
 
     @property
     def smaller_sizes(self) -> tuple[int, ...]:
-        """Ids of the vocabularies that are cut from it, ascending."""
+        """Sizes of the vocabularies cut from the largest one, ascending."""
         return tuple(sorted(set(self.vocabulary.sizes) - {self.size}))
 
     @property
@@ -213,17 +220,17 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weights(self) -> dict[str, int]:
-        """The weights that are given, by group."""
+        """The given weights by group."""
         return {name: int(number) for name, number in _pairs(self.groups.weight)}
 
     @property
     def byte_premiums(self) -> dict[str, float]:
-        """The byte premiums that are given, by group."""
+        """The given byte premiums by group."""
         return {name: float(number) for name, number in _pairs(self.groups.byte_premium)}
 
 
 def counting_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Flat options, as those of training, and as those of a `CountRecipe` with its sections."""
+    """Split flat options into those of training and those of counting, nested by section."""
     training: dict[str, Any] = {}
     counting: dict[str, Any] = {}
     for name, value in values.items():
@@ -237,7 +244,7 @@ def counting_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def make_train_options(values: Mapping[str, Any]) -> TrainOptions:
-    """Check flat options, as a command line or a caller gives them.
+    """Check flat options, as given on the command line or by a caller.
 
     Raises:
         UserError: one or several options are wrong; the message holds all of them.
@@ -267,7 +274,7 @@ def _conflicts(options: TrainOptions) -> Iterator[str]:
 def _sentencepiece_conflicts(options: TrainOptions) -> Iterator[str]:
     vocabulary = options.vocabulary
     if options.smaller_sizes:
-        yield f"sizes: {vocabulary.model} is trained anew for every size; run it for each"
+        yield f"sizes: {vocabulary.model} needs a separate training for every size"
     for name in ("limit_alphabet", "min_frequency"):
         if getattr(vocabulary, name) not in (None, 1):
             yield f"{name}: SentencePiece has no such limit; see character_coverage"

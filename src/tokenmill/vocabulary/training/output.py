@@ -46,22 +46,22 @@ must not take them for its own."""
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The folder of a tokenizer while it is made."""
+    """The folder of a tokenizer during training."""
 
     folder: Path
 
     @property
     def work(self) -> Path:
-        """What goes away at the end."""
+        """The folder of temporary files."""
         return self.folder / "work"
 
     @property
     def counts(self) -> Path:
-        """Where words are counted unless the user wants to keep the counts."""
+        """Where words are counted, unless the user keeps the counts."""
         return self.work / "counts"
 
     def publish(self, files: Mapping[str, bytes], training: Training) -> Training:
-        """Write all files in place of those of an older tokenizer; `train.json` comes last.
+        """Write all files and remove those of an older tokenizer; `train.json` comes last.
 
         Raises:
             StorageError: the file system refused it.
@@ -98,7 +98,7 @@ class Output:
 
 @contextmanager
 def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
-    """Hold a folder for a tokenizer; its `work` is removed once the tokenizer is complete.
+    """Lock a folder for a tokenizer; its `work` is removed when the tokenizer is complete.
 
     A run that was stopped leaves `work` behind, and the next one finds its counts there.
 
@@ -115,9 +115,9 @@ def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
         with storage_errors("lock the output folder", output.folder):
             if not lock_if_free(lock):
                 raise OutputConflictError(
-                    "another process is writing this folder",
+                    "another process is writing to this folder",
                     where=str(output.folder),
-                    hint="wait for it, stop it, or choose another folder",
+                    hint="wait until it has finished, or choose another folder",
                 )
         yield output
         with storage_errors("remove the working files", output.work):
@@ -135,13 +135,13 @@ def _check_folder(output: Output, *, overwrite: bool) -> None:
         try:
             read_training(folder)
         except VerificationError as error:
-            why = f"its {TRAINING_NAME} is damaged or of something else"
+            why = f"its {TRAINING_NAME} is damaged or belongs to something else"
             hint = "choose another folder; --overwrite replaces trained tokenizers only"
             what = "the output folder cannot be replaced"
             raise OutputConflictError(what, where=str(folder), why=why, hint=hint) from error
         if not overwrite:
             raise OutputConflictError(
-                "there is a trained tokenizer already",
+                "the output folder already holds a trained tokenizer",
                 where=str(folder),
                 hint="choose another folder, or replace it with --overwrite",
             )
@@ -155,7 +155,7 @@ def _check_folder(output: Output, *, overwrite: bool) -> None:
 
 
 def _is_begun(output: Output, names: list[str]) -> bool:
-    """Whether a training that was stopped left this; its first step makes the empty `work`."""
+    """Whether an interrupted training left this folder: its first step creates an empty `work`."""
     work = output.work
     if names == [work.name] and work.is_dir() and not any(work.iterdir()):
         return True
@@ -163,7 +163,7 @@ def _is_begun(output: Output, names: list[str]) -> bool:
 
 
 def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> dict[str, bytes]:
-    """The files beside a tokenizer that say what its special tokens are for."""
+    """The configuration files next to a tokenizer, with the roles of its special tokens."""
     keys = BERT_CONFIG_KEYS if model == "wordpiece" else CONFIG_KEYS
     tokens = {keys[role]: content for role, content in sorted(roles.items())}
     config: dict[str, object] = {**tokens, "clean_up_tokenization_spaces": False}

@@ -21,22 +21,22 @@ TRAINING_VERSION = 1
 
 
 class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The word counts that were learnt from."""
+    """The word counts used for training."""
 
     counts_id: str
     weights: dict[str, Count]
-    """Of each group."""
+    """Weight of each group."""
     words: Count
-    """Unique ones, as everything below with weights."""
+    """Unique words. This and the numbers below include weights."""
     occurrences: Count
     bytes: Count
     words_left_out: Count
-    """Rare words that counting left out."""
+    """Rare words left out when counting."""
     bytes_left_out: Count
 
 
 class LongToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that is longer than most."""
+    """One of the longest tokens."""
 
     characters: Count
     start: str
@@ -44,32 +44,32 @@ class LongToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SizeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One vocabulary, measured on the words that it was learnt from."""
+    """Figures of one vocabulary on its training words."""
 
     vocabulary: Count
     tokens: Count
-    """Of the whole corpus."""
+    """Tokens of the whole corpus."""
     unused: Count
-    """Tokens that the corpus never needs; special tokens do not count."""
+    """Tokens that never occur in the corpus, without special tokens."""
     fallback_bytes: Count
-    """Bytes of the corpus in tokens that are no whole characters, or that are unknown."""
+    """Bytes of the corpus in unknown tokens, or in tokens that are not whole characters."""
     longest: list[LongToken]
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a tokenizer came to be."""
+    """The record of a training, stored as `train.json`."""
 
     format: str = TRAINING_FORMAT
     format_version: int = TRAINING_VERSION
     options: dict[str, Any]
     split: dict[str, Any]
-    """Normalizer and pre-tokenizer."""
+    """The split: normalizer and pre-tokenizer."""
     special_ids: dict[str, Count]
     counts: CountsEntry
     sizes: list[SizeEntry]
     """The largest vocabulary first."""
     curve: list[tuple[Count, Count]]
-    """Vocabulary size and tokens of the whole corpus, for models that know it for every size."""
+    """Vocabulary sizes and tokens of the corpus, for models that know them for every size."""
     versions: dict[str, str]
     files: list[FileEntry]
     digest: str = ""
@@ -81,7 +81,7 @@ def versions(*libraries: str) -> dict[str, str]:
 
 
 def read_training(folder: Path) -> Training:
-    """What a folder says of its tokenizer.
+    """Read the training record of a folder.
 
     Raises:
         VerificationError: there is nothing, or it is damaged.

@@ -61,8 +61,8 @@ def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
     remarks = list(learned.remarks)
     if differing := len(differing_texts(data, tokenizer, texts)):
         remarks.append(
-            f"{differing:,} of {len(texts):,} words are cut otherwise than SentencePiece does it, "
-            "where two ways have nearly the same score"
+            f"{differing:,} of {len(texts):,} words are encoded differently than by SentencePiece, "
+            "because two ways have nearly the same score"
         )
     files = {"tokenizer.json": spelled(tokenizer)}
     return Learned([replace(vocabulary, files=files)], remarks=remarks)
@@ -74,7 +74,7 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
     if rule is None:
         raise UserError(
             f"{options.model} cannot be trained on words of the split {lesson.split.name!r}",
-            why="SentencePiece cuts and normalizes words itself",
+            why="SentencePiece splits and normalizes words itself",
             hint=f"choose --split {' or '.join(SENTENCEPIECE_SPLITS)}",
         )
     if specials.last or specials.fixed_ids:
@@ -84,7 +84,7 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
         if len(content) == 1 or (options.byte_fallback and content in BYTE_TOKENS):
             raise UserError(
                 f"{content!r} cannot be a special token",
-                why="SentencePiece makes it a piece that no text is encoded to",
+                why="SentencePiece would never produce this piece from text",
                 hint="choose one that no text holds, e.g. '<|im_start|>'",
             )
     ids = {role: i for i, role in enumerate(r for r in _ID_ROLES if r in specials.roles)}

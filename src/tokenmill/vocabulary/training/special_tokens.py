@@ -33,19 +33,19 @@ BERT_CONFIG_KEYS: dict[Role, str] = {**CONFIG_KEYS, "bos": "cls_token", "eos": "
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Special tokens in the order in which they are numbered."""
+    """Special tokens in the order of their ids."""
 
     contents: tuple[str, ...]
     roles: Mapping[Role, str]
     fixed_ids: Mapping[str, int] = field(default_factory=dict)
     last: bool = False
-    """Whether they are numbered after all other tokens."""
+    """Whether their ids come after all other tokens."""
 
     def __len__(self) -> int:
         return len(self.contents)
 
     def numbered(self, num_others: int) -> Numbering:
-        """The ids of the special tokens, and those that remain for `num_others` other tokens.
+        """Return the ids of the special tokens, and the ids left for `num_others` other tokens.
 
         Raises:
             UserError: a fixed id lies beyond the last one.
@@ -84,7 +84,7 @@ def usual_roles(model: Model, byte_level: bool) -> Mapping[Role, str]:
 
 
 def special_tokens(options: SpecialOptions, usual: Mapping[Role, str]) -> SpecialTokens:
-    """The special tokens that options ask for; `usual` are the roles of the kind of model.
+    """Collect the special tokens of the options; `usual` are the default roles of the model.
 
     A role that is set to "" is left out.
 
@@ -114,7 +114,7 @@ def _role(options: SpecialOptions, role: Role, usual: Mapping[Role, str]) -> str
 
 
 def _parse(text: str) -> tuple[str, int | None]:
-    """A token, and its id if one is fixed: "<pad>=0"."""
+    """Parse a token with an optional fixed id: "<pad>=0"."""
     content, equals, number = text.rpartition("=")
     if equals and content and number.isdecimal() and number.isascii():
         return content, int(number)

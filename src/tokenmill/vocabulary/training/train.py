@@ -48,12 +48,12 @@ class TrainEvents:
 
 @dataclass(frozen=True, slots=True)
 class TrainReport:
-    """What a training made."""
+    """The result of training a tokenizer."""
 
     folder: Path
     training: Training
     measured: list[Measured]
-    """Of each vocabulary, the largest first."""
+    """Figures of each vocabulary size, the largest first."""
     remarks: list[str] = field(default_factory=list)
 
 
