@@ -35,8 +35,8 @@ EXPECTED = """\
    corpus  DATASET
 documents  3 documents with 27 tokens
   lengths  4 to 15 tokens, 9.0 on average
-    model  custom: 2 layers of 128, 1 heads and 1 of keys and values
-    state  8 MB in training: 524,928 parameters, without a vocabulary, and Adam's
+    model  custom: 2 layers of 128, 1 heads, 1 key/value heads
+    state  8 MB in training: 524,928 parameters, without a vocabulary, with Adam's state
     batch  16 tokens
 
 lengths of documents in tokens, and the share of documents and of tokens

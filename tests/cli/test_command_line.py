@@ -80,7 +80,7 @@ def test_without_a_command_the_commands_are_listed(
         ("bild", "unknown command 'bild'", "did you mean tokenmill build?"),
         ("tokenize", "unknown command 'tokenize'", "did you mean tokenmill build?"),
         ("zzz", "unknown command 'zzz'", "tokenmill --help lists all commands"),
-        ("--workers 2 build", "unknown option --workers", "options follow a command: "),
+        ("--workers 2 build", "unknown option --workers", "put options after a command; "),
         ("build --tokeniser a", "unknown option --tokeniser", "did you mean --tokenizer? "),
         ("build --workrs=3", "unknown option --workrs", "did you mean --workers? "),
         ("pack out --seq-len 8", "unknown option --seq-len", "did you mean --sequence-length? "),

@@ -52,7 +52,7 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     assert printed.out == (
         f"10 rows in 1 file, {size:,} bytes\n"
         "columns: input_ids int32, labels int32, position_ids int32; "
-        "labels aligned; padding is id 0\n"
+        "labels aligned; padding id 0\n"
     )
     assert printed.err == ""
     assert sorted(ids_of(out)) == [[16 + number] * 3 + [0] for number in range(10)]

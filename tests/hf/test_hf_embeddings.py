@@ -116,7 +116,7 @@ def test_a_plan_that_names_rows_that_never_were_is_refused(tmp_path: Path) -> No
 
 
 def test_a_model_of_another_tokenizer_is_refused() -> None:
-    with pytest.raises(UserError, match="it has 5 rows, and the tokenizer had 6 ids"):
+    with pytest.raises(UserError, match="it has 5 embedding rows, but the tokenizer had 6 ids"):
         resize_embeddings(gpt2(num_rows=5), EXTENDED)
 
 

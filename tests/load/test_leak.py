@@ -379,7 +379,7 @@ def test_a_transformers_that_does_not_look_at_positions_is_refused(
 def test_a_model_that_does_not_look_at_positions_is_refused(kind: str) -> None:
     with pytest.raises(UserError, match="does not keep documents of a row apart") as caught:
         collator(tiny_model("eager", kind))
-    assert "of what it changes its own" in caught.value.why
+    assert "of the change in its own logits" in caught.value.why
 
 
 @pytest.mark.parametrize("is_training", [True, False])
