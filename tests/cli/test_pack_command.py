@@ -352,9 +352,7 @@ def test_a_comparison_explains_its_columns_and_recommends_a_strategy(
     (header, *_), legend, recommendation = compared(dataset, capsys, "--ranks", 2)
     explained = {line.split()[0] for line in legend if not line.startswith(" ")}
     assert explained == set(header.split()) - {"strategy", "sequences", "seconds"}
-    assert (
-        "imbalance  highest attention cost of 2 ranks divided by the mean, per step" in legend
-    )
+    assert "imbalance  highest attention cost of 2 ranks divided by the mean, per step" in legend
     assert "gap        row tokens compared to 3 sequences, the least without avoidable" in legend
     assert recommendation == [
         "recommended: best-fit. It loses no token, makes no avoidable cut, and 16.67% is padding."

@@ -26,7 +26,7 @@ def test_advice_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split(maxsplit=1) == [
         "model",
-        "1,300,000,000 parameters without vocabulary, hidden size 2,048, two matrices",
+        "1,300,000,000 parameters without the vocabulary, hidden size 2,048, two matrices",
     ]
     assert "recommended  30,720 (from 27,801 to 33,053)" in shown
     assert "30,720 *         0.2535      1.016     125.8 M   8.8%  +0.0001" in shown

@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         type=whole_number,
         default=usual.sequence_length,
         metavar="N",
-        help=f"tokens of a row (default: {usual.sequence_length})",
+        help=f"tokens in a row (default: {usual.sequence_length})",
     )
     parser.add_argument(
         "--packing",
@@ -75,14 +75,16 @@ def add_arguments(parser: Parser) -> None:
         default="auto",
         choices=["auto", "cpu", "cuda"],
         metavar="DEVICE",
-        help="cpu, cuda or auto, which takes a GPU if there is one (default: auto)",
+        help="cpu, cuda or auto, which uses a GPU if available (default: auto)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout, at the end")
-    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
+    parser.add_argument(
+        "--json", action="store_true", help="the result as JSON on stdout, at the end"
+    )
+    parser.add_argument("--csv", action="store_true", help="the result as CSV, one line per figure")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, showing each table as it is complete; returns the exit code.
+    """Measure, printing each table when it is complete; returns the exit code.
 
     Raises:
         Interrupted: a signal came; what was measured by then is shown.

@@ -21,9 +21,9 @@ examples:
   tokenmill bench tokenizers --tokenizer tokenizer.json --seconds 600 --csv > speeds.csv"""
 
 OTHER_IDS = 7
-"""As for an engine that gives wrong ids."""
+"""The exit code of an engine that gives wrong ids."""
 WIDTHS = (13, 6, 8, 7, 8, 10, 11, 9, 9, 7, 5, 9)
-"""Of the columns: rows are printed before the widest is known."""
+"""Widths of the columns: rows are printed before the widest cell is known."""
 CSV_SHAPE = ("encoder", "batch_size", "threads", "python_threads", "processes")
 CSV_FIGURES = (
     *("seconds", "num_passes", "first_seconds", "documents_per_second", "tokens_per_second"),
@@ -44,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
         "--tokenizer",
         required=True,
         metavar="TOKENIZER",
-        help="what `build` takes, or the folder of a dataset",
+        help="as for build, or the folder of a dataset",
     )
     add_encoding_arguments(parser)
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         type=whole_number,
         default=1000,
         metavar="N",
-        help="how many documents to encode (default: 1000)",
+        help="number of documents to encode (default: 1000)",
     )
     parser.add_argument(
         "--input",
@@ -72,14 +72,16 @@ def add_arguments(parser: Parser) -> None:
         type=whole_number,
         default=50,
         metavar="N",
-        help="time for all rows together; what it is too short for is named (default: 50)",
+        help="time limit for all rows; rows that do not fit are listed (default: 50)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout, at the end")
-    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, row by row")
+    parser.add_argument(
+        "--json", action="store_true", help="the result as JSON on stdout, at the end"
+    )
+    parser.add_argument("--csv", action="store_true", help="the result as CSV, row by row")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, showing rows as they come; returns the exit code: 7 where ids differ.
+    """Measure, printing rows as they are complete; returns the exit code, 7 if ids differ.
 
     Raises:
         Interrupted: a signal came; what was measured by then is shown.
@@ -89,9 +91,9 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.report.tokenizers.bench.runner import BenchOptions, bench_tokenizer
 
     if options.num_docs < 1:
-        raise UserError("--num-docs must be above 0", why=f"got {options.num_docs}")
+        raise UserError(f"--num-docs must be above 0, got {options.num_docs}")
     if options.seconds < 1:
-        raise UserError("--seconds must be above 0", why=f"got {options.seconds}")
+        raise UserError(f"--seconds must be above 0, got {options.seconds}")
     if options.json and options.csv:
         raise UserError("--json and --csv cannot be combined")
     wanted = BenchOptions(
@@ -128,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_line(cells: Sequence[object], *, csv: bool) -> None:
-    """A row, at once: what reads a pipe sees it, too."""
+    """Print a row and flush it, so that a reader of a pipe sees it at once."""
     if csv:
         from csv import writer
 
@@ -171,7 +173,7 @@ def _print_end(report: BenchReport) -> None:
 
 
 def _values(row: Row) -> list[object]:
-    """The figures of a row as numbers; empty where it has none."""
+    """The figures of a row as numbers; empty if it has none."""
     arrangement = row.arrangement
     figures: list[object] = [getattr(row, name) for name in CSV_FIGURES]
     if row.remark:

@@ -32,10 +32,10 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="parameters without embedding and output matrix: 1.3B, 350M",
     )
-    parser.add_argument("--compute", type=quantity, metavar="FLOPS", help="of training: 1e21")
-    parser.add_argument("--model", metavar="NAME", help="a published shape: llama-3-8b, gpt2, ...")
+    parser.add_argument("--compute", type=quantity, metavar="FLOPS", help="FLOPs of training: 1e21")
+    parser.add_argument("--model", metavar="NAME", help="a published model: llama-3-8b, gpt2, ...")
     parser.add_argument(
-        "--on", metavar="COUNTS", help="word counts: measure the lengths of this corpus"
+        "--on", metavar="COUNTS", help="folder of word counts: also measure this corpus"
     )
     parser.add_argument(
         "--weight",
@@ -43,32 +43,34 @@ def add_arguments(parser: Parser) -> None:
         default=[],
         type=_weight,
         metavar="GROUP=N",
-        help="count a group of the word counts N times, others once",
+        help="count a group N times instead of once; may be repeated",
     )
-    parser.add_argument("--sizes", type=_numbers, default=(), metavar="N,N", help="sizes to show")
+    parser.add_argument(
+        "--sizes", type=_numbers, default=(), metavar="N,N", help="more sizes to show"
+    )
     parser.add_argument(
         "--tied",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="input and output share one matrix",
+        help="whether input and output share one matrix",
     )
     parser.add_argument(
         "--sequence-length",
         type=whole_number,
         default=4096,
         metavar="N",
-        help="for the FLOPs of attention (default: 4096)",
+        help="sequence length for the FLOPs of attention (default: 4096)",
     )
     parser.add_argument(
         "--multiple",
         type=whole_number,
         default=128,
         metavar="N",
-        help="round the recommendation up to a multiple (default: 128)",
+        help="round the recommendation up to a multiple of N (default: 128)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     add_shape_arguments(
-        parser, hidden_size="hidden size; alone, it is that of a model with --parameters"
+        parser, hidden_size="hidden size; without --layers, it belongs to the model of --parameters"
     )
 
 
@@ -126,7 +128,7 @@ def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
     name = f"{model.shape.name}, " if model.shape else ""
     yield (
         "model",
-        f"{name}{model.parameters:,} parameters without vocabulary, hidden size "
+        f"{name}{model.parameters:,} parameters without the vocabulary, hidden size "
         f"{model.hidden_size:,}, {'one matrix' if model.tied else 'two matrices'}",
     )
     for assumption in model.assumptions:
@@ -141,7 +143,7 @@ def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
 
 
 def _costs(advice: VocabularyAdvice) -> tuple[list[str], list[list[str]]]:
-    """One line for each size."""
+    """The table with one line for each size."""
     measured = advice.corpus is not None
     header = ["vocabulary", "tokens/char"]
     if measured:
@@ -169,7 +171,7 @@ def _row(costs: SizeCosts, advice: VocabularyAdvice, measured: bool) -> list[str
 
 
 def _values(advice: VocabularyAdvice) -> dict[str, Any]:
-    """All of it but the curve's every size."""
+    """The advice for JSON, without the curve of lengths."""
     import dataclasses
 
     values = dataclasses.asdict(dataclasses.replace(advice, corpus=None))

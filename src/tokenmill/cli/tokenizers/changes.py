@@ -1,4 +1,4 @@
-"""What `tokenmill tokenizer extend` and `trim` have in common."""
+"""Shared parts of `tokenmill tokenizer extend` and `trim`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUM_EXAMPLES = 12
 
 
 def add_change_arguments(parser: Parser) -> None:
-    """What is changed, on what, and where it goes."""
+    """Add the tokenizer, the corpus and the output."""
     parser.add_argument(
         "base",
         metavar="BASE",
@@ -26,14 +26,14 @@ def add_change_arguments(parser: Parser) -> None:
         required=True,
         nargs="+",
         metavar="INPUT",
-        help="what decides: files, folders, globs, or one folder of tokenmill tokenizer count",
+        help="corpus that decides: files, folders, globs, or one folder of word counts",
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new tokenizer")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new tokenizer")
     add_encoding_and_json(parser)
 
 
 def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int:
-    """Print what was done; returns the exit code."""
+    """Print the result; returns the exit code."""
     import msgspec
 
     from tokenmill.cli.tables import print_facts
@@ -46,7 +46,7 @@ def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int
     before, after = figures["tokens_before"], figures["tokens_after"]
     share = f"{abs(before - after) / max(before, 1):.1%}"
     lengths = f"{before:,} -> {after:,} tokens, {share} {'saved' if after <= before else 'more'}"
-    # Bytes that are no whole character are escapes already: not escaped twice.
+    # Bytes that are not a whole character are escaped already; do not escape them twice.
     examples = ", ".join(map(repr, change.tokens[:NUM_EXAMPLES])).replace("\\\\x", "\\x")
     names = [*(file.name for file in change.record.files), f"{change.record.action}.json"]
     facts = [

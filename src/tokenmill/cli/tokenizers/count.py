@@ -45,14 +45,16 @@ def add_arguments(parser: Parser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="files, folders, globs, hf:// names; a dataset, for its sources; or folders of counts",
+        help="files, folders, globs, hf:// URLs; a dataset, for its sources; or folders of counts",
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the counts")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the counts")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace existing counts (only ever counts)"
+        "--overwrite", action="store_true", help="replace existing counts, but no other folder"
     )
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
-    counting = parser.add_argument_group("counting", "what is a word, and how they are counted")
+    counting = parser.add_argument_group(
+        "counting", "how text is split into words, and how words are counted"
+    )
     add_section(counting, CountRecipe, COUNTING)
     add_sections(parser, SECTIONS, without=NOT_FOR_COUNTS)
 

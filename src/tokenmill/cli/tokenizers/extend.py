@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
         default=2,
         type=int,
         metavar="N",
-        help="occurrences that a new token needs when it is made (default: 2)",
+        help="occurrences that a pair needs to become a token (default: 2)",
     )
 
 
@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     figures = change.record.figures
     summary = f"{counted(figures['added'], 'token')} added"
     if figures["added"] < options.add:
-        summary += f": no other pair occurs {options.min_frequency:,} times"
+        summary += f": no other pair occurs {options.min_frequency:,} times or more"
     if figures["revived"]:
-        summary += f"; {counted(figures['revived'], 'old token')} can be reached now"
+        summary += f"; {counted(figures['revived'], 'old token')} can now be produced"
     if figures["words_left_out"]:
         words = counted(figures["words_left_out"], "unique word")
-        summary += f"; not learnt from {words} with the string of an added token"
+        summary += f"; skipped {words} that contain an added token"
     return print_change(change, summary, as_json=options.json)

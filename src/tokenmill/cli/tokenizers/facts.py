@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DIFFERENT = 5
 MAX_SHOWN_TOKENS = 12
 SHOWN_DIGITS = 16
-"""Of a component's digest; `--json` has all."""
+"""Digits shown of the digest of a component; `--json` has all."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def add_two_tokenizers(parser: Parser) -> None:
 
 
 def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) -> None:
-    """Tokenizers to describe, and how; `several` of one name make a list."""
+    """Add tokenizers to describe; with `several`, the argument is a list."""
     for name in names:
         parser.add_argument(
             name,
@@ -47,13 +47,13 @@ def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) 
 
 
 def add_encoding_and_json(parser: Parser) -> None:
-    """How a rank file is read, and how the result is printed."""
+    """Add the options for rank files and `--json`."""
     add_encoding_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
 
 
 def add_encoding_arguments(parser: Parser) -> None:
-    """How a rank file is read that is not known by its ranks."""
+    """Add the options that describe an unknown rank file."""
     parser.add_argument(
         "--encoding",
         default="",
@@ -61,17 +61,17 @@ def add_encoding_arguments(parser: Parser) -> None:
         help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
     )
     parser.add_argument(
-        "--pattern", metavar="REGEX", help="split pattern of a rank file of no known encoding"
+        "--pattern", metavar="REGEX", help="split pattern of a rank file with an unknown encoding"
     )
     parser.add_argument(
         "--specials-from",
         metavar="FILE",
-        help="special tokens of such a rank file: a JSON file of ids by content",
+        help="special tokens of such a rank file: a JSON file with ids by content",
     )
 
 
 def named_encoding(options: argparse.Namespace) -> str | RankEncoding:
-    """What `add_encoding_arguments` takes.
+    """The encoding from the options of `add_encoding_arguments`.
 
     Raises:
         UserError: the options contradict each other.
@@ -82,7 +82,7 @@ def named_encoding(options: argparse.Namespace) -> str | RankEncoding:
 
 
 def show_fingerprint(options: argparse.Namespace) -> int:
-    """Print one line that is equal for equal tokenizers."""
+    """Print the fingerprint of a tokenizer."""
     found = _fingerprint(options.tokenizer, named_encoding(options))
     if options.json:
         _print_json({"fingerprint": found.value, "components": found.digests})
@@ -92,7 +92,7 @@ def show_fingerprint(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print what a tokenizer is."""
+    """Print the facts of a tokenizer."""
     from tokenmill.cli.tables import print_facts
     from tokenmill.report.tokenizers.facts import describe_tokenizer
 
@@ -134,7 +134,7 @@ def _print_differences(
 
     found = {difference.component: difference for difference in differences}
     if "kind" in found:
-        print(f"{'kind':>13}  {ours.kind} -> {theirs.kind}: their parts cannot be compared")
+        print(f"{'kind':>13}  {ours.kind} -> {theirs.kind}: components cannot be compared")
         return
     for name in dict.fromkeys([*found, *ours.digests, *theirs.digests]):
         if name not in found:
@@ -153,7 +153,7 @@ def _facts(facts: TokenizerFacts) -> Iterator[tuple[str, str]]:
     yield "tokenizer", f"{facts.origin} ({facts.kind})"
     if facts.encodings:
         name, *others = facts.encodings
-        same = f"; {', '.join(others)} would fit the ranks, too" if others else ""
+        same = f"; {', '.join(others)} would fit the ranks as well" if others else ""
         yield "encoding", name + same
     options = (f"{k} {v}" for k, v in facts.model.items() if k != "type" and v not in (None, False))
     yield "model", ", ".join([str(facts.model["type"]), *options])
@@ -169,7 +169,7 @@ def _facts(facts: TokenizerFacts) -> Iterator[tuple[str, str]]:
     end = f"id {facts.eos_id}, from {facts.eos_reason}"
     yield "end", facts.eos_reason if facts.eos_id is None else end
     if facts.suffix_ids:
-        yield "not written", f"ids {facts.suffix_ids}, which its post-processor puts after a text"
+        yield "not written", f"ids {facts.suffix_ids}, which its post-processor adds after a text"
     yield "padding", "not named" if facts.pad_id is None else f"id {facts.pad_id}"
     yield "engine", facts.engines[0]
     for name, why in facts.objections.items():

@@ -33,13 +33,13 @@ def add_arguments(parser: Parser) -> None:
         "--workers",
         type=whole_number,
         metavar="N",
-        help="worker processes (default: 80%% of the physical cores; one for little text)",
+        help="worker processes (default: 80%% of the physical cores; one for small inputs)",
     )
-    parser.add_argument("--csv", action="store_true", help="as CSV on stdout, a line per figure")
+    parser.add_argument("--csv", action="store_true", help="the result as CSV, one line per figure")
 
 
 def _add_measures(parser: Parser) -> None:
-    """What is measured, and for whom."""
+    """Add the options that choose the figures."""
     parser.add_argument(
         "--by",
         metavar="COLUMN",
@@ -49,28 +49,28 @@ def _add_measures(parser: Parser) -> None:
     parser.add_argument(
         "--base",
         metavar="GROUP",
-        help="parallel text: tell each group's premium over this one, and the Gini coefficient",
+        help="for parallel text: show each group's premium over this one, and the Gini coefficient",
     )
     parser.add_argument(
         "--words",
         default="uax29",
         metavar="RULE",
-        help="where words are cut: uax29 (default), whitespace, characters",
+        help="how words are split: uax29 (default), whitespace, characters",
     )
     parser.add_argument(
         "--sequence-length",
         type=_lengths,
         default=(2048, 8192),
         metavar="N,N",
-        help="lengths of rows in tokens (default: 2048,8192)",
+        help="row lengths in tokens (default: 2048,8192)",
     )
     parser.add_argument(
-        "--model", metavar="NAME", help="a published model, for FLOPs: gpt2, llama-3-8b, ..."
+        "--model", metavar="NAME", help="a published model, to show FLOPs: gpt2, llama-3-8b, ..."
     )
 
 
 def _add_reading(parser: Parser) -> None:
-    """How the inputs are read."""
+    """Add the options for reading inputs."""
     parser.add_argument(
         "--text-field",
         default="text",
@@ -80,7 +80,7 @@ def _add_reading(parser: Parser) -> None:
     parser.add_argument(
         "--id-field",
         metavar="NAME",
-        help="field with an id; translations that share one are drawn together for intervals",
+        help="field with an id; translations with the same id are resampled together",
     )
     parser.add_argument(
         "--format", default="auto", metavar="NAME", help="format of the inputs (default: auto)"
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json and options.csv:
         raise UserError("--json and --csv cannot be combined")
     if options.workers is not None and options.workers < 1:
-        raise UserError("--workers must be above 0", why=f"got {options.workers}")
+        raise UserError(f"--workers must be at least 1, got {options.workers}")
     with meter() as advance:
         report = report_tokenizers(
             options.tokenizer,
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lengths(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them, each once, rising."""
+    """Parse numbers separated by commas; returns them sorted, without duplicates."""
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as error:

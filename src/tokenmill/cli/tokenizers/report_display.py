@@ -1,4 +1,4 @@
-"""How a report on tokenizers looks."""
+"""How `tokenizer report` shows its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERVALS = "in brackets: 95 percent intervals, from 200 Poisson samples of the 
 
 
 def print_report(report: Report) -> None:
-    """What was measured, one row a figure, one row a group, and examples."""
+    """Print a table of figures, a table of groups, and examples."""
     names = short_names([found.tokenizer for found in report.tokenizers])
     print_facts(_subject_of(report, names))
     for title, rows in _sections(report):
@@ -36,7 +36,7 @@ def print_report(report: Report) -> None:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names for a header: files by their stem, a tokenizer.json by its folder."""
+    """Short names for the header: the stem of a file, or the folder of a tokenizer.json."""
     short = []
     for name in names:
         path = Path(name)
@@ -177,17 +177,19 @@ def _notes(report: Report) -> list[str]:
         *report.notes,
         *([INTERVALS] if report.tokenizers[0].texts.documents else []),
         "continued words: taken with their space, as the tokenizer meets them",
-        "Renyi: of order 2.5; it can be raised without any gain in training, so judge by more",
+        "Renyi: of order 2.5; it can rise without any gain in training, so use other figures, too",
     ]
     if report.num_rejected:
-        notes.append(f"{report.num_rejected:,} records could not be read and are left out")
+        notes.append(f"{report.num_rejected:,} records could not be read and were left out")
     for found in report.tokenizers:
         aligned = found.texts.aligned_words.value
         if aligned is not None and aligned < 1:
-            notes.append(f"{found.tokenizer}: continued words are of {aligned:.1%} of all words")
+            notes.append(
+                f"{found.tokenizer}: continued words were counted in {aligned:.1%} of all words"
+            )
     hidden = len(report.tokenizers[0].groups) - MAX_SHOWN_GROUPS
     if hidden > 0:
-        notes.append(f"{hidden:,} more groups are in --json and --csv")
+        notes.append(f"{hidden:,} more groups with --json and --csv")
     return notes
 
 

@@ -45,14 +45,16 @@ def add_arguments(parser: Parser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="files, folders, globs, hf:// names, or one folder of counts",
+        help="files, folders, globs, hf:// URLs, or one folder of word counts",
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the tokenizer")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the tokenizer")
     parser.add_argument(
-        "--counts", metavar="DIR", help="keep the counts in this folder, to train from them again"
+        "--counts",
+        metavar="DIR",
+        help="keep the word counts in this folder, to train from them again",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace a trained tokenizer, and nothing else"
+        "--overwrite", action="store_true", help="replace a trained tokenizer, but no other folder"
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     for section, kind in SECTIONS.items():
@@ -104,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that a command line sets, of all sections."""
+    """The options that the command line sets, from all sections."""
     from tokenmill.run.recipe.checks import SECTIONS as RECIPE
     from tokenmill.vocabulary.training.options import COUNTING, COUNTING_SECTIONS, SECTIONS
 
@@ -126,7 +128,7 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
         f"{counts.words:,} of them unique",
     )
     if counts.words_left_out:
-        yield "left out", f"{counted(counts.words_left_out, 'rare word')} when they were counted"
+        yield "left out", f"{counted(counts.words_left_out, 'rare word')} when counting"
     if len(counts.weights) > 1:
         names = [name if name.isprintable() else repr(name) for name in counts.weights]
         pairs = zip(names, counts.weights.values(), strict=True)
@@ -136,11 +138,11 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "special", specials or "none"
     longest = sorted({repr(token.start.strip()[:24]) for token in largest.longest})
     yield "longest", f"{largest.longest[0].characters:,} characters; {' '.join(longest)}"
-    yield "checked", "the library loads it and cuts the words of the corpus as predicted"
+    yield "checked", "the library loads it and encodes the words of the corpus as predicted"
 
 
 def _sizes(report: TrainReport) -> tuple[list[str], list[list[str]]]:
-    """One line for each vocabulary."""
+    """The table with one line for each vocabulary."""
     header = ["vocabulary", "tokens", "per word", "bytes per token", "unused", "fallback"]
     rows = []
     for entry, measured in zip(report.training.sizes, report.measured, strict=True):

@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = EXAMPLES
     add_change_arguments(parser)
     parser.add_argument(
-        "--to", required=True, type=int, metavar="N", help="number of tokens that are left"
+        "--to", required=True, type=int, metavar="N", help="number of tokens to keep"
     )
 
 
@@ -37,5 +37,5 @@ def run(options: argparse.Namespace) -> int:
         change = trim_file(file, options.on, options.out, to=options.to, advance=advance)
     figures = change.record.figures
     words = counted(figures["words_changed"], "unique word")
-    summary = f"{counted(figures['removed'], 'token')} removed; {words} held one"
+    summary = f"{counted(figures['removed'], 'token')} removed; {words} contained one"
     return print_change(change, summary, as_json=options.json)
