@@ -88,7 +88,7 @@ def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Captured) ->
     assert found["segments"] == "1.67 per sequence, at most 2"
     assert found["fill"] == "83.3333%  ████████████████▋···  4 tokens of padding"
     assert found["cut"] == "1 document in 1 place, 0 of them avoidable"
-    assert found["bound"] == "at least 3 sequences; this plan has +0.0000%"
+    assert found["bound"] == "at least 3 sequences (this plan: +0.0000%)"
     assert found["locality"] == "costs 0 sequences (0.0000% padding) compared to a single window"
     assert "left out" not in found
     assert "lost" not in found

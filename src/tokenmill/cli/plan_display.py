@@ -66,7 +66,7 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     if figures.lower_bound is not None:
         yield (
             "bound",
-            f"at least {figures.lower_bound:,} sequences; this plan has {figures.gap:+.4%}",
+            f"at least {figures.lower_bound:,} sequences (this plan: {figures.gap:+.4%})",
         )
     if figures.planned_globally is not None:
         more = figures.sequences - figures.planned_globally
