@@ -9,7 +9,7 @@ from tokenmill.costs import ModelShape
 from tokenmill.report.lengths.figures import CostFigures, RowFigures
 
 MOST_CUT = 0.05
-"""Documents that the recommended length may cut, as a share."""
+"""Largest share of documents that the recommended length may cut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The main path of an analysis: lengths in, figures of each sequence length and advice out."""
+"""Analyse document lengths: figures of each sequence length, and a recommendation."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ TOKENS_PER_BATCH = 1 << 19
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """How far figures of a sample may be off, in 19 of 20 samples."""
+    """95 % margins of error for the figures of a sample."""
 
     documents: float
     tokens: float
     percentiles: dict[int, float]
     cut_shares: dict[int, float]
-    """By sequence length, as `sequences`."""
+    """By sequence length, like `sequences`."""
     sequences: dict[int, float]
 
 
@@ -73,7 +73,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about the lengths of a corpus."""
+    """The options of an analysis."""
 
     sequence_lengths: Sequence[int]
     model: ModelShape

@@ -26,7 +26,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class LengthCounts:
-    """Lengths of documents in tokens, prefix and EOS included, and how often each occurs."""
+    """Document lengths in tokens, including prefix and EOS, and how often each occurs."""
 
     lengths: Int64Array
     """Shape (n,): rising, each once."""
@@ -78,7 +78,7 @@ class LengthCounts:
         return histogram
 
     def bins(self) -> list[Bin]:
-        """Documents from 1 token on, from 2, 4, 8 and so on; none before the first document."""
+        """Bins of documents from 1, 2, 4, 8, ... tokens on, from the first non-empty bin."""
         _, exponents = np.frexp(self.lengths)  # 1 for 1, 2 for 2 and 3, 3 for 4 to 7
         found = []
         for exponent in range(int(exponents.min()), int(exponents.max()) + 1):

@@ -1,4 +1,4 @@
-"""What a sequence length makes of a corpus: rows, cuts, FLOPs, memory, batches."""
+"""The effects of a sequence length on a corpus: rows, cuts, FLOPs, memory, batches."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RowFigures:
     """Share of the tokens that share a sequence with the start of their document, and so see all of
     it that comes before them."""
     sequences: int
-    """Packed with best-fit over the whole corpus; a plan packs windows of shards, and needs a few
+    """Sequences of best-fit over the whole corpus; a plan packs windows of shards, and needs a few
     more."""
     fill: float
     """Share of their tokens that is not padding."""
     padded_sequences: int
-    """If each piece has a row of its own."""
+    """Rows if each piece has its own row."""
     padded_fill: float
     attention_share: float
     """Squared lengths of pieces by squared rows: what is left of attention over whole rows if it
@@ -50,17 +50,17 @@ class CostFigures:
     masked_attention_flops: int
     """The same if it stays inside documents."""
     matrix_flops: int | None
-    """Of everything but attention; None if the model's vocabulary is not known."""
+    """FLOPs of everything except attention; None if the model's vocabulary is unknown."""
     activation_bytes: int
-    """Of one row in training, with a kernel that does not keep the scores of attention."""
+    """Bytes of one row in training, with a kernel that does not store attention scores."""
     score_bytes: int
     """What a kernel that keeps them adds: the part that grows with the square of the length."""
     checkpointed_bytes: int
-    """Of one row, if only the inputs of layers are kept."""
+    """Bytes of one row if only the inputs of layers are stored (checkpointing)."""
     logit_bytes: int | None
-    """Of one row in float32; None if the model's vocabulary is not known."""
+    """Bytes of the logits of one row in float32; None if the model's vocabulary is unknown."""
     kv_cache_bytes: int
-    """Of one sequence of that length in inference."""
+    """Bytes for one sequence of this length during inference."""
     batch_rows: int
     """Rows of a batch of the token budget, at least one."""
     batch_documents: float
@@ -68,18 +68,18 @@ class CostFigures:
     rows_that_fit: int | None
     """Rows whose activations fit into the memory for them; None if none was given."""
     accumulation_steps: int | None
-    """Micro-batches of so many rows that make a batch, on one device; None if no row fits."""
+    """Number of such micro-batches in a batch on one device; None if no row fits."""
     steps: int
-    """Of an epoch, the last batch included where it is not full."""
+    """Steps of an epoch, including an incomplete last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What batches may be."""
+    """Possible batch sizes."""
 
     tokens_per_batch: int
     activation_memory: int | None = None
-    """Bytes of one device that are left for activations and logits."""
+    """Bytes that one device has left for activations and logits."""
 
 
 def row_figures(counts: LengthCounts, length: int) -> RowFigures:
@@ -107,7 +107,7 @@ def row_figures(counts: LengthCounts, length: int) -> RowFigures:
 def cost_figures(
     counts: LengthCounts, rows: RowFigures, shape: ModelShape, budget: Budget
 ) -> CostFigures:
-    """FLOPs, memory and batches of one sequence length."""
+    """FLOPs, memory and batches for one sequence length."""
     length, vocabulary = rows.sequence_length, shape.vocabulary_size
     activations = shape.activation_bytes(length)
     logits = logit_bytes(vocabulary, length) if vocabulary else None

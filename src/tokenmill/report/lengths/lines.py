@@ -1,4 +1,4 @@
-"""An analysis of lengths as CSV: a line per sequence length, with every figure of it."""
+"""An analysis of lengths as CSV: one line per sequence length, with all figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokenmill.report.lengths.analysis import Analysis
 
 
 def csv_lines(found: Analysis) -> str:
-    """Rows and costs of each length, margins of a sample beside them; the rest is left to JSON."""
+    """Rows and costs of each length, with margins of error; the rest is only in JSON."""
     text = io.StringIO()
     lines = []
     for rows, costs in zip(found.rows, found.costs, strict=True):

@@ -43,7 +43,7 @@ class Sampled:
     num_bytes: int
     """What their records take in the decompressed files."""
     input_bytes: int
-    """Of all files, decompressed; estimated where not all was read."""
+    """Decompressed bytes of all files, estimated if they were read in part."""
     rejected: int
     damaged: int
     """Files; they count as empty."""
@@ -84,7 +84,7 @@ class _Documents:
 
 @dataclass(frozen=True, slots=True)
 class LengthSample:
-    """Lengths of the documents of files, as far as they were read."""
+    """The lengths of documents that were read from files."""
 
     counts: LengthCounts
     """Of all documents; extrapolated from the sample."""
@@ -92,7 +92,7 @@ class LengthSample:
     sources: list[_Documents]
 
     def margins(self, statistics: Statistics, rng: np.random.Generator) -> FloatArray | None:
-        """How far each figure may be off in 19 of 20 samples; None if that cannot be told.
+        """95 % margins of error of each figure; None if they cannot be estimated.
 
         It is zero where all documents were read. Of a compressed file that was read in part, it
         holds if the rest is like what was read.

@@ -1,1 +1,1 @@
-"""What packing saves, counted and measured: `tokenmill bench packing`."""
+"""Count and measure what packing saves: `tokenmill bench packing`."""

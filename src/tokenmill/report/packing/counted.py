@@ -1,4 +1,4 @@
-"""What is counted of plans: padding, keys that tokens attend to, and ranks that wait."""
+"""Counts of plans: padding, attention keys per token, and waiting ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = "the same, as long as the batch needs"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, with what is counted of its sequences."""
+    """A plan and the counts of its sequences."""
 
     plan: Plan
     figures: Figures
@@ -119,7 +119,7 @@ def longest_of_batches(planned: Planned, rows: int) -> Int64Array:
 def waiting(
     dataset: Dataset, name: str, planned: Planned, ranks: int, rows_per_rank: int
 ) -> Waiting | None:
-    """How long ranks wait in an epoch; None if it has not one whole step."""
+    """How long ranks wait in an epoch; None if it has no complete step."""
     found: list[float] = []
     for even in (False, True):
         ratios = list(_imbalances(dataset, planned, ranks, rows_per_rank, even=even))

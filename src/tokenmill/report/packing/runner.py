@@ -1,4 +1,4 @@
-"""The main path of the benchmark: plans, what is counted of them, and what is timed."""
+"""Run the packing benchmark: make plans, count, and time steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ bfloat16."""
 
 @dataclass(frozen=True, slots=True)
 class PackingBenchOptions:
-    """What is compared, and on what."""
+    """The options of the benchmark."""
 
     sequence_length: int = 2048
     packings: Sequence[Packing] = ("concat-and-chunk", "best-fit")
@@ -69,7 +69,7 @@ class PackingBenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How fast one thread loads the rows of a packing, as NumPy arrays, from the page cache."""
+    """Speed at which one thread loads the rows of a plan as NumPy arrays from the page cache."""
 
     packing: str
     tokens_per_second: float
@@ -85,7 +85,7 @@ class Training:
     attention: str
     steps: int
     seconds: float
-    """Of one step; the median."""
+    """Median seconds of one step."""
     learned_tokens_per_second: float
     """Tokens that are not padding: those of the rows, by the padding of the whole plan."""
     speed_up: float
@@ -111,7 +111,7 @@ class PackingReport:
     training: list[Training] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     stopped_by: int = 0
-    """The signal that ended it early; 0 if none did."""
+    """The signal that stopped it early; 0 if none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def bench_packing(
 
 
 def require_torch() -> None:
-    """Refuse to begin where steps could not be measured.
+    """Raise an error if training steps cannot be measured.
 
     Raises:
         UserError: PyTorch is not installed.
@@ -192,7 +192,7 @@ def _measure(
 
 
 def _loading(dataset: Dataset, plans: dict[str, Planned], tokens: int) -> Iterator[Loading]:
-    """Plans take turns; time is that of the thread, which stops while others have the core."""
+    """Plans take turns; thread time is measured, so other processes do not count."""
     batches = {
         name: open_batches(dataset, planned.plan, tokens_per_batch=tokens, rank=0, world_size=1)
         for name, planned in plans.items()
@@ -209,7 +209,7 @@ def _loading(dataset: Dataset, plans: dict[str, Planned], tokens: int) -> Iterat
 
 
 def _load(batches: Batches) -> float:
-    """Tokens a second."""
+    """Tokens per second."""
     tokens, step, started = 0, 0, time.thread_time()
     while (seconds := time.thread_time() - started) < LOADING_SECONDS:
         tokens += batches.batch(step % len(batches))["input_ids"].size
@@ -241,7 +241,7 @@ def _train(
 def _timed(
     stepper: Stepper, contenders: Sequence[_Contender], seconds: float, advance: Advance
 ) -> Iterator[Training]:
-    """Contenders take turns, a step each, until time is up; each has at least one.
+    """Contenders take turns, one step each, until time is up. Each makes at least one.
 
     Raises:
         Interrupted: a signal came; contenders that had a step by then are yielded first.
@@ -287,7 +287,7 @@ def _timed(
 
 
 def _check_agreement(stepper: Stepper, batch: dict[str, object]) -> None:
-    """A mask and attention inside documents are two ways to the same result."""
+    """Check that a mask and attention inside documents give the same result."""
     difference = stepper.largest_difference(batch)
     if difference > AGREEMENT.get(stepper.device.type, 1e-4):
         raise InternalError(f"logits inside documents differ from masked ones by {difference:.1e}")

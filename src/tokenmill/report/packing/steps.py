@@ -43,7 +43,7 @@ class StepTime:
 
 
 class Stepper:
-    """A model, its optimizer, and what it trains on one step after another."""
+    """A model with its optimizer, and the batches it trains on."""
 
     def __init__(self, device: str, num_layers: int, hidden_size: int, length: int) -> None:
         if device == "auto":
@@ -67,7 +67,7 @@ class Stepper:
         return sum(each.numel() for each in self._model.parameters())
 
     def warm_up(self, batch: Batch) -> None:
-        """Steps of a few tokens, so that nobody's first step pays for loading."""
+        """Short warm-up steps, so that the first measured step does not include loading."""
         few = {name: batch[name][:, :64] for name in COLUMNS}
         for attention in (WHOLE_ROWS, MASK, DOCUMENTS):
             self.step(few, attention)
@@ -150,7 +150,7 @@ def _longest(batch: Batch) -> int:
 
 
 def _segment_lengths(segment_ids: Int64Array) -> Iterator[int]:
-    """Lengths of the segments of all rows, one after another; padding is one, too."""
+    """Lengths of the segments of all rows; padding is a segment, too."""
     for row in segment_ids:
         edges = np.flatnonzero(np.diff(row)) + 1
         yield from np.diff([0, *edges, len(row)]).tolist()

@@ -20,7 +20,7 @@ from tokenmill.stored_reference import stored_tokenizer
 def check_tokenizer(
     dataset: Dataset, tokenizer: str | Path | object, *, encoding: str | RankEncoding = ""
 ) -> str:
-    """The fingerprint of `tokenizer`, if it gives texts the ids that are in the dataset.
+    """Return the fingerprint of `tokenizer` if it is the tokenizer of the dataset.
 
     What it puts before a text must be the dataset's, too. Of an object that names its
     end-of-document and padding tokens (`eos_token_id`, `pad_token_id`), these must be the
@@ -55,7 +55,7 @@ def _differences(dataset: Dataset, found: Fingerprint) -> Iterator[str]:
 
 
 def _other_prefix(dataset: Dataset, tokenizer: object, file: TokenizerFile) -> Iterator[str]:
-    """What stands before a text; of another dataset, what it was built with."""
+    """The prefix ids of a tokenizer, or those that another dataset was built with."""
     if other := dataset_of(tokenizer):
         theirs = other.manifest.tokenizer.prefix_ids
     else:
@@ -67,7 +67,7 @@ def _other_prefix(dataset: Dataset, tokenizer: object, file: TokenizerFile) -> I
 
 
 def _other_ids(dataset: Dataset, tokenizer: Any) -> Iterator[str]:
-    """What an object calls its end-of-document and padding tokens, where the dataset differs."""
+    """The end-of-document and padding tokens of an object that differ from the dataset."""
     entry = dataset.manifest.tokenizer
     for name, ours in (("eos_token_id", entry.eos_id), ("pad_token_id", entry.pad_id)):
         theirs = getattr(tokenizer, name, None)

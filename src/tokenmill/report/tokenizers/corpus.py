@@ -1,4 +1,4 @@
-"""The text that tokenizers are judged on: files, the sources of a dataset, or counted words."""
+"""The text to measure tokenizers on: files, the sources of a dataset, or counted words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers on counted words: exact totals from the unique words alone, without the documents."""
+"""Measure tokenizers on counted words: exact totals without the documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def counted_corpus(counts: CountsFolder, origin: str, by: str | None) -> Corpus:
 
 
 def measure_counts(subject: Subject, counts: CountsFolder, advance: Advance) -> Tally:
-    """What a tokenizer makes of all counted words.
+    """Measure a tokenizer on all counted words.
 
     Raises:
         UserError: the words were cut in another way than the tokenizer cuts.

@@ -16,15 +16,15 @@ MAX_SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One component that differs between a tokenizer and another."""
+    """A component that differs between two tokenizers."""
 
     component: str
     added: int
-    """Entries that only the other has."""
+    """Entries only in the other."""
     removed: int
-    """Entries that only the first has."""
+    """Entries only in the first."""
     changed: int
-    """Entries that both have with other values: tokens with another id, merges in another order."""
+    """Entries with different values: tokens with another id, merges in another order."""
     examples: list[str]
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def _difference(name: str, ours: Any, theirs: Any) -> Difference:
 
 
 def _by_name(component: str, value: Any) -> Mapping[Any, Any]:
-    """A component as a mapping: pieces by content, steps by their place from 1."""
+    """A component as a mapping: pieces by content, steps by position from 1."""
     if not isinstance(value, list):
         return dict(value)
     if component == "vocabulary":
@@ -76,7 +76,7 @@ def _by_name(component: str, value: Any) -> Mapping[Any, Any]:
 def _merges_difference(
     ours: Sequence[tuple[str, ...]], theirs: Sequence[tuple[str, ...]]
 ) -> Difference:
-    """Merges by their order among those that both have: one that is new moves no other."""
+    """Merges by their order among common ones, so that a new merge does not move others."""
     before, after = dict.fromkeys(ours), dict.fromkeys(theirs)
     removed = [merge for merge in ours if merge not in after]
     added = [merge for merge in theirs if merge not in before]

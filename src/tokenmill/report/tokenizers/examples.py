@@ -1,4 +1,4 @@
-"""How tokenizers cut what often matters: digits, dates, code, white space."""
+"""Examples of how tokenizers split digits, dates, code and white space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tokenizer is, for people: its parts in words, its tokens, and the engine for it."""
+"""Describe a tokenizer: its components, tokens and engine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tokenmill.store.layout import token_dtype
 from tokenmill.words.sentencepiece import Normalizer
 
 CACHE_BYTES = 256 << 20
-"""How far an engine's own cache may grow while it is tried."""
+"""Limit of an engine's cache while it is tested."""
 NORMALIZER_FIELD = 3
 """Of `ModelProto` in sentencepiece_model.proto."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """A tokenizer, described."""
+    """The description of a tokenizer."""
 
     origin: str
     kind: str
@@ -43,22 +43,22 @@ class TokenizerFacts:
     """Entries of the vocabulary; None for a Python object, of which a digest is known."""
     largest_id: int
     token_dtype: str
-    """Of the shards that a build writes with it."""
+    """The dtype of shards built with this tokenizer."""
     normalizer: list[str]
-    """Each step in words."""
+    """The steps as readable text."""
     pre_tokenizer: list[str]
     special_tokens: dict[str, int]
     prefix_ids: list[int]
-    """What its post-processor puts before a text."""
+    """Ids that its post-processor puts before a text."""
     suffix_ids: list[int]
-    """What its post-processor would put after a text; a build writes `eos_id` instead."""
+    """Ids that its post-processor puts after a text; a build writes `eos_id` instead."""
     eos_id: int | None
-    """The end-of-document token; None where a build has to be told."""
+    """The end-of-document token; None if a build needs `--eos`."""
     eos_reason: str
     """Where `eos_id` is from, or why there is none."""
     pad_id: int | None
     engines: list[str]
-    """The one first that `auto` takes, after the exam that it takes in a build, too; then those
+    """The engine that `auto` chooses comes first, tested as in a build; then those
     that come after it."""
     objections: dict[str, str]
     """Why the other engines may not."""
@@ -70,7 +70,7 @@ class TokenizerFacts:
 def describe_tokenizer(
     tokenizer: str | Path | object, encoding: str | RankEncoding = ""
 ) -> TokenizerFacts:
-    """What is to be said of a tokenizer; of a dataset, the one that it carries.
+    """Describe a tokenizer, or that of a dataset.
 
     Raises:
         UserError: it cannot be used.

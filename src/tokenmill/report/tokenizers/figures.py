@@ -24,7 +24,7 @@ from tokenmill.report.tokenizers.metrics.sums import Ratio, bits_per_byte_factor
 
 @dataclass(frozen=True, slots=True)
 class TextFigures:
-    """One tokenizer on the documents of one group, or on all."""
+    """Figures of one tokenizer on the documents of one group, or on all."""
 
     documents: int
     bytes: int
@@ -38,7 +38,7 @@ class TextFigures:
     fertility: Ratio
     """Tokens per word."""
     continued_words: Ratio
-    """Share of words of which more than one token has a part, each taken with its space."""
+    """Share of words, each with its space, that span several tokens."""
     single_token_words: Ratio
     """Single-token retention rate: the share of all other words."""
     sequence_length_ratio: Ratio
@@ -47,13 +47,13 @@ class TextFigures:
     """Tokens by those of the base group, on the same texts (A. Petrov et al.,
     https://arxiv.org/abs/2305.15425); None without a base."""
     bits_per_byte_factor: float | None
-    """Bits per byte of text are so many times the loss in nats per token."""
+    """Factor from the loss in nats per token to bits per byte of text."""
     unknown_tokens: Ratio
     """Share of all tokens."""
     part_tokens: Ratio
     """Share of tokens that are parts of characters: byte fallback, and UTF-8 fragments."""
     spelled_documents: Ratio
-    """Share of documents whose tokens hold their bytes, one after another."""
+    """Share of documents with tokens that spell their bytes."""
     aligned_words: Ratio
     """Share of words that `continued_words` was counted on."""
 
@@ -69,7 +69,7 @@ class TokenFigures:
     type_token_ratio: float | None
     shannon_entropy: float
     shannon_efficiency: float
-    """Against the types that occur."""
+    """Relative to the types that occur."""
     shannon_efficiency_of_vocabulary: float
     renyi_order: float
     renyi_entropy: float
@@ -84,7 +84,7 @@ class TokenFigures:
 
 @dataclass(frozen=True, slots=True)
 class Inequality:
-    """How unlike groups are treated."""
+    """Inequality between groups."""
 
     base: str | None
     gini: Ratio | None
@@ -153,7 +153,7 @@ def token_figures(
 
 
 def inequality(tally: Tally, figures: Mapping[str, TextFigures], base: str | None) -> Inequality:
-    """How unlike the groups of a tally are treated."""
+    """Compute the inequality between the groups of a tally."""
     costs = {
         name: (found.fertility if found.premium is None else found.premium).value or 0.0
         for name, found in figures.items()

@@ -15,7 +15,7 @@ Line = tuple[str, str, str, object, object, object]
 
 
 def csv_lines(report: Report) -> str:
-    """All figures of a report; examples and lists of tokens are left to JSON."""
+    """All figures of a report. Examples and lists of tokens are only in JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)

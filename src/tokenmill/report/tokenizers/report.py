@@ -1,4 +1,4 @@
-"""Several tokenizers on the same text: measured one after another, and laid side by side."""
+"""Compare several tokenizers on the same text, measured one after another."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class TokenizerReport:
     texts: TextFigures
     """On all documents."""
     groups: dict[str, TextFigures]
-    """By group, in the order of their names; empty if documents are not grouped."""
+    """Figures by group, in order of names; empty if documents are not grouped."""
     inequality: Inequality | None
     tokens: TokenFigures
     rows: list[TrainingRows]
     vocabulary: VocabularyFacts | None
-    """None for a Python object, which lists no tokens."""
+    """None for a Python object without a list of tokens."""
     overlap: Overlap | None
-    """Of this vocabulary and that of the first tokenizer; None for the first one."""
+    """Overlap with the vocabulary of the first tokenizer; None for the first one."""
     examples: dict[str, list[str]]
     """The tokens of each of `Report.examples`, as texts."""
 
@@ -77,7 +77,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is asked of a report, beside the texts."""
+    """The options of a report, without the texts."""
 
     words: str = "uax29"
     """The rule by which texts are cut into words."""
@@ -97,14 +97,14 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Progress:
-    """One measure over all tokenizers."""
+    """One figure for all tokenizers."""
 
     advance: Advance
     count: int
     number: int = field(default=0)
 
     def tell(self, stage: str, done: int, total: int) -> None:
-        """Pass on how far one tokenizer has come."""
+        """Report the progress of one tokenizer."""
         self.advance(stage, self.number * total + done, self.count * total)
 
 
@@ -139,7 +139,7 @@ def report_on_counts(
     asked: Comparison,
     advance: Advance,
 ) -> Report:
-    """Measure tokenizers on counted words, which are cut as each of them cuts.
+    """Measure tokenizers on counted words, each encoded as the tokenizer does.
 
     Raises:
         UserError: there is no such base or grouping, or words were cut in another way.

@@ -1,4 +1,4 @@
-"""A tokenizer as commands name it: what a build takes, or a dataset, which carries one."""
+"""Open a tokenizer by the name given to a command: as for a build, or a dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenmill.stored_reference import stored_tokenizer
 def open_tokenizer(
     tokenizer: str | Path | object, encoding: str | RankEncoding = ""
 ) -> TokenizerFile:
-    """The tokenizer of a name or an object, or the one that a dataset carries.
+    """Return the tokenizer of a name, an object or a dataset.
 
     Raises:
         UserError: there is no such tokenizer.
@@ -30,7 +30,7 @@ def open_tokenizer(
 
 
 def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
-    """The dataset, where it or its folder stands for its tokenizer."""
+    """The dataset, if it was given instead of its tokenizer."""
     if isinstance(tokenizer, Dataset):
         return tokenizer
     if not isinstance(tokenizer, (str, Path)):

@@ -1,4 +1,4 @@
-"""A tokenizer that is reported on: its file, its reference, its tokens, and the engines for it."""
+"""A tokenizer in a report: its file, reference, tokens and engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Subject:
     """One tokenizer of a report."""
 
     name: str
-    """As the user named it."""
+    """The name that the user gave."""
     file: TokenizerFile
     reference: Reference
     tokens: dict[int, Token] | None
@@ -39,12 +39,12 @@ class Subject:
 
     @property
     def measured(self) -> MeasuredTokenizer:
-        """What measuring needs of it."""
+        """The properties needed for measuring."""
         return MeasuredTokenizer(self.file, self.reference, self.control_tokens)
 
 
 def open_subject(tokenizer: str | Path | object, encoding: str | RankEncoding = "") -> Subject:
-    """Open a tokenizer as other commands name it.
+    """Open a tokenizer by name, as for other commands.
 
     Raises:
         UserError: there is no such tokenizer, or it cannot be loaded.
@@ -64,7 +64,7 @@ def open_subject(tokenizer: str | Path | object, encoding: str | RankEncoding = 
 def open_subjects(
     tokenizers: Sequence[str | Path | object], encoding: str | RankEncoding
 ) -> list[Subject]:
-    """Open several tokenizers; of more than one, `encoding` is meant for the rank files.
+    """Open several tokenizers; `encoding` applies to rank files.
 
     Raises:
         UserError: there is no such tokenizer, or one is named twice.

@@ -1,4 +1,4 @@
-"""What a corpus takes in training, from the lengths that its documents have in a tokenizer."""
+"""The training costs of a corpus, from its document lengths with a tokenizer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tokenmill.records import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """Documents with prefix and EOS in rows of one length; longer ones are cut."""
+    """Documents, with prefix and EOS, packed into rows of one length; longer ones are cut."""
 
     sequence_length: int
     tokens: int
     rows: int
-    """By best-fit over the whole corpus; a plan packs windows of shards, and needs a few more."""
+    """Sequences of best-fit over the whole corpus. Plans pack windows, and need a few more."""
     fill: float
     """Share of the rows' tokens that is not padding."""
     concatenated_rows: int
-    """If documents were joined and cut anywhere."""
+    """Rows if documents were concatenated and cut anywhere."""
     attention: float
     """Squared segment lengths by squared rows: of the attention over whole rows, what is left if it
     stays inside documents."""

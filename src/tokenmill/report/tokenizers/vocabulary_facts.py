@@ -1,4 +1,4 @@
-"""What a vocabulary is made of, whatever text it is used on."""
+"""The composition of a vocabulary, independent of text."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ CONTEXTS = ("{}", "\u00ab{}", "{}\u00bb", "a{}", "1{}", " {}")
 
 @dataclass(frozen=True, slots=True)
 class VocabularyFacts:
-    """Kinds of tokens, each counted once: the first of these lines that fits."""
+    """Kinds of tokens. Each token counts in the first kind that fits."""
 
     num_tokens: int
     special: int
     """Control tokens."""
     added: int
-    """Found in texts before the model sees them, and not special."""
+    """Added tokens that are not special."""
     single_bytes: int
     """Of one byte: fallback tokens, bytes of a byte-level vocabulary, ASCII characters; the space
     that SentencePiece spells U+2581 is not one of them."""
     fragments: int
-    """Of several bytes that are no whole characters."""
+    """Tokens of several bytes that are not whole characters."""
     unreachable: int
-    """Neither the model alone nor any text that was tried gives them."""
+    """Tokens that neither the model alone nor any tested text produces."""
     long: int
     """Of more than 32 bytes; those above may be among them."""
     unreachable_examples: list[str]
@@ -42,7 +42,7 @@ class VocabularyFacts:
 
 
 def vocabulary_facts(file: TokenizerFile, reference: Reference) -> VocabularyFacts | None:
-    """Count the tokens of a vocabulary; None for a Python object, which lists none.
+    """Count the tokens of a vocabulary; None for a Python object without a list.
 
     A token is reachable if some text has it among its ids: the token's own text, alone and in a few
     contexts. One that is no whole characters has no text of its own; it is reachable if the model
@@ -78,7 +78,7 @@ def vocabulary_facts(file: TokenizerFile, reference: Reference) -> VocabularyFac
 
 
 def _never_encoded(texts: Mapping[int, str], reference: Reference) -> set[int]:
-    """Ids that are in none of the encodings of their texts."""
+    """Ids that never occur in the encoding of their own text."""
     encoder = Encoder(reference, reference.largest_id)
     left = dict(texts)
     for context in CONTEXTS:
@@ -91,7 +91,7 @@ def _never_encoded(texts: Mapping[int, str], reference: Reference) -> set[int]:
 
 
 def _never_merged(tokens: Mapping[int, Token], file: TokenizerFile) -> set[int]:
-    """Ids that the model does not make of their own bytes; only a tokenizer.json can be asked.
+    """Ids that the model does not produce from their own bytes; only for a tokenizer.json.
 
     In a rank file every token is one: the library looks a whole word up before it merges.
     """
@@ -129,7 +129,7 @@ def _shown(token: Token) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two vocabularies, compared by the bytes that their tokens stand for."""
+    """Compare two vocabularies by the bytes of their tokens."""
 
     common: int
     share_of_first: float

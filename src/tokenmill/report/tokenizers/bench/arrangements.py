@@ -12,11 +12,11 @@ from tokenmill.encode.tokenizer import TokenizerFile
 
 BATCH_SIZES = (32, 64, 100, 256, 1000, 2000, 5000, 6000)
 BEST_BATCH = 256
-"""Batches of no more documents than this are tried first."""
+"""Batches of at most this many documents are tried first."""
 
 
 class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to encode the documents."""
+    """A way to encode the documents."""
 
     encoder: str
     """tokenizers, tiktoken, sentencepiece, slow for a Python object, or an engine's name."""
@@ -24,13 +24,13 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """Documents of one call; 1 is the library's call for a single text."""
     threads: int = 1
     python_threads: bool = False
-    """The threads are Python's, each with calls of its own; else those of the library."""
+    """Whether Python threads make the calls, instead of threads of the library."""
     processes: int = 0
     """Worker processes, which get texts and give ids; 0 is the calling process alone."""
 
     @property
     def name(self) -> str:
-        """What tells it from others, in a few words."""
+        """A short label."""
         where = f"{self.processes} processes" if self.processes else ""
         if self.threads > 1:
             where = f"{self.threads} {'Python ' if self.python_threads else ''}threads"
@@ -40,7 +40,7 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
 def arrangements_for(
     file: TokenizerFile, num_documents: int, num_cores: int
 ) -> Iterator[Arrangement]:
-    """What is measured, in the order of the table: single calls of the library come first."""
+    """The arrangements in the order of the table; single calls of the library come first."""
     kind = KINDS[file.kind]
     library = "slow" if kind.is_slow else kind.library
     yield Arrangement(encoder=library, batch_size=1)
@@ -64,7 +64,7 @@ def arrangements_for(
 
 
 def by_importance(planned: Sequence[Arrangement]) -> list[Arrangement]:
-    """Arrangements in the order in which they are missed most, for when there is not time for all.
+    """Arrangements by importance, for when there is not enough time for all.
 
     Single calls, which all are compared with; a batch of the library in all threads; the engine
     that a build tries first; the library in all processes; other engines; the rest as it comes.
@@ -82,7 +82,7 @@ def by_importance(planned: Sequence[Arrangement]) -> list[Arrangement]:
 
 
 def batch_sizes_left_out(num_documents: int) -> list[int]:
-    """Sizes of batches that the documents do not fill."""
+    """Batch sizes larger than the number of documents."""
     return [size for size in BATCH_SIZES if size > num_documents]
 
 

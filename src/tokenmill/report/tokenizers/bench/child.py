@@ -1,4 +1,4 @@
-"""One arrangement, measured in a process of its own, so that memory and threads are its own.
+"""Measure one arrangement in its own process, with its own memory and threads.
 
 Started as `python -m tokenmill.report.tokenizers.bench.child FOLDER`. The folder holds `task.json`;
 `result.json` is written there.
@@ -32,7 +32,7 @@ from tokenmill.report.tokenizers.source import open_tokenizer
 
 NUM_PASSES = 3
 ENOUGH_SECONDS = 2.0
-"""No further pass is made when those so far took this long together."""
+"""No further pass begins after this many seconds in total."""
 START_SECONDS = 120.0
 
 Batches = Sequence[Sequence[str]]
@@ -40,7 +40,7 @@ Run = Callable[[Batches], Iterable[Encoded]]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is to do."""
+    """The task of a child."""
 
     tokenizer: str
     encoding: str | RankEncoding
@@ -50,10 +50,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child has found."""
+    """The result of a child."""
 
     first_seconds: float
-    """Of the first pass over all documents, which fills what an encoder keeps of them."""
+    """Seconds of the first pass over all documents, which fills the caches of an encoder."""
     seconds: list[float]
     """Of each further pass."""
     num_tokens: int
@@ -66,7 +66,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(task: Task) -> Measurement:
-    """Encode all documents several times; the digests are those of the last pass."""
+    """Encode all documents several times; digests come from the last pass."""
     texts = msgspec.json.decode(Path(task.documents_path).read_bytes(), type=list[str])
     size = task.arrangement.batch_size
     batches = [texts[start : start + size] for start in range(0, len(texts), size)]
@@ -102,7 +102,7 @@ def _first_pass(run: Run, batches: Batches) -> tuple[float, int]:
 
 @contextmanager
 def _arranged(task: Task) -> Iterator[Run]:
-    """What encodes batches in order: here, in threads, or in worker processes that are ready."""
+    """Yield a function that encodes batches in order: here, in threads, or in worker processes."""
     arrangement = task.arrangement
     if arrangement.processes:
         count = arrangement.processes
@@ -128,7 +128,7 @@ def _open(task: Task) -> Encode:
 
 
 _in_worker: list[tuple[Encode, Barrier]] = []
-"""In a worker process: its one encoder, and where it waits for the other workers."""
+"""The state of a worker process: its encoder, and the barrier where it waits for the others."""
 
 
 def _start_worker(task: Task, all_ready: Barrier) -> None:
@@ -136,7 +136,7 @@ def _start_worker(task: Task, all_ready: Barrier) -> None:
 
 
 def _wait_for_others() -> None:
-    """Keep a worker busy until all are there: they are started as there is work."""
+    """Keep a worker busy until all have started: the pool starts them on demand."""
     _in_worker[0][1].wait(START_SECONDS)
 
 

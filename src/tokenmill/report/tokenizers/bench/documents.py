@@ -1,4 +1,4 @@
-"""The documents that are encoded: those of the user, or text that every machine has."""
+"""The documents to encode: those of the user, or text that every machine has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Texts, and what is to be said of them."""
+    """Texts and facts about them."""
 
     texts: list[str]
     num_bytes: int
@@ -72,7 +72,7 @@ def _read(inputs: Sequence[str], text_field: str, rejected: list[int]) -> Iterat
 
 
 def _library_texts() -> Iterator[str]:
-    """The sources of the standard library, cut into parts of equal length."""
+    """The sources of the standard library, split into parts of equal length."""
     for folder, folders, files in os.walk(sysconfig.get_path("stdlib")):
         folders[:] = sorted({*folders} - {"site-packages", "test", "tests"})
         for name in sorted(file for file in files if file.endswith(".py")):

@@ -1,4 +1,4 @@
-"""The calls that are measured: those that a user of the library would make, or an engine's."""
+"""The measured calls: those of a user of the library, or of an engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tokenmill.records import TokenBatch, UInt32Array
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement
 
 ENGINE_CACHE_BYTES = 500_000_000
-"""About what a build with two workers gives each."""
+"""About the cache that a build with two workers gives each."""
 
 Encoded = TokenBatch | list[list[int]]
-"""Ids as the encoder gives them: making anything else of them would be measured, too."""
+"""Ids in the encoder's own type: a conversion would be measured as well."""
 Encode = Callable[[Sequence[str]], Encoded]
 
 
@@ -64,7 +64,7 @@ def digests_of(encoded: Encoded) -> bytes:
 
 
 def _open_tokenizers(file: TokenizerFile, single: bool, threads: int) -> Encode:  # noqa: ARG001
-    """Its threads are set by the environment of the process."""
+    """Environment variables set its threads."""
     import tokenizers
 
     tokenizer: Any = tokenizers.Tokenizer.from_str(file.data.decode())
@@ -98,6 +98,6 @@ def _open_sentencepiece(file: TokenizerFile, single: bool, threads: int) -> Enco
 
 
 def _open_python(file: TokenizerFile, single: bool, threads: int) -> Encode:  # noqa: ARG001
-    """A Python object: one call for each text, in one thread, whatever is asked for."""
+    """A Python object, called once per text in a single thread."""
     reference, _ = load_any_reference(file)
     return reference.encode

@@ -1,4 +1,4 @@
-"""Every arrangement one after another, each in a process of its own, and what came of it."""
+"""Run every arrangement in its own process, one after another, and yield the rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tokenmill.run.machine.cores import usable_cores
 
 SECONDS = 50.0
 START_SECONDS = 3.0
-"""What a process takes whose encoder was not measured yet."""
+"""Assumed memory of a process with an encoder that was not measured yet."""
 THREADS = ("RAYON_NUM_THREADS", "RAYON_RS_NUM_THREADS")
 
 
@@ -49,12 +49,12 @@ class BenchOptions:
     inputs: Sequence[str] = ()
     text_field: str = "text"
     seconds: float = SECONDS
-    """No measurement is begun that is likely to end after so many; the first one always is."""
+    """Time limit in seconds: no measurement begins that would exceed it, except the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One arrangement with its figures, or with the reason why it has none."""
+    """One arrangement with its figures, or the reason why it has none."""
 
     arrangement: Arrangement
     remark: str = ""
@@ -63,20 +63,20 @@ class Row:
     """Median of the passes after the first."""
     num_passes: int = 0
     first_seconds: float = 0.0
-    """Of the first pass, when the documents are new to the encoder."""
+    """Figures of the first pass, when the documents are new to the encoder."""
     documents_per_second: float = 0.0
     tokens_per_second: float = 0.0
     speed_up: float | None = None
-    """Against single calls of `baseline`; None where those failed."""
+    """Relative to single calls of `baseline`; None if those failed."""
     startup_seconds: float = 0.0
     peak_bytes: int = 0
     num_different: int = 0
-    """Documents whose ids are not those of the first row that has figures."""
+    """Documents with other ids than in the first row with figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """A table, and what is to be known of it."""
+    """A table of figures with its title."""
 
     tokenizer: str
     kind: str
@@ -88,10 +88,10 @@ class BenchReport:
     baseline: str
     """The encoder whose single calls the others are compared with."""
     rows: list[Row]
-    """As they were measured."""
+    """The figures in the order of measurement."""
     notes: list[str]
     stopped_by: int = 0
-    """The signal that ended it before all rows were measured; 0 if none did."""
+    """The signal that stopped it before all rows were measured; 0 if none."""
 
 
 def bench_tokenizer(
@@ -99,7 +99,7 @@ def bench_tokenizer(
     advance: Advance = lambda stage, done, total: None,
     show: Callable[[Row], None] = lambda row: None,
 ) -> BenchReport:
-    """Measure a tokenizer in the arrangements that there is time for; `show` gets each row.
+    """Measure a tokenizer in as many arrangements as time allows; `show` gets each row.
 
     A signal ends it, and what was measured by then is reported.
 
@@ -151,7 +151,7 @@ class _Schedule:
         self.num_done = 0
 
     def due(self) -> Iterator[Arrangement]:
-        """The first one; then all in their order, or by importance what there is time for."""
+        """The first arrangement, then all in order, or the most important ones if time is short."""
         while self._waiting:
             arrangement = self._waiting.pop(0)
             started = time.monotonic()
@@ -179,7 +179,7 @@ class _Schedule:
             yield f"left out to end within {seconds:,.0f} s (--seconds): {names}"
 
     def _seconds_of(self, arrangement: Arrangement) -> float:
-        """How long it may take: what the like of it took, or a start if there was none."""
+        """Expected time: that of a similar arrangement, or of a start if there was none."""
         encoder, is_apart = _kind(arrangement)
         of_other = self._longest.get((encoder, not is_apart), START_SECONDS)
         return self._longest.get((encoder, is_apart), of_other)
@@ -191,7 +191,7 @@ def _kind(arrangement: Arrangement) -> tuple[str, bool]:
 
 
 def _measured(options: BenchOptions, arrangement: Arrangement, folder: Path) -> Measurement | str:
-    """What a child finds; the end of what it says where it fails."""
+    """The result of a child, or the end of its output if it fails."""
     task = Task(
         tokenizer=options.tokenizer,
         encoding=options.encoding,
@@ -226,7 +226,7 @@ def _measured(options: BenchOptions, arrangement: Arrangement, folder: Path) -> 
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child and its workers, where there are any left."""
+    """Stop a child process and its workers if they still run."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -235,7 +235,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(arrangement: Arrangement) -> dict[str, str]:
-    """Threads as the arrangement says; one each where others work beside it, as in a build."""
+    """Threads of the arrangement; one per worker if there are several, as in a build."""
     if arrangement.threads == 1 or arrangement.python_threads:
         return WORKER_ENVIRONMENT
     threads = dict.fromkeys(THREADS, str(arrangement.threads))
@@ -243,25 +243,25 @@ def _environment(arrangement: Arrangement) -> dict[str, str]:
 
 
 class _Rows:
-    """Rows as they are measured."""
+    """Measured rows."""
 
     def __init__(self, num_documents: int, show: Callable[[Row], None]) -> None:
         self.rows: list[Row] = []
         self._num_documents = num_documents
         self._show = show
         self._expected: bytes | None = None
-        """Digests of the first row that has figures."""
+        """Digests of the first row with figures."""
         self._base: float | None = None
-        """Seconds of single calls, which are measured first."""
+        """Seconds of single calls, measured first."""
         self._has_first = False
 
     def add(self, row: Row) -> None:
-        """Keep and show a row."""
+        """Store and print a row."""
         self.rows.append(row)
         self._show(row)
 
     def add_result(self, arrangement: Arrangement, result: Measurement | str) -> None:
-        """Make a row of what a child has found, or of the reason why it has found nothing."""
+        """Make a row from the result of a child, or from the reason of its failure."""
         is_first, self._has_first = not self._has_first, True
         if isinstance(result, str):
             self.add(Row(arrangement, result))
@@ -294,7 +294,7 @@ def _num_different(digests: bytes, expected: bytes) -> int:
 
 
 def _absent(file: TokenizerFile) -> Row:
-    """The row of what this kind of tokenizer does not have."""
+    """A row for a figure that this kind of tokenizer does not have."""
     if KINDS[file.kind].is_slow:
         remark = "none: the tokenizer is a Python object, which takes one text a call"
         return Row(Arrangement(encoder="fast", batch_size=1), remark)

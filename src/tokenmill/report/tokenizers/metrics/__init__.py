@@ -1,1 +1,1 @@
-"""Pure arithmetic over sums and histograms of tokens; nothing here reads a text."""
+"""Arithmetic on sums and histograms of tokens."""

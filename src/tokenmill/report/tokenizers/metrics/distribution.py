@@ -1,4 +1,4 @@
-"""How evenly a vocabulary is used: entropies, and what frequent and rare tokens take.
+"""How evenly a vocabulary is used: entropies, and the shares of frequent and rare tokens.
 
 Each function takes `counts` of shape (n,): how often each token occurs, in any order; zeros are
 tokens of the vocabulary that never occur.
@@ -39,12 +39,12 @@ def renyi_entropy(counts: Int64Array, order: float = RENYI_ORDER) -> float:
 
 
 def efficiency(entropy: float, num_types: int) -> float:
-    """Entropy as a share of the greatest that `num_types` tokens can have; 0 for fewer than two."""
+    """Entropy as a share of the maximum for `num_types` types; 0 for fewer than two."""
     return entropy / math.log2(num_types) if num_types > 1 else 0.0
 
 
 def code_bits(counts: Int64Array) -> float:
-    """Bits of the tokens if each took log2 of the number of types that occur.
+    """Size of the tokens in bits, if each takes log2 of the number of types that occur.
 
     The scorer of Zouhar et al. prints it as `bits`, with a negative sign.
     """

@@ -1,4 +1,4 @@
-"""How unlike a tokenizer treats groups of documents, such as languages."""
+"""Inequality of a tokenizer between groups of documents, such as languages."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient of two sums over all documents."""
+    """A ratio of two sums over all documents."""
 
     value: float | None
-    """None where the denominator is 0."""
+    """None if the denominator is 0."""
     low: float | None = None
-    """Bounds of the interval; None where there is none."""
+    """Bounds of the interval; None if there is none."""
     high: float | None = None
 
 
@@ -46,5 +46,5 @@ def interval(values: Sequence[float]) -> Ratio:
 
 
 def bits_per_byte_factor(tokens: int, num_bytes: int) -> float | None:
-    """What a loss in nats per token is multiplied with to be in bits per byte of text."""
+    """Factor from a loss in nats per token to bits per byte of text."""
     return tokens / (math.log(2) * num_bytes) if num_bytes else None
