@@ -106,11 +106,11 @@ def export(
 ) -> ExportReport:
     """Write the rows of a plan into the folder `out`. The same call resumes an interrupted export.
 
-    `advance` is told bytes.
+    `advance` is called with bytes.
 
     Raises:
         UserError: the plan belongs to another dataset, ids do not fit the dtype, or the format
-            needs what is not installed.
+            needs a library that is not installed.
         OutputConflictError: something else is at `out`; with `overwrite`, something that is not
             an export.
         VerificationError: the plan does not fit the dataset.

@@ -33,7 +33,7 @@ class _Settings(msgspec.Struct):
 class Conventions:
     """The conventions of a tokenizer that was named or passed.
 
-    What an object says goes first, then the configuration beside a file, then the file.
+    A tokenizer object has priority, then the configuration next to a file, then the file.
     """
 
     def __init__(self, tokenizer: object, file: TokenizerFile, reference: Reference) -> None:

@@ -37,7 +37,7 @@ AUDIT_CHARACTERS = 1 << 20
 class ExactEncoder:
     """The fastest safe engine for a tokenizer, and the reference to check it.
 
-    It can be pickled; the engine is loaded anew in the other process.
+    It can be pickled; the other process loads the engine again.
     """
 
     def __init__(self, file: TokenizerFile, wanted: str, sampling: Sampling | None = None) -> None:

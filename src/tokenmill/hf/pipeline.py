@@ -32,7 +32,7 @@ def write_rows(
         writer: what writes it.
         summary: counts and times.
         encoding: encodes a batch into portions; and what gives the portions left at the end.
-        advance: is told how many bytes of text are done.
+        advance: called with the number of bytes of text that are done.
     """
     encode, finish = encoding
     before, done = summary.counts, unfinished.done

@@ -107,7 +107,7 @@ class ResultPlace:
     def path(self, dataset: Dataset, split: str | None, name: str) -> Path:
         """The file for the rows with the fingerprint `name`.
 
-        As `dataset.map` places it: beside the dataset's own files; for datasets in memory, and
+        As `dataset.map` places it: next to the dataset's own files; for datasets in memory, and
         where caching is disabled, under another name each time in a folder that lives as long as
         the process.
         """

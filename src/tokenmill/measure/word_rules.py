@@ -156,7 +156,7 @@ def _never_parted(left: int, right: int) -> bool:
 
 
 def _wanted(left: int, right: int) -> frozenset[int]:
-    """What must follow two classes so that there is no boundary between them."""
+    """The classes that must follow two classes to prevent a boundary between them."""
     if left in _LETTERS and right in _BETWEEN_LETTERS:  # WB6, WB7
         return _LETTERS
     if left == HEBREW and right == DOUBLE_QUOTE:  # WB7b, WB7c

@@ -70,7 +70,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
 
     Raises:
         UserError: the recipe cannot be carried out, as a build would say.
-        DataError: there is no document, and a file is damaged.
+        DataError: the sample has no document, and a file is damaged.
     """
     access = Access("sample", recipe.resources.cache_dir)
     resources = choose_resources(recipe.resources)

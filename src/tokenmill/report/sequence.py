@@ -62,7 +62,7 @@ def view_sequence(
     """Decode a sequence of a plan, counted from 0. `tokenizer` is for datasets with a Python one.
 
     Raises:
-        UserError: there is no such sequence, or a Python tokenizer is needed, or is another one.
+        UserError: the sequence does not exist, or the Python tokenizer is missing or differs.
     """
     plan.segments(sequence)  # raises an error if it does not exist
     reference, reader = open_reference(dataset, tokenizer), RowReader(dataset, plan)

@@ -48,7 +48,7 @@ def estimate_totals(
     Args:
         drawn: sampled blocks of sources.
         tokens: of each of these sources, the tokens of its slices; shape (num_slices,).
-        tokens_per_document: what each document gets beside the tokens of its text.
+        tokens_per_document: tokens added to those of the text in each document.
     """
     documents = [documents_of(sample) for sample in drawn.samples]
     if drawn.has_all_texts:

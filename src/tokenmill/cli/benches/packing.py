@@ -205,7 +205,7 @@ def _print_end(report: PackingReport) -> None:
         "padding: share of the rows' tokens; avoidable: cuts that no length demands",
         "in order, evenly: neighbouring rows go to one rank; or rows are dealt by their cost",
         "tokens/s: tokens that are not padding, of forward, backward and update",
-        "speed-up: beside one document a row, in the same round",
+        "speed-up: relative to one document per row, in the same round",
         "over whole rows: as if a row were one document; mask over rows: a mask of row length "
         "squared, and the same result as inside documents",
     ]

@@ -41,7 +41,7 @@ class RowFigures:
 
 @dataclass(frozen=True, slots=True)
 class CostFigures:
-    """What the sequences of one length cost a model, and how batches are made of them."""
+    """The costs and batches of one sequence length for a model."""
 
     sequence_length: int
     dense_attention_flops: int

@@ -53,7 +53,7 @@ def open_corpus(
     A dataset's own options of reading count, and `read` only adds the column.
 
     Raises:
-        UserError: there is no such input, or no such column.
+        UserError: an input or a column does not exist.
     """
     origin = ", ".join(inputs)
     folder = local_path(inputs[0], "the dataset") if len(inputs) == 1 else None

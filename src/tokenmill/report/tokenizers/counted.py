@@ -22,7 +22,7 @@ from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import split_of
 
 WORDS_OF_COUNTS = "words of the counts"
-"""The rule by which these words were cut: the pre-tokenizer's own."""
+"""The rule that split these words: the pre-tokenizer's own."""
 CHUNK_WORDS = 1 << 14
 
 

@@ -64,7 +64,7 @@ class Report:
 
     corpus: str
     words: str
-    """The rule by which words were cut."""
+    """The rule that split words."""
     by: str | None
     base: str | None
     model: str | None
@@ -80,10 +80,10 @@ class Comparison:
     """The options of a report, without the texts."""
 
     words: str = "uax29"
-    """The rule by which texts are cut into words."""
+    """The rule that splits texts into words."""
     sequence_lengths: tuple[int, ...] = (2048, 8192)
     base: str | None = None
-    """The group by which premiums are counted; its documents are the same texts as the others'."""
+    """The base group of premiums. Its documents are the same texts as those of other groups."""
     model: ModelShape | None = None
     renyi_order: float = RENYI_ORDER
     resources: ResourceOptions | None = None
@@ -114,7 +114,7 @@ def report_on(
     """Measure tokenizers on the documents of a corpus.
 
     Raises:
-        UserError: there is no such base.
+        UserError: the base group does not exist.
         DataError: an input is damaged.
         EngineError: a text cannot be encoded, or no engine is exact.
     """
@@ -142,7 +142,7 @@ def report_on_counts(
     """Measure tokenizers on counted words, each encoded as the tokenizer does.
 
     Raises:
-        UserError: there is no such base or grouping, or words were cut in another way.
+        UserError: the base or grouping does not exist, or words were split in another way.
     """
     corpus = counted_corpus(counts, str(counts.folder), by)
     asked = replace(asked, words=WORDS_OF_COUNTS)

@@ -20,7 +20,7 @@ def open_tokenizer(
     """Return the tokenizer of a name, an object or a dataset.
 
     Raises:
-        UserError: there is no such tokenizer.
+        UserError: the tokenizer cannot be found.
         VerificationError: the dataset's tokenizer is not the one that encoded it.
     """
     dataset = dataset_of(tokenizer)

@@ -47,7 +47,7 @@ def open_subject(tokenizer: str | Path | object, encoding: str | RankEncoding = 
     """Open a tokenizer by name, as for other commands.
 
     Raises:
-        UserError: there is no such tokenizer, or it cannot be loaded.
+        UserError: the tokenizer cannot be found or loaded.
     """
     file = open_tokenizer(tokenizer, encoding)
     reference, matched = load_any_reference(file)
@@ -67,7 +67,7 @@ def open_subjects(
     """Open several tokenizers; `encoding` applies to rank files.
 
     Raises:
-        UserError: there is no such tokenizer, or one is named twice.
+        UserError: a tokenizer cannot be found, or is named twice.
     """
     subjects: list[Subject] = []
     for tokenizer in tokenizers:

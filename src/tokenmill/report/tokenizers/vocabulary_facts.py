@@ -16,7 +16,7 @@ from tokenmill.errors import EngineError
 LONG_BYTES = 32
 MAX_EXAMPLES = 5
 CONTEXTS = ("{}", "\u00ab{}", "{}\u00bb", "a{}", "1{}", " {}")
-"""Texts in which a token is looked for: alone, and beside characters that it may depend on."""
+"""Contexts to test a token in: alone, and next to characters that can matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def model_of(file: TokenizerFile) -> Any:
     """The model of a tokenizer.json in its library: no normalizer, no pre-tokenizer.
 
     Raises:
-        EngineError: there is no equal tokenizer.json.
+        EngineError: the tokenizer has no equal tokenizer.json.
     """
     import tokenizers
 

@@ -31,7 +31,7 @@ _HIDDEN_SIZES = (
 
 
 def usual_hidden_size(parameters: float) -> int:
-    """The hidden size that models of so many non-vocabulary parameters have in that work."""
+    """The hidden size of models with this many non-vocabulary parameters in that work."""
     return next((size for most, size in _HIDDEN_SIZES if parameters <= most), 24576)
 
 
@@ -105,7 +105,7 @@ def generic_size_of_least_flops(parameters: float, hidden_size: int) -> float:
 
 
 def _size(vocabulary_parameters: float, hidden_size: int) -> int:
-    """Tokens that have so many parameters: one at least, however small a model is."""
+    """The vocabulary size with this many parameters, at least 1."""
     return max(round(vocabulary_parameters / hidden_size), 1)
 
 

@@ -32,7 +32,7 @@ NUM_PAIRS, HEAP_SIZE, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, ANSWERED = 0, 1, 2,
 
 
 class Neighbours(NamedTuple):
-    """What stands beside a new token: an array over token ids for each side, and a list of them."""
+    """The neighbours of a new token: an array over token ids for each side, and a list."""
 
     counts: Int64Array
     """Shape (2, max_tokens): occurrences in the corpus."""
@@ -55,7 +55,7 @@ class Merged(NamedTuple):
 
 
 class Books(NamedTuple):
-    """The merges so far, and how full the arrays are."""
+    """The merges so far, and the fill of the arrays."""
 
     pairs: Int32Array
     """Shape (max_merges, 2)."""
@@ -67,7 +67,7 @@ class Books(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When to stop, and which pairs to keep."""
+    """The limits of merging, and which pairs to keep."""
 
     num_merges: int
     max_tokens: int
@@ -87,7 +87,7 @@ def merge_pairs(
 ) -> int:
     """Merge until a limit is reached; returns why it ended.
 
-    After FULL, pairs must be counted anew: the last merge was made, its new pairs were not noted.
+    After FULL, count pairs again: the last merge was made, but its new pairs were not recorded.
     """
     sizes = books.sizes
     neighbours, merged = room

@@ -43,7 +43,7 @@ from tokenmill.words.counts import WordCounts
 MERGES_A_CALL = 1000
 """Between calls of the kernel progress is shown, and Ctrl-C is heard."""
 LEVEL = 256
-"""Pairs are kept down to this fraction of the most frequent one; then all are counted anew."""
+"""Pairs are kept down to this fraction of the most frequent one; then all are counted again."""
 NO_LIMIT = 1 << 62
 
 
@@ -74,7 +74,7 @@ def continue_merges(
 def _learn(
     words: SegmentedWords, symbols: Symbols, options: MergeOptions, advance: Advance | None
 ) -> Merges:
-    """Learn merges; the ids of words are written over."""
+    """Learn merges; the ids of words are overwritten."""
     require_countable(words.offsets, words.counts)
     num_symbols = words.num_tokens
     learner = _Learner(words, symbols, options)
@@ -175,7 +175,7 @@ class _Learner:
         return number > 0
 
     def _merge(self, number: int) -> int:
-        """Learn so many merges; returns why it ended."""
+        """Learn a number of merges; returns why it ended."""
         stop = int(self.books.sizes[NUM_MERGES]) + number
         return merge_pairs(
             self.slots,

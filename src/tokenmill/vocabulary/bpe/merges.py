@@ -13,7 +13,7 @@ from tokenmill.vocabulary.bpe.symbols import Symbols
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOptions:
-    """When merging ends, and which tokens may arise; as in `tokenizers.trainers.BpeTrainer`."""
+    """Limits of the merges, as in `tokenizers.trainers.BpeTrainer`."""
 
     vocabulary_size: int
     """Tokens in all: symbols (with special tokens, if they are among them) and merges."""
@@ -58,7 +58,7 @@ class Merges:
         return max(len(self.symbols), int(self.ids.max(initial=0)) + 1)
 
     def num_tokens(self, num_merges: int | None = None) -> int:
-        """Tokens of the corpus after so many merges; after all of them if not given."""
+        """Tokens of the corpus after a number of merges, by default all."""
         return self.num_symbols_in_corpus - int(self.masses[:num_merges].sum())
 
     def corpus_lengths(self) -> Int64Array:
@@ -83,7 +83,7 @@ class Merges:
         return strings
 
     def texts(self) -> list[bytes]:
-        """The UTF-8 bytes that each token stands for, in id order."""
+        """The UTF-8 bytes of each token, in id order."""
         texts = list(self.symbols.texts)
         for (left, right), token in zip(self.pairs.tolist(), self.ids.tolist(), strict=True):
             if token == len(texts):

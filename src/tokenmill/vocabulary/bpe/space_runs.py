@@ -35,7 +35,7 @@ class RunMerge(NamedTuple):
 
 
 def run_merges(longest: int) -> list[RunMerge]:
-    """The merges by which every run of 2 to `longest` spaces becomes one token."""
+    """The merges that turn every run of 2 to `longest` spaces into one token."""
     powers = [1 << i for i in range(longest.bit_length()) if 2 << i <= longest]
     doubled = [RunMerge(power, power) for power in powers]
     sums = [

@@ -1,4 +1,4 @@
-"""What words are made of before anything is merged: bytes, or characters."""
+"""The symbols that words consist of before any merge: bytes or characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TOTAL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SegmentedWords:
-    """Words as ids of tokens; no merge crosses a word."""
+    """Words as token ids; merges never cross words."""
 
     ids: Int32Array
     """Shape (num_tokens,)."""
@@ -51,11 +51,11 @@ class Symbols:
     strings: tuple[str, ...]
     """As a tokenizer.json spells them: "Ġ" for a space of byte-level words, "##a", "<0x0A>"."""
     texts: tuple[bytes, ...]
-    """The UTF-8 bytes that each one stands for."""
+    """The UTF-8 bytes of each symbol."""
     lengths: Int32Array
     """Shape (num_symbols,): as `max_token_length` counts them."""
     prefix: str = ""
-    """Spelled before every symbol that continues a word; merged tokens spell it only once."""
+    """Prefix of every symbol that continues a word; merged tokens have it only once."""
     table: Int32Array = field(default_factory=lambda: np.empty((0, 0), np.int32))
     """Ids of bytes, shape (1, 256); or of code points, shape (1 or 4, 0x110000): the row is 1 for a
     character that is not the first of its word, + 2 for the last one. DROPPED or FALLS_BACK where
@@ -108,9 +108,9 @@ class Alphabet:
     initial: str = ""
     """Characters that are symbols even if no word has them; they count as the most frequent."""
     prefix: str = ""
-    """Spelled before every character of a word but its first (WordPiece: "##")."""
+    """Prefix of every character of a word except the first (WordPiece: "##")."""
     suffix: str = ""
-    """Spelled after the last character of a word."""
+    """Suffix of the last character of a word."""
     byte_fallback: bool = False
     """Whether characters outside of the alphabet become <0x00> ... <0xFF>, which never merge."""
 
@@ -168,7 +168,7 @@ def _read_only(words: WordCounts) -> tuple[UInt8Array, Int64Array, Int64Array]:
 
 
 def require_countable(offsets: Int64Array, counts: Int64Array) -> None:
-    """Refuse counts whose sums could overflow, over words of those lengths.
+    """Raise an error if sums over words of these lengths could overflow.
 
     Raises:
         UserError: they could.
@@ -201,7 +201,7 @@ def given_symbols(strings: Iterable[str], texts: Iterable[bytes], prefix: str = 
 
 @inlined
 def _decode(data: UInt8Array, place: Integer, stop: Integer) -> tuple[Integer, Integer]:
-    """The code point at a place, and the place after it. What is no UTF-8 gives any code point."""
+    """The code point at an index, and the index after it. Invalid UTF-8 gives any code point."""
     first = np.int64(data[place])
     size = 1 + int(first >= 0xC0) + int(first >= 0xE0) + int(first >= 0xF0)
     size = int(min(size, stop - place))

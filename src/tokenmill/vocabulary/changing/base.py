@@ -122,7 +122,7 @@ def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
     """Encode all words; some of them are compared with the library.
 
     Raises:
-        VerificationError: a word is no UTF-8.
+        VerificationError: a word is not valid UTF-8.
         EngineError: the library failed, or differs from the compiled loop.
     """
     model.check(words, CHECKED_WORDS)

@@ -124,7 +124,7 @@ def trim_file(
     """Remove the tokens that texts or word counts need least, until `to` are left.
 
     Raises:
-        UserError: the tokenizer is no BPE, the words were cut in another way than it cuts, or more
+        UserError: the tokenizer is not a BPE, the counts use another split, or more
             tokens than `to` have to stay.
         OutputConflictError: something has the name `out` already.
     """
@@ -157,7 +157,7 @@ def _change(
 ) -> TokenizerChange:
     require_free(job.out)
     with contextlib.ExitStack() as stack:
-        # Counts are checked before anything slow is done, or else made beside the result.
+        # Check given counts before anything slow; otherwise count next to the result.
         counts = open_counts(on[0]) if len(on) == 1 and is_counts_folder(on[0]) else None
         base = open_base(job.file)
         config = _config(job.file, base)
@@ -225,7 +225,7 @@ def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
 
 
 def _config(file: TokenizerFile, base: Base) -> Json:
-    """The tokenizer_config.json beside a tokenizer, if it has one, and agrees with it.
+    """The tokenizer_config.json next to a tokenizer, if it exists and agrees with it.
 
     A rank file gets one that names what its encoding is known to begin and end documents with.
     """

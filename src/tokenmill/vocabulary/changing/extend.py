@@ -220,7 +220,7 @@ def _check_tokens(base: Base, document: Json, learnt: _Learnt, model: ModelAlone
 def _expanded(
     batch: TokenBatch, rows: dict[int, list[int]], num_ids: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Ids and offsets with every new token replaced by the old ones that it is made of."""
+    """Ids and offsets with every new token replaced by the old tokens it consists of."""
     parts = [rows.get(i, [i]) for i in range(num_ids)]
     lengths = np.array([len(part) for part in parts], np.int64)
     flat = np.array([old for part in parts for old in part], np.int64)

@@ -4,7 +4,7 @@ tokenizer.json           the tokenizer; other files of the base follow it
 embeddings.json          what its ids' embedding rows begin with (`store/embedding_plan.py`)
 ids.json                 of a trimmed one: the new id of each old one
 tokenizer.tiktoken       of a trimmed rank file: its ranks
-extend.json, trim.json   options, figures, and what it was made of
+extend.json, trim.json   options, figures, and the origin of the tokenizer
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""New ids for all tokens of a tokenizer.json, and of the configuration beside it."""
+"""Give new ids to all tokens of a tokenizer.json and the configuration next to it."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def merge_in_turns(
     books: Books,
     plan: Plan,
 ) -> int:
-    """Merge until all merges are made, nobody has a pair left, or there is no more room."""
+    """Merge until all merges are done, no language has a pair left, or the arrays are full."""
     sizes = books.sizes
     while sizes[NUM_MERGES] < plan.num_merges:
         together = sizes[NUM_MERGES] < plan.num_global

@@ -228,7 +228,7 @@ class _Learner:
         advance("merges", int(sizes[NUM_MERGES]), int(sizes[NUM_MERGES]))
 
     def _merge(self, stop: int) -> int:
-        """Merge until there are so many merges; returns why it ended."""
+        """Merge until the number of merges is reached; returns why it ended."""
         return merge_in_turns(
             self.slots,
             self.pairs,
@@ -269,7 +269,7 @@ def _longer(array: Any, needed: int) -> Any:
 
 
 def _num_slots(num_pairs: int) -> int:
-    """Slots of a table with room for so many pairs."""
+    """The number of slots of a table for this many pairs."""
     return 1 << max(2 * num_pairs - 1, 1).bit_length()
 
 

@@ -34,7 +34,7 @@ class Queues(NamedTuple):
     tops: Int32Array
     """Shape (num_queues,): the first pair of each queue, or NONE."""
     counts: Int64Array
-    """The count by which a pair is queued."""
+    """The count that orders a pair in the queue."""
     children: Int32Array
     siblings: Int32Array
     strings: Strings

@@ -1,4 +1,4 @@
-"""The library's trainer in a process of its own, which a crash or a signal may end.
+"""Run the library's trainer in a separate process, which a crash or a signal can end.
 
 Started as `python -m tokenmill.vocabulary.sentencepiece.child FOLDER`. The folder holds
 `arguments.json` and the files that it names; `model` is written there, or `error` with what the

@@ -67,7 +67,7 @@ def tokenizer_json(model: ModelFile) -> Json:
 
 
 def differing_texts(model: bytes, tokenizer: Json, texts: Sequence[str]) -> list[int]:
-    """The places of texts that a model and what was made of it encode differently."""
+    """The indices of texts that a model and its conversion encode differently."""
     files = (
         TokenizerFile("sentencepiece", model),
         TokenizerFile("huggingface", msgspec.json.encode(tokenizer)),

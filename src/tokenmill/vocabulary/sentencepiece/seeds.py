@@ -36,7 +36,7 @@ _INHERITED = ("COMBINING", "VARIATION")
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """What a Unigram trainer begins with, beside single characters."""
+    """The seeds of a Unigram trainer, in addition to single characters."""
 
     pieces: list[str]
     counts: Int64Array

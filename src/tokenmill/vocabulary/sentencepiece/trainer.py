@@ -46,7 +46,7 @@ _TOO_SMALL = re.compile(r"smaller than required_chars. (\d+) vs (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """A trained model, and what of the corpus the library was not given as it is."""
+    """A trained model, and the words that were changed for the library."""
 
     data: bytes
     """The model file; the same for the same words and options."""
@@ -65,7 +65,7 @@ def train_sentencepiece(
     options: SentencePieceOptions,
     advance: Advance = lambda stage, done, total: None,
 ) -> SentencePieceModel:
-    """Train a model on words that were counted with `options.split`, in a process of its own.
+    """Train a model on words counted with `options.split`, in a separate process.
 
     Spaces in words may be spelled ▁ or as they are. The files that the library reads take about
     twice the room of the unique words in the temporary folder.

@@ -30,7 +30,7 @@ class SpelledWords:
     words: WordCounts
     """In any order, and perhaps twice."""
     spellings: dict[str, str]
-    """Characters of `words`, and what they stand for."""
+    """Characters of `words` and their meaning."""
     long_words: int
     """Occurrences of words that were cut after every 4,096 characters."""
     reserved_words: int

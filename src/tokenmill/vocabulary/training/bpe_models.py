@@ -162,7 +162,7 @@ def _vocabulary(merges: Merges, lesson: Lesson) -> Vocabulary:
 
 
 def rank_pattern(split: Split) -> str:
-    """The regular expression that gives tiktoken the same words; "" if there is no single one."""
+    """The regular expression that gives tiktoken the same words; "" if one does not suffice."""
     if split.normalizer is not None or not split.byte_level:
         return ""
     match pre_tokenizers(split):

@@ -28,7 +28,7 @@ from tokenmill.words.sentencepiece import SPACE
 
 BATCH_WORDS = 1 << 16
 MAX_WORDS = 1 << 20
-"""Where only the library can encode, so many of the most frequent words are measured."""
+"""Number of the most frequent words to measure if only the library can encode."""
 CHECKED_WORDS = 4_000
 NUM_LONGEST = 8
 ORIGIN = "the trained tokenizer"
@@ -87,12 +87,12 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
 
 
 class _Spelled(NamedTuple):
-    """What a token stands for in the words that were counted, with their ▁."""
+    """The text of a token in the counted words, with their ▁."""
 
     text: str | None
     """None for special tokens."""
     data: bytes | None
-    """None for all that is no whole character."""
+    """None for anything that is not a whole character."""
 
 
 class _Subject(NamedTuple):

@@ -23,7 +23,7 @@ LIBRARIES: dict[Model, tuple[str, ...]] = {
     **dict.fromkeys(MODELS, ("numba", "tokenizers")),
     **dict.fromkeys(OF_SENTENCEPIECE, ("numba", "sentencepiece", "tokenizers")),
 }
-"""Whose versions are recorded beside tokenmill's own."""
+"""Libraries with a recorded version, in addition to tokenmill's own."""
 
 
 def learn(lesson: Lesson, advance: Advance) -> Learned:

@@ -88,7 +88,7 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     whitespace_runs: Annotated[
         Runs,
         Meta(
-            description="bpe over bytes: make every run of up to so many spaces one token, for "
+            description="bpe over bytes: make every run of up to N spaces a single token, for "
             "indented code; GPT-NeoX has 24"
         ),
     ] = 0

@@ -99,7 +99,7 @@ def _counts(
     place: str | Path,
     events: CountEvents,
 ) -> CountsFolder:
-    """The counts that the inputs are, or those that are made of them in a place."""
+    """Open the counts that the inputs name, or count the inputs into a folder."""
     if len(inputs) == 1 and is_counts_folder(inputs[0]):
         if counting:
             why = f"{', '.join(counting)} would say how texts are counted"

@@ -112,7 +112,7 @@ def _unknown(lesson: Lesson) -> str:
     """The unknown token, without which neither model works."""
     if lesson.split.byte_level:
         raise UserError(
-            f"a {lesson.options.vocabulary.model} model is made of characters",
+            f"a {lesson.options.vocabulary.model} model works on characters",
             why=f"the split {lesson.split.name!r} spells texts in bytes",
             hint="choose --split bert, whitespace or metaspace",
         )

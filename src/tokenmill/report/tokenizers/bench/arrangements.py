@@ -44,7 +44,7 @@ def arrangements_for(
     kind = KINDS[file.kind]
     library = "slow" if kind.is_slow else kind.library
     yield Arrangement(encoder=library, batch_size=1)
-    if not kind.is_slow:  # such an object has no call for a batch, and no threads of its own
+    if not kind.is_slow:  # such an object has no batch call and no threads
         for size in BATCH_SIZES:
             if size <= num_documents:
                 yield Arrangement(encoder=library, batch_size=size, threads=num_cores)
