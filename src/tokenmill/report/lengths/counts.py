@@ -62,7 +62,7 @@ class LengthCounts:
         return int(self.lengths @ self.counts)
 
     def percentile(self, share: float) -> int:
-        """Return the shortest length that at least `share` percent of the documents do not exceed."""
+        """Return the shortest length that `share` percent of the documents do not exceed."""
         return self._reached(self.counts, share)
 
     def token_percentile(self, share: float) -> int:
