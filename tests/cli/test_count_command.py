@@ -44,7 +44,7 @@ def test_the_summary_says_what_was_counted(
         "en: 2, 1 unique; 2 B",
         "(none): 0, 0 unique; 0 B",
         "de: 0, 0 unique; 0 B",
-        "3 words below 2 occurrences: 3 occurrences, 3 B",
+        "3 words with fewer than 2 occurrences: 3 occurrences, 3 B",
         "",
     ]  # fmt: skip
     assert lines[-1] == f"next: tokenmill tokenizer train {out} --out tokenizer/"
