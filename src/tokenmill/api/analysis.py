@@ -46,7 +46,8 @@ def analyze(
     """Compare sequence lengths for a corpus and recommend one. Writes nothing.
 
     For a dataset, the analysis uses the exact lengths of all documents. Files are encoded with
-    `tokenizer`. If they hold more than about 24 MB, a random sample is encoded instead.
+    `tokenizer`. If they hold more than about 24 MB, a random sample is encoded instead. The
+    options of `build` that decide how files are read and encoded are keyword arguments.
 
     Args:
         corpus: a dataset, its folder, or inputs as for `build`.

@@ -59,6 +59,8 @@ def build(
 ) -> BuildReport:
     """Encode a corpus into a dataset. If a build was interrupted, the same call resumes it.
 
+    The options of `tokenmill build` are keyword arguments, with underscores instead of hyphens.
+
     Args:
         inputs: files, folders, globs or URLs; or records: a `datasets.Dataset`, a `DatasetDict`
             with a single split or one called "train", or an iterable of dicts or texts. A list
@@ -68,7 +70,7 @@ def build(
         out: folder of the dataset, or a bucket prefix such as `s3://bucket/corpus`.
         overwrite: replace an existing dataset.
         events: callbacks that report progress.
-        options: the options of `tokenmill build`, with underscores instead of hyphens.
+        options: the options of `tokenmill build`.
 
     Returns:
         Counts, timings and the dataset, which `report.dataset` opens.
@@ -122,6 +124,8 @@ def estimate(
     inputs: Inputs, tokenizer: str | Path | object, **options: Unpack[BuildArguments]
 ) -> Estimate:
     """Estimate tokens, disk space, time and memory of a build from a sample. Writes nothing.
+
+    Options are those of `build`.
 
     Args:
         inputs: files, folders, globs or URLs, as for `build`.

@@ -35,6 +35,8 @@ def count_words(
 ) -> CountReport:
     """Count the words of a corpus into a folder. If interrupted, the same call resumes.
 
+    The options of `tokenmill tokenizer count` are keyword arguments.
+
     Args:
         inputs: files, folders or URLs as for `build`; or one dataset, to count its sources the way
             it read them; or several folders of counts, to add them up.

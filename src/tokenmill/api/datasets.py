@@ -36,6 +36,9 @@ class Dataset(_store.Dataset):
     ) -> Batches:
         """Return an iterator over batches of NumPy arrays.
 
+        The options decide the size and order of batches (`OrderOptions`), their arrays
+        (`BatchOptions`), and which tokens have labels (`Targets`).
+
         Args:
             plan: name or folder of a plan. If the dataset has a single plan, you can omit it.
             curriculum: an order of the sequences that replaces the shuffled one.
@@ -59,6 +62,8 @@ class Dataset(_store.Dataset):
         **options: Unpack[LoaderArguments],
     ) -> Loader:
         """Return an iterator over batches of PyTorch tensors, for a training loop or a trainer.
+
+        Options are those of `batches`.
 
         Args:
             plan: as for `batches`.

@@ -31,11 +31,13 @@ def mix_batches(
 ) -> Batches:
     """Mix several plans by shares of tokens, as batches of NumPy arrays.
 
+    Options are those of `Dataset.batches`, without `epochs`: each source has its own.
+
     Args:
         sources: the plans and their shares.
         when_one_ends: "stop" ends the mixture with the first source that ends; "go on" continues
             with the others.
-        options: as for `Dataset.batches`, without `epochs`: each source has its own.
+        options: as for `Dataset.batches`, without `epochs`.
 
     Raises:
         UserError: an option is invalid, or the sources have different tokenizers or row lengths.
@@ -52,6 +54,8 @@ def mix(
     **options: Unpack[MixtureArguments],
 ) -> Loader:
     """Mix several plans by shares of tokens, as batches of PyTorch tensors.
+
+    Options are those of `mix_batches`.
 
     Args:
         sources: as for `mix_batches`.
@@ -80,7 +84,9 @@ def text_loader(
 ) -> TextLoader:
     """Load text and encode it during training, with a new sampled encoding in each epoch.
 
-    Use it for subword regularization. For everything else, build a dataset first: it is faster.
+    Use it for subword regularization: set `dropout` for BPE or `alpha` for Unigram. For everything
+    else, build a dataset first: it is faster. Other options are the fields of `TextStreamOptions`
+    and `BatchOptions`.
 
     Args:
         inputs: files, folders, globs or URLs, as for `build`.
@@ -90,8 +96,7 @@ def text_loader(
         global_batch_size: rows in a batch over all ranks.
         rank: rank of this process.
         world_size: number of ranks. You can omit it if a single process trains.
-        options: fields of `TextStreamOptions` (such as `dropout` for BPE, `alpha` for Unigram)
-            and of `BatchOptions`.
+        options: fields of `TextStreamOptions` and `BatchOptions`.
 
     Raises:
         UserError: an option is invalid, or the tokenizer does not support sampling.

@@ -32,6 +32,8 @@ def make_plan(
 ) -> PlanReport:
     """Plan training sequences: choose which part of which document goes into which sequence.
 
+    The options of `tokenmill pack` are keyword arguments.
+
     Args:
         dataset: a dataset or its folder.
         name: name of the plan, in the folder `plans/` of the dataset. By default it names the
@@ -60,6 +62,8 @@ def compare_plans(
 ) -> list[Compared]:
     """Plan with every strategy and return their figures. Writes nothing.
 
+    Options are those of `make_plan`.
+
     Args:
         dataset: a dataset or its folder.
         options: as for `make_plan`, without `packing`.
@@ -82,6 +86,7 @@ def export_rows(
     """Write the rows of a plan as npy, pt, Parquet or Arrow files.
 
     If an export was interrupted, the same call resumes it. If it is complete, nothing is written.
+    The options of `tokenmill export` are keyword arguments.
 
     Args:
         dataset: a dataset or its folder.

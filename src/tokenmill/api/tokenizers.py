@@ -30,6 +30,8 @@ def train_tokenizer(
 ) -> TrainReport:
     """Train a tokenizer on texts or word counts, and check the result.
 
+    The options of `tokenmill tokenizer train` are keyword arguments.
+
     Args:
         inputs: texts as for `build`, or one folder of word counts.
         out: folder for the tokenizer.

@@ -79,9 +79,9 @@ class Curriculum:
         self._order, self._keys, self.batch_size = order, keys, batch_size
         self._steps = steps
         self.plan_id = ""
-        """Of the plan that it was made of, if it was."""
+        """Id of the plan, if the curriculum was created from one."""
         self.revision = 0
-        """How often phases were added."""
+        """Number of times that phases were added."""
         self._phases: list[Phase] = []
         self._orders: list[Int64Array] = []
         self._set_phases(phases)
