@@ -251,7 +251,7 @@ def test_text_may_be_of_any_type_and_in_chunks(kind: pa.DataType) -> None:
 def test_a_text_that_is_not_utf8_is_an_error_with_its_place() -> None:
     column = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
     dataset = datasets.Dataset(pa.table({"text": column}))
-    with pytest.raises(DataError, match="not UTF-8") as caught:
+    with pytest.raises(DataError, match="not valid UTF-8") as caught:
         rows_of(dataset)
     assert caught.value.where == "column 'text', rows 0 to 1"
 
@@ -302,7 +302,7 @@ def test_splits_of_a_dataset_dict_keep_their_names() -> None:
 
 @pytest.mark.parametrize("wrong", [["a"], {"train": ["a"]}, "a"])
 def test_what_is_no_dataset_is_refused(wrong: object) -> None:
-    with pytest.raises(UserError, match="not a dataset"):
+    with pytest.raises(UserError, match="expected a dataset"):
         CausalLMTokenizer(options(8), fast_tokenizer()).tokenize(wrong)
 
 

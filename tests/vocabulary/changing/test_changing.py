@@ -221,7 +221,7 @@ def test_the_commands_say_what_they_did(
     common = [str(base), "--on", str(counts)]
     assert main(["tokenizer", "extend", *common, "--add", "9", "--out", more]) == 0
     assert capsys.readouterr().out.splitlines()[:4] == [
-        "  tokens  3 tokens added: no other pair occurs 2 times",
+        "  tokens  3 tokens added: no other pair occurs 2 times or more",
         "     ids  260 -> 263",
         "  corpus  20 -> 10 tokens, 50.0% saved",
         "examples  'bcbc', 'bcd', ' abc'",
