@@ -170,7 +170,7 @@ def test_an_unknown_column_is_refused_with_the_names_of_the_others(
     weights = {"weight": ["de=2"]} if option == "weight_by" else {}
     with pytest.raises(UserError, match="the documents table has no column 'tongue'") as caught:
         made(dataset, tmp_path / "plan", **{option: "tongue", **weights})
-    assert caught.value.why == "it has source, position, id, subset, column.lang"
+    assert caught.value.why == "the columns are source, position, id, subset, column.lang"
     assert caught.value.hint == "build the dataset with --keep to add columns"
 
 
