@@ -215,7 +215,7 @@ def test_kinds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     code, shown = printed(capsys, "diff", path, tmp_path / "a.model")
     assert (code, shown.strip()) == (
         5,
-        "kind  huggingface -> sentencepiece: their parts cannot be compared",
+        "kind  huggingface -> sentencepiece: components cannot be compared",
     )
 
 
