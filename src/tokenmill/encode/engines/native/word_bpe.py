@@ -1,6 +1,6 @@
 """BPE over the words of BERT's normalizer and pre-tokenizer, with ends of words (GPT).
 
-    new chunks ─bert_words─▶ words ─symbols─▶ ─merges─▶ ids
+    new chunks ─normalized_words─▶ words ─symbols─▶ ─merges─▶ ids
 
 Where added tokens are looked for, chunks are left out that may hold one once they are normalized.
 """
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import make_cuts
 from tokenmill.encode.engines.chunks.locality import Json, matched_contents
-from tokenmill.encode.engines.native.bert_words import bert_words, character_images
 from tokenmill.encode.engines.native.bpe_symbols import alphabet_of, symbols_of
 from tokenmill.encode.engines.native.byte_bpe import chunks_with, gathered
 from tokenmill.encode.engines.native.engine import NativeEngine
+from tokenmill.encode.engines.native.normalized_words import character_images, normalized_words
 from tokenmill.encode.model_alone import merges_of
 from tokenmill.encode.subword.merges import merge_table, merge_words
 from tokenmill.records import Int64Array, TokenBatch
@@ -56,7 +56,7 @@ class WordBpe:
         texts, offsets = gathered(data, places)
         added = chunks_with(self._added, texts, offsets)
         kept = np.stack([offsets[:-1], np.where(added, offsets[:-1], offsets[1:])], axis=1)
-        words, edges, words_before, left_out = bert_words(texts, kept, self._images)
+        words, edges, words_before, left_out = normalized_words(texts, kept, self._images)
         spans = np.stack([edges[:-1], edges[1:]], axis=1)
         symbols, ends, known_before = symbols_of(words, spans, self._alphabet, False)
         ids, stops = merge_words(symbols, ends, self._merges, _NO_DROPOUT, _NO_DROPOUT)

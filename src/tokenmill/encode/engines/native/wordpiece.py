@@ -1,6 +1,6 @@
 """WordPiece and WordLevel, compiled: words are cut and normalized, pieces matched in a trie.
 
-    new chunks ─bert_words─▶ words ─longest pieces─▶ ids
+    new chunks ─normalized_words─▶ words ─longest pieces─▶ ids
 
 A WordLevel model is a WordPiece model without later pieces: what is no token as a whole is unknown.
 """
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokenmill.compiled import compiled
 from tokenmill.encode.engines.chunks.locality import Json
-from tokenmill.encode.engines.native.bert_words import bert_words, character_images
+from tokenmill.encode.engines.native.normalized_words import character_images, normalized_words
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.words.byte_strings import UInt8Array, UInt64Array
 
@@ -52,10 +52,10 @@ class WordPiece:
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """The ids of every chunk, and which have characters that are not in the table."""
-        places = np.ascontiguousarray(places)
-        words, edges, words_before, left_out = bert_words(data, places, self._images)
-        ids, stops = _matched(words, edges, *self._trie, self._unknown, self._max_word)
-        return TokenBatch(ids, stops[words_before]), left_out
+        words, edges, words_before, left_out = normalized_words(data, places, self._images)
+        ids, stops = np.empty(len(words), np.uint32), np.zeros(len(edges), np.int64)
+        _match(words, edges, self._trie, self._unknown, self._max_word, ids, stops)
+        return TokenBatch(ids[: stops[-1]], stops[words_before]), left_out
 
 
 def _trie_of(vocab: dict[str, int], prefix: str | None) -> _Trie:
@@ -100,19 +100,21 @@ def _table_of(keys: UInt64Array, nodes: UInt64Array) -> UInt64Array:
 
 
 @compiled
-def _matched(
+def _match(
     words: UInt8Array,
     offsets: Int64Array,
-    edges: UInt64Array,
-    tokens: Int64Array,
+    trie: _Trie,
     unknown: int,
     max_word: int,
-) -> tuple[UInt32Array, Int64Array]:
-    """The longest pieces of each word, or that it is unknown.
+    ids: UInt32Array,
+    stops: Int64Array,
+) -> None:
+    """Write the ids of each word's longest pieces, or that it is unknown.
 
-    Returns their ids, and how many come before each word and after the last.
+    ids: room for one of every byte
+    stops: shape (num_words + 1,), how many ids come before each word and after the last
     """
-    ids, stops = np.empty(len(words), np.uint32), np.zeros(len(offsets), np.int64)
+    edges, tokens = trie
     mask = len(edges) - 1
     count = 0
     for word in range(len(offsets) - 1):
@@ -142,4 +144,3 @@ def _matched(
             ids[first_id] = np.uint32(unknown)
             count = first_id + 1
         stops[word + 1] = count
-    return ids[:count], stops

@@ -1,0 +1,216 @@
+"""The words of a text, normalized, where every step looks at one character, in compiled code.
+
+BERT's steps and plainer ones do: clean, put spaces around ideographs, decompose, drop marks, fold
+case; then split at white space, and at both sides of punctuation or of a run of it. So the library
+is asked once what becomes of every character, and a table tells it again.
+
+Only the order of marks that are kept after decomposition depends on their neighbours. Characters
+that leave one are not in the table, nor are most beyond the first plane of Unicode.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.compiled import compiled
+from tokenmill.encode.engines.chunks.locality import Json, pre_tokenizers, with_library
+from tokenmill.encode.engines.native.bpe_symbols import character_at
+from tokenmill.errors import EngineError
+from tokenmill.records import Int32Array, Int64Array
+from tokenmill.words.byte_strings import UInt8Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+NUM_TABLE_CHARACTERS = 0x20000
+_ASKED = np.r_[:0xD800, 0xE000:0x10000, 0x1D000:NUM_TABLE_CHARACTERS].astype("<u4")
+"""No surrogates; of the second plane, notes, letters of mathematics and pictures."""
+LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN = range(6)
+"""What a character is: not in the table, nothing, the end of a word, a word, part of one, or part
+of a word of punctuation and symbols only."""
+_MARKS = "e\u0301\u0323"
+"""Decomposed, their order is another."""
+_UTF_32 = "utf-32-le"
+_BETWEEN = ord("0")
+"""No other character becomes one, and none is joined with it but as letters in a word are."""
+
+
+_SPACE = ord(" ")
+_FIRST_OF_MORE_BYTES = (0x80, 0x800, 0x10000)
+
+
+class CharacterImages(NamedTuple):
+    """What becomes of characters."""
+
+    kinds: UInt8Array
+    """Shape (NUM_TABLE_CHARACTERS + 1,); the last is that of all others."""
+    offsets: Int32Array
+    """Shape (NUM_TABLE_CHARACTERS + 2,): where the image of a character begins in `images`."""
+    images: UInt8Array
+    """UTF-8."""
+    growth: int
+    """An image has at most so many times the bytes of its character."""
+
+
+class _Images(NamedTuple):
+    """What the library made of `_ASKED`, one image after another."""
+
+    text: str
+    codes: npt.NDArray[np.uint32]
+    """The same, shape (len(text),)."""
+    first: Int64Array
+    stop: Int64Array
+    """Where the images are in it, shape (len(_ASKED),) each."""
+
+    def total(self, values: npt.NDArray[np.generic]) -> Int64Array:
+        """The sum over each image of what its characters have, shape (len(text),)."""
+        before = offsets_from_lengths(values)
+        return before[self.stop] - before[self.first]
+
+
+def character_images(tokenizer: Json) -> CharacterImages:
+    """What the normalizer and the pre-tokenizer of a tokenizer do with every character.
+
+    Raises:
+        EngineError: the library makes of characters what is not known of it.
+    """
+    library = with_library(tokenizer, pre_tokenizers(tokenizer))
+    normalize = library.normalizer.normalize_str if library.normalizer else str
+    found = _asked(normalize)
+    orders = normalize(_MARKS) != _MARKS
+    kinds = _kinds_of(found, library.pre_tokenizer.pre_tokenize_str, orders)
+    kept = found.codes != _BETWEEN
+    kept[found.first[_BETWEEN]] = True
+    kept[kept] = np.repeat(kinds >= ALONE, found.stop - found.first)
+    kept &= found.codes != _SPACE
+    lengths = found.total(_num_bytes(found.codes) * kept)
+    kinds_of_all = np.full(NUM_TABLE_CHARACTERS + 1, LEFT_OUT, np.uint8)
+    lengths_of_all = np.zeros(len(kinds_of_all), np.int64)
+    kinds_of_all[_ASKED], lengths_of_all[_ASKED] = kinds, lengths
+    offsets = offsets_from_lengths(lengths_of_all).astype(np.int32)
+    images = np.frombuffer(found.codes[kept].tobytes().decode(_UTF_32).encode(), np.uint8)
+    growth = int(np.max(-(-lengths // _num_bytes(_ASKED))))
+    return CharacterImages(kinds_of_all, offsets, images, growth)
+
+
+def _asked(normalize: Callable[[str], str]) -> _Images:
+    others = _ASKED[_ASKED != _BETWEEN]
+    asked = np.full(2 * len(others) + 1, _BETWEEN, others.dtype)
+    asked[1::2] = others
+    text = normalize(asked.tobytes().decode(_UTF_32))
+    codes = np.frombuffer(text.encode(_UTF_32), others.dtype)
+    edges = np.flatnonzero(codes == _BETWEEN)
+    if len(edges) != len(others) + 1:
+        raise EngineError("the library makes several characters of one in an unknown way")
+    # One of those between is the image of itself.
+    first = np.insert(edges[:-1] + 1, _BETWEEN, edges[_BETWEEN])
+    stop = np.insert(edges[1:], _BETWEEN, edges[_BETWEEN] + 1)
+    return _Images(text, codes, first, stop)
+
+
+def _kinds_of(
+    found: _Images, split: Callable[[str], list[tuple[str, tuple[int, int]]]], orders: bool
+) -> UInt8Array:
+    """Shape (len(_ASKED),); `orders` says that marks change places."""
+    spans = np.array([span for _, span in split(found.text)])
+    size = spans[:, 1] - spans[:, 0]
+    alone = np.zeros(len(found.codes), np.bool_)
+    alone[spans[size == 1, 0]] = True
+    alone &= found.codes != _BETWEEN
+    longer = spans[(size > 1) | ~alone[spans[:, 0]]]
+    edges = np.zeros(len(alone) + 1, np.int64)
+    edges[longer[:, 0]] += 1
+    edges[longer[:, 1]] -= 1
+    num_joined = found.total(np.cumsum(edges[:-1]))
+    size = found.stop - found.first
+    bare = found.total(found.codes != _SPACE)
+    white = found.total(np.char.isspace(found.codes.view("<U1")))
+    in_word = num_joined == size
+    if orders:
+        ordered = np.fromiter(map(_is_ordered, found.text), np.bool_, len(found.text))
+        in_word &= found.total(ordered) == 0
+    is_alone = (bare == 1) & (found.total(alone) == 1)
+    punctuation = ALONE if len(split("!!")) == 2 else IN_RUN
+    return np.select(
+        [size == 0, is_alone & (size > 1), is_alone, (white == size) & (num_joined == 0), in_word],
+        [DROPPED, ALONE, punctuation, SPACE, IN_WORD],
+        LEFT_OUT,
+    ).astype(np.uint8)
+
+
+def _num_bytes(codes: npt.NDArray[np.uint32]) -> Int64Array:
+    """Of each character in UTF-8."""
+    return np.searchsorted(_FIRST_OF_MORE_BYTES, codes, side="right") + 1
+
+
+def _is_ordered(character: str) -> bool:
+    """Whether its place may depend on other marks, or nothing is known of it here."""
+    return unicodedata.combining(character) > 0 or unicodedata.category(character) == "Cn"
+
+
+def normalized_words(
+    texts: UInt8Array, places: Int64Array, table: CharacterImages
+) -> tuple[UInt8Array, Int64Array, Int64Array, BoolArray]:
+    """The words of chunks `texts[start:stop]`, normalized.
+
+    Returns their UTF-8 one after another; their edges in it, shape (num_words + 1,), none is empty;
+    how many words there are before each chunk, shape (num_chunks + 1,); and which chunks are left
+    out and have no words, shape (num_chunks,).
+    """
+    num_bytes = int((places[:, 1] - places[:, 0]).sum())
+    made, edges = np.empty(table.growth * num_bytes, np.uint8), np.empty(num_bytes + 1, np.int64)
+    words_before, left_out = np.zeros(len(places) + 1, np.int64), np.zeros(len(places), np.bool_)
+    _write_words(texts, places, table, made, edges, words_before, left_out)
+    edges = edges[: words_before[-1] + 1]
+    return made[: edges[-1]], edges, words_before, left_out
+
+
+@compiled
+def _write_words(
+    texts: UInt8Array,
+    places: Int64Array,
+    table: CharacterImages,
+    made: UInt8Array,
+    edges: Int64Array,
+    words_before: Int64Array,
+    left_out: BoolArray,
+) -> None:
+    """See `normalized_words`, which gives the arrays that are written; all have room enough."""
+    kinds, offsets, images, _ = table
+    data, size, count = texts.ctypes.data, 0, 0
+    edges[0] = 0
+    for chunk in range(len(left_out)):
+        place, stop = places[chunk, 0], places[chunk, 1]
+        last_kind = SPACE
+        while place < stop:
+            code, length = character_at(data, place)
+            row = code if code < NUM_TABLE_CHARACTERS else NUM_TABLE_CHARACTERS
+            kind = kinds[row]
+            if kind == LEFT_OUT:
+                left_out[chunk] = True
+                break
+            ends = kind <= ALONE or kind != last_kind
+            if kind != DROPPED:
+                if ends and size > edges[count]:
+                    count += 1
+                    edges[count] = size
+                last_kind = kind
+            for i in range(offsets[row], offsets[row + 1]):
+                made[size] = images[i]
+                size += 1
+            if kind == ALONE:
+                count += 1
+                edges[count] = size
+            place += length
+        if left_out[chunk]:
+            count = words_before[chunk]
+            size = edges[count]
+        elif size > edges[count]:
+            count += 1
+            edges[count] = size
+        words_before[chunk + 1] = count
