@@ -109,7 +109,7 @@ def test_every_character_is_cut_and_normalized_as_by_the_reference(normalizer: J
     native, reference = engines(pieces_of_characters(normalizer))
     characters = every_character()
     texts = ["".join(f"a{c}1 " for c in characters[i : i + 64]) for i in range(0, 0x21000, 64)]
-    texts += [f"a{a}{b}b" for a, b in itertools.product(characters[:128], repeat=2)]
+    texts += [" ".join(f"a{a}{b}b" for b in characters[:128]) for a in characters[:128]]
     texts += [f"a{a}{b}e\u0301" for a, b in itertools.product(SAMPLE[::7], MARKS)]
     texts += [f"o{a}{b}" for a, b in itertools.product(MARKS, repeat=2)]
     assert documents(native.encode(texts)) == documents(reference.encode(texts))
@@ -158,13 +158,29 @@ def test_many_random_tokenizers() -> None:
         compare_random(seed)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(ATOMS), max_size=12).map("".join), max_size=6))
-@pytest.mark.parametrize("prefix", ["##", "", "a", "é"])
-def test_texts_of_any_characters(prefix: str, texts: list[str]) -> None:
+any_texts = st.lists(st.lists(st.sampled_from(ATOMS), max_size=12).map("".join), max_size=6)
+PREFIXES = ["##", "", "a", "é"]
+
+
+def compare_twice(prefix: str, texts: list[str]) -> None:
+    """The second time, chunks are found in the table."""
     native, reference = with_prefix(prefix)
     for _ in range(2):
         assert documents(native.encode(texts)) == documents(reference.encode(texts))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(PREFIXES), any_texts)
+def test_texts_of_any_characters(prefix: str, texts: list[str]) -> None:
+    compare_twice(prefix, texts)
+
+
+@pytest.mark.soak
+@settings(max_examples=1_000, deadline=None)
+@given(any_texts)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_many_texts_of_any_characters(prefix: str, texts: list[str]) -> None:
+    compare_twice(prefix, texts)
 
 
 def test_words_of_the_most_characters_and_of_one_more() -> None:
