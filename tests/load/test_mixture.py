@@ -891,7 +891,7 @@ def test_a_source_is_opened_by_the_names_of_its_dataset_and_its_plan(tmp_path: P
         assert (found.share, found.epochs, found.tokens, found.name) == (0.5, None, None, "web")
         assert found.plan.manifest.plan_id == plan.manifest.plan_id
         assert found.dataset.manifest.dataset_id == dataset.manifest.dataset_id
-    with pytest.raises(UserError, match="cannot find a plan"):
+    with pytest.raises(UserError, match="cannot find the plan"):
         MixtureSource.of(dataset, "empty")
 
 

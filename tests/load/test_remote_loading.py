@@ -310,7 +310,7 @@ def test_what_is_missing_is_said(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot find a dataset") as error:
         tokenmill.open(f"{bucket}/nothing", cache=tmp_path / "cache")
     assert error.value.where == f"{bucket}/nothing"
-    with pytest.raises(UserError, match="cannot find a plan 'c'"):
+    with pytest.raises(UserError, match="cannot find the plan 'c'"):
         tokenmill.open(bucket, cache=tmp_path / "cache").batches("c", batch_size=1)
 
 

@@ -492,17 +492,17 @@ def test_the_folder_of_the_dataset_is_no_place_for_a_plan(
 
 def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    with pytest.raises(UserError, match="cannot find a plan 'best-fit-8'") as caught:
+    with pytest.raises(UserError, match="cannot find the plan 'best-fit-8'") as caught:
         open_plan(dataset, "best-fit-8")
     assert caught.value.why == "the dataset has no plans"
     pack(dataset, options_of(8))
     pack(dataset, options_of(16))
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp").mkdir()
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp" / PLAN_NAME).write_text("{}")
-    with pytest.raises(UserError, match="cannot find a plan 'best-fit-4'") as caught:
+    with pytest.raises(UserError, match="cannot find the plan 'best-fit-4'") as caught:
         open_plan(dataset, "best-fit-4")
     assert caught.value.why == "the dataset has best-fit-16, best-fit-8"
-    assert caught.value.hint == "tokenmill pack makes plans"
+    assert caught.value.hint == "create one with tokenmill pack"
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
         ("best-fit-8", "did you mean best-fit-8-train?"),
         ("next", "did you mean next-fit-8-train?"),
         ("bestfit-8-train", "did you mean best-fit-8-train?"),
-        ("validation", "tokenmill pack makes plans"),
+        ("validation", "create one with tokenmill pack"),
     ],
 )
 def test_a_plan_is_suggested_if_one_is_meant(
@@ -520,7 +520,7 @@ def test_a_plan_is_suggested_if_one_is_meant(
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
     for name in ("best-fit-8-train", "next-fit-8-train"):
         pack(dataset, options_of(8), dataset.folder / "plans" / name)
-    with pytest.raises(UserError, match=f"cannot find a plan '{asked}'") as caught:
+    with pytest.raises(UserError, match=f"cannot find the plan '{asked}'") as caught:
         open_plan(dataset, asked)
     assert caught.value.hint == hint
 
