@@ -84,7 +84,7 @@ def test_one_split_is_taken_and_several_are_refused(tmp_path: Path) -> None:
     datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "two")
     with pytest.raises(UserError) as raised:
         find_sources([str(tmp_path / "two")])
-    assert raised.value.why == "they are train, test"
+    assert raised.value.why == "the splits are train, test"
     assert raised.value.hint == f"name the folder of one of them: {tmp_path / 'two/train'}"
     assert texts_below(tmp_path / "two/test") == TEXTS
 
