@@ -6,12 +6,12 @@ Every number that comes from a file is compared with its bounds before anything 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined, mapped_array
+from tokenmill.compiled import compiled, eight_bytes_at, inner, mapped_array
 from tokenmill.records import Int64Array
 from tokenmill.store.digests import BLOCK_BYTES
 
@@ -20,11 +20,17 @@ IGNORE_INDEX = -100
 
 NO_TOKENS: Int64Array = np.empty(0, np.int64)
 
-REAL, RESTART, TARGET = np.uint8(1), np.uint8(2), np.uint8(4)
-"""What is true of a token of a row: not padding; positions begin at 0; there is a label."""
+PADDING, REAL, RESTART, TARGET = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(4)
+"""What is true of a token of a row: nothing; not padding; positions begin at 0; it has a label."""
 
 RESTARTS = np.uint64(0x0202020202020202)
 """RESTART in each byte of a word."""
+
+ZERO = cast("int", np.int64(0))
+"""For compiled functions, which are compiled for a literal number and for other numbers."""
+
+LENGTH_BITS = np.uint64(0xFFFFFFFF)
+"""Of eight bytes in an index, those of a document's length."""
 
 BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
 """What is true of a segment: a token is set before, or after it; it is one with the segment
@@ -98,12 +104,25 @@ def look_up(
             if lengths[k] < 1:
                 return 3, segments
             segments[0, place] = i
-            segments[1, place] = np.searchsorted(first_documents, document, side="right") - 1
+            segments[1, place] = _shard_of(document, first_documents)
             segments[2, place] = document
             segments[3, place] = starts[k]
             segments[4, place] = lengths[k]
             place += 1
     return 0, segments
+
+
+@inner
+def _shard_of(document: np.int64, first_documents: Int64Array) -> int:
+    """The shard of a document that exists; `np.searchsorted` would double the time to compile."""
+    low, high = 0, len(first_documents) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if first_documents[middle] <= document:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @compiled
@@ -122,17 +141,20 @@ def locate(
     """
     first_blocks, checked = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
-    new = np.empty(
-        np.sum(segments[4]) * like.itemsize // BLOCK_BYTES + 3 * found.shape[1], np.int64
-    )
+    total = 0
+    for i in range(segments.shape[1]):
+        total += segments[4, i]
+    new = np.empty(total * like.itemsize // BLOCK_BYTES + 3 * segments.shape[1], np.int64)
     num_new = 0
     for i in range(segments.shape[1]):
         shard, start, length = segments[1, i], segments[3, i], segments[4, i]
         local = segments[2, i] - first_documents[shard]
         num_tokens, num_documents = table[shard, 2], table[shard, 3]
-        index = mapped_array(table[shard, 1], 12 * num_documents, checked)
-        found[0, i] = _little_endian(index, 4 * local, 4)
-        found[1, i] = _little_endian(index, 4 * num_documents + 8 * local, 8) // like.itemsize
+        # An index holds 20 bytes a document and 8 more, so eight from each length on are inside it.
+        index = table[shard, 1]
+        found[0, i] = np.int64(eight_bytes_at(index + 4 * local) & LENGTH_BITS)
+        at = np.int64(eight_bytes_at(index + 4 * num_documents + 8 * local))
+        found[1, i] = at // like.itemsize
         if start + length > found[0, i]:
             return 4, found, new[:num_new]
         if found[1, i] < 0 or found[1, i] + found[0, i] > num_tokens:
@@ -147,29 +169,7 @@ def locate(
     return 0, found, new[:num_new]
 
 
-@compiled
-def index_is_sound(
-    address: int, num_documents: int, num_tokens: int, like: npt.NDArray[np.integer]
-) -> bool:
-    """Whether an index, from behind its header on, says what follows from its lengths.
-
-    Each document must have a token, and all together `num_tokens`, of the dtype of `like`.
-    """
-    index = mapped_array(address, 20 * num_documents + 8, np.empty(0, np.uint8))
-    total = 0
-    for i in range(num_documents):
-        length = _little_endian(index, 4 * i, 4)
-        offset = _little_endian(index, 4 * num_documents + 8 * i, 8)
-        if length < 1 or length > num_tokens - total or offset != total * like.itemsize:
-            return False
-        if _little_endian(index, 12 * num_documents + 8 * i, 8) != i:
-            return False
-        total += length
-    last = _little_endian(index, 20 * num_documents, 8)
-    return bool(total == num_tokens and last == num_documents)
-
-
-@compiled
+@inner
 def place(
     segments: Int64Array, document_lengths: Int64Array, row_length: int, rules: Rules
 ) -> tuple[int, Int64Array]:
@@ -195,7 +195,7 @@ def place(
     return 0, placed
 
 
-@compiled
+@inner
 def fill(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]],
     segments: Int64Array,
@@ -211,11 +211,11 @@ def fill(
     columns lie inside their row, and those of a row grow.
     """
     ids, _, flags = rows
-    row, column = 0, 0
+    row, column = ZERO, ZERO
     for i in range(segments.shape[1]):
         while row < segments[0, i]:
             fill_padding(rows, row, column, ids.shape[1], rules)
-            row, column = row + 1, 0
+            row, column = row + 1, ZERO
         start, length, kind = segments[3, i], segments[4, i], placed[1, i]
         fill_padding(rows, row, column, placed[0, i], rules)
         column = placed[0, i]
@@ -223,17 +223,17 @@ def fill(
         stop = body + length + (len(rules.after) if kind & EOS else 0)
         tokens = mapped_array(table[segments[1, i], 0], table[segments[1, i], 2], like)
         tokens = tokens[found[1, i] + start : found[1, i] + found[0, i]]
-        _copy(ids[row, column:body], rules.before)
-        _copy(ids[row, body : body + length], tokens)
-        _copy(ids[row, body + length : stop], rules.after)
-        _set(flags[row, column:stop], 1)
+        _copy(ids, (row, column, body), rules.before, ZERO)
+        _copy(ids, (row, body, body + length), tokens, ZERO)
+        _copy(ids, (row, body + length, stop), rules.after, ZERO)
+        _set(flags, (row, column, stop), REAL)
         if not kind & JOINED:
             flags[row, column] |= RESTART
         _label(rows, (row, column, body, stop), (start, length, kind), tokens, rules)
         column = stop
     while row < ids.shape[0]:
         fill_padding(rows, row, column, ids.shape[1], rules)
-        row, column = row + 1, 0
+        row, column = row + 1, ZERO
 
 
 @compiled
@@ -252,17 +252,22 @@ def assemble(
     return problem, placed
 
 
-@compiled
 def find_segments(
     flags: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Edges of the segments of rows one after another, and which segments are padding."""
+    return _find_segments(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
+
+
+@compiled
+def _find_segments(
+    flags: npt.NDArray[np.uint8], words: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     count = 0
     for j in range(len(flags)):
         count += (flags[j] & RESTART) >> 1
     edges = np.empty(count + 1, np.int32)
     is_padding = np.empty(count, np.bool_)
-    words = flags[: len(flags) // 8 * 8].view(np.uint64)
     place = 0
     for word in range(-(-len(flags) // 8)):
         if word < len(words) and not words[word] & RESTARTS:
@@ -276,7 +281,7 @@ def find_segments(
     return edges, is_padding
 
 
-@inlined
+@inner
 def _label(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]],
     place: tuple[int, int, int, int],
@@ -300,9 +305,9 @@ def _label(
     shift = 1 if rules.next_labels else 0
     left, right = body + first - shift, max(body + last, body + first) - shift
     if rules.own_labels:
-        _set(labels[row, column : min(left, stop)], rules.ignored)
-        _copy(labels[row, left:right], tokens[first:])
-        _set(labels[row, max(right, column) : stop], rules.ignored)
+        _set(labels, (row, column, min(left, stop)), rules.ignored)
+        _copy(labels, (row, left, right), tokens, first)
+        _set(labels, (row, max(right, column), stop), rules.ignored)
     targets = flags[row, left:right]
     for j in range(len(targets)):
         targets[j] |= TARGET
@@ -315,35 +320,35 @@ def _label(
                 labels[row, at] = tokens[0]
 
 
-@inlined
+@inner
 def fill_padding(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]], row: int, first: int, stop: int, rules: Rules
 ) -> None:
     """Padding is one segment of its own: positions begin again where it does."""
     ids, labels, flags = rows
-    _set(ids[row, first:stop], rules.pad)
-    _set(flags[row, first:stop], 0)
+    _set(ids, (row, first, stop), rules.pad)
+    _set(flags, (row, first, stop), PADDING)
     if rules.own_labels:
-        _set(labels[row, first:stop], rules.ignored)
+        _set(labels, (row, first, stop), rules.ignored)
     if first < stop and (first == 0 or flags[row, first - 1] & REAL):
         flags[row, first] = RESTART
 
 
-@inlined
-def _copy(values: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
-    for j in range(min(len(values), len(source))):
-        values[j] = source[j]
+# A slice takes a tenth of a second to compile, so it is made in a function that is compiled once.
 
 
-@inlined
-def _set(values: npt.NDArray[Any], value: int) -> None:
+@inner
+def _copy(
+    rows: npt.NDArray[Any], cells: tuple[int, int, int], source: npt.NDArray[Any], first: int
+) -> None:
+    """Write what `source` holds from `first` on into cells of a row: (row, first, stop)."""
+    values, tokens = rows[cells[0], cells[1] : cells[2]], source[first:]
+    for j in range(min(len(values), len(tokens))):
+        values[j] = tokens[j]
+
+
+@inner
+def _set(rows: npt.NDArray[Any], cells: tuple[int, int, int], value: int | np.integer) -> None:
+    values = rows[cells[0], cells[1] : cells[2]]
     for j in range(len(values)):
         values[j] = value
-
-
-@inlined
-def _little_endian(data: npt.NDArray[np.uint8], at: int, width: int) -> int:
-    value = 0
-    for k in range(width):
-        value |= int(data[at + k]) << (8 * k)
-    return value

@@ -18,7 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled, inlined
-from tokenmill.load.rows.assembly import BOS, EOS, REAL, RESTART, TARGET, Rules, fill_padding
+from tokenmill.load.rows.assembly import (
+    BOS,
+    EOS,
+    REAL,
+    RESTART,
+    TARGET,
+    ZERO,
+    Rules,
+    fill_padding,
+)
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import Rows
 from tokenmill.permutation import keyed_hash
@@ -125,11 +134,11 @@ def _rewrite(
     """Write every cell of the new rows once; False if segments do not fit into a row."""
     old, new = rows
     num_rows, row_length = old[0].shape
-    row, column = 0, 0
+    row, column = ZERO, ZERO
     for i in range(segments.shape[1]):
         while row < segments[0, i]:
             fill_padding(new, row, column, row_length, rules)
-            row, column = row + 1, 0
+            row, column = row + 1, ZERO
         cells, text, added = _parts(segments[:, i], rules, cutting)
         fate = _fate(old[0][row, text[0] : text[1]], segments[6, i], added, draws[i], cutting)
         is_cut = fate & (PSM | SPM)
@@ -150,7 +159,7 @@ def _rewrite(
         column = stop
     while row < num_rows:
         fill_padding(new, row, column, row_length, rules)
-        row, column = row + 1, 0
+        row, column = row + 1, ZERO
     return True
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
+from tokenmill.compiled import for_steps
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.assembly import (
     BOS,
@@ -247,7 +248,10 @@ class RowReader:
             why = f"the plan has {len(self.plan)} sequences, counted from 0"
             raise UserError("there is no such sequence", where=str(self.plan.folder), why=why)
         first_documents = self._maps.first_documents
-        problem, segments = look_up(sequences, self._arrays, first_documents, row_length)
+        most = len(sequences) * self.plan.rows.most_segments
+        problem, segments = for_steps(look_up, most)(
+            sequences, self._arrays, first_documents, row_length
+        )
         if problem:
             raise self.damaged(PROBLEMS[problem])
         return segments

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, for_steps
 from tokenmill.errors import UserError
 from tokenmill.records import Int32Array, Int64Array
 
@@ -40,7 +40,7 @@ class Segmentation:
         if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
             why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
             raise UserError("segments do not cover their rows", why=why)
-        if not _within_rows(edges, self.row_length):
+        if not for_steps(_within_rows, len(edges))(edges, self.row_length):
             raise UserError("a segment is empty, or reaches into the next row")
 
     @staticmethod

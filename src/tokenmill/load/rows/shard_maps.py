@@ -16,7 +16,6 @@ import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import VerificationError
-from tokenmill.load.rows.assembly import index_is_sound
 from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
@@ -27,6 +26,8 @@ from tokenmill.store.manifest import FileEntry
 
 MOST_MAPPED = 1024
 """Shards that stay mapped between two batches."""
+DOCUMENTS_AT_ONCE = 1 << 16
+"""Of an index that is checked."""
 
 
 class ShardMaps:
@@ -182,8 +183,34 @@ class ShardMaps:
             block = data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]
             _compare(shard, "idx", at, block, self._num_blocks(shard))
         counts = shard.entry.documents, shard.entry.tokens
-        if not index_is_sound(index.address + HEADER.size, *counts, self._like):
+        if not index_is_sound(data[HEADER.size :], *counts, self._like.itemsize):
             raise contradiction(str(shard.path("idx")))
+
+
+def index_is_sound(
+    index: memoryview, num_documents: int, num_tokens: int, token_bytes: int
+) -> bool:
+    """Whether an index, from behind its header on, says what follows from its lengths.
+
+    Each document must have a token, and all together `num_tokens`, of `token_bytes` each. It is
+    read in parts: the numbers of all documents need not be in memory at once.
+    """
+    all_lengths = np.frombuffer(index, "<u4", num_documents)
+    all_offsets = np.frombuffer(index, "<i8", num_documents, 4 * num_documents)
+    all_numbers = np.frombuffer(index, "<i8", num_documents + 1, 12 * num_documents)
+    total = 0
+    for first in range(0, num_documents, DOCUMENTS_AT_ONCE):
+        part = slice(first, first + DOCUMENTS_AT_ONCE)
+        lengths, numbers = all_lengths[part], all_numbers[part]
+        stops = total + np.cumsum(lengths, dtype=np.int64)
+        if lengths.min() < 1 or stops[-1] > num_tokens:
+            return False
+        if not np.array_equal(all_offsets[part], (stops - lengths) * token_bytes):
+            return False
+        if not np.array_equal(numbers, np.arange(first, first + len(numbers))):
+            return False
+        total = int(stops[-1])
+    return total == num_tokens and int(all_numbers[-1]) == num_documents
 
 
 def _compare(shard: Shard, part: str, place: int, data: bytes | memoryview, first: int = 0) -> None:
