@@ -195,7 +195,7 @@ def place(
     return 0, placed
 
 
-@inner
+@compiled
 def fill(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]],
     segments: Int64Array,
