@@ -26,8 +26,7 @@ import tokenmill
 from tokenmill import Dataset
 from tokenmill.errors import VerificationError
 from tokenmill.load.rows import shard_maps
-from tokenmill.load.rows.shard_maps import index_is_sound
-from tokenmill.load.rows.shard_maps import ShardMaps
+from tokenmill.load.rows.shard_maps import ShardMaps, index_is_sound
 from tokenmill.pack.strategy import options_of_plan
 from tokenmill.planning.packing import figures_of
 from tokenmill.read import feed, units
