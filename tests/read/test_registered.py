@@ -171,7 +171,7 @@ def test_a_name_that_two_packages_register_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="two packages register the format 'same'") as caught:
         Registry("tokenmill.formats", "format", {}, Format)["same"]
-    assert caught.value.why == "they are a:A and b:B"
+    assert caught.value.why == "the packages are a:A and b:B"
 
 
 def registered(folder: Path, package: str, entry: str) -> None:
