@@ -10,7 +10,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from tokenmill.compiled import MOST_STEPS, compiled, for_steps, telling_of_compilation
+from tokenmill.compiled import MOST_STEPS, compiled, for_steps, inner, telling_of_compilation
 
 
 def doubled(values: np.ndarray) -> np.ndarray:
@@ -19,6 +19,13 @@ def doubled(values: np.ndarray) -> np.ndarray:
 
 def test_a_compiled_function_computes_what_it_says() -> None:
     assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
+
+
+def test_an_inner_function_is_for_compiled_ones_and_refuses_python() -> None:
+    twice = inner(doubled)
+    assert compiled(lambda values: twice(values))(np.array([1, 2])).tolist() == [2, 4]
+    with pytest.raises(TypeError, match="doubled can be called by compiled functions only"):
+        twice(np.array([1, 2]))
 
 
 def total(values: np.ndarray) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from types import FunctionType
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils, event
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -42,13 +43,22 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inner(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that only compiled functions call; Python cannot call it.
+    """Compile a function that only compiled functions may call; a call from Python is a TypeError.
 
     It compiles in half the time: there is no code to convert Python objects, and the cache file of
     the caller contains it. It runs at the same speed, because LLVM inlines small functions.
     """
     made = _njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    made.__class__ = _Inner
     return cast("Callable[P, R]", made)
+
+
+class _Inner(CPUDispatcher):
+    """Refuses calls from Python, which would crash: there is no code for them."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        name = self.py_func.__qualname__
+        raise TypeError(f"{name} can be called by compiled functions only; mark it as compiled")
 
 
 def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
