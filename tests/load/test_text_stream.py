@@ -311,7 +311,7 @@ class TestSources:
         options = TextStreamOptions(
             sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content"
         )
-        with pytest.raises(UserError, match="no field 'content'"):
+        with pytest.raises(UserError, match="cannot find the field 'content'"):
             TextStream([str(path)], str(tokenizer_path), options)
 
     def test_a_field_without_texts_is_noticed_early(

@@ -53,6 +53,6 @@ def test_extra_fields_are_named_once_each_in_a_fixed_order() -> None:
     ],
 )
 def test_records_of_conversations_get_a_hint_about_chat(present: set[str], begins: str) -> None:
-    with pytest.raises(UserError, match="no field 'text'") as caught:
+    with pytest.raises(UserError, match="cannot find the field 'text'") as caught:
         require_field("text", present, "a.jsonl")
     assert (caught.value.hint or "").startswith(begins)

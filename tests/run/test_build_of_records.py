@@ -165,7 +165,7 @@ def test_half_of_a_surrogate_pair_costs_its_record_alone(
         (pa.table({"text": ["a"]}), "a table in memory cannot be an input"),
         (pa.table({"text": ["a"]}).to_pandas(), "a table in memory cannot be an input"),
         (7, "an object of type int cannot be an input"),
-        (datasets.Dataset.from_dict({"content": ["a"]}), "no field 'text'"),
+        (datasets.Dataset.from_dict({"content": ["a"]}), "cannot find the field 'text'"),
         (datasets.Dataset.from_dict({"text": ["a"]}).with_transform(dict), "has a transform"),
     ],
 )

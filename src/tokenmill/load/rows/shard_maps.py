@@ -217,7 +217,7 @@ def _compare(shard: Shard, part: str, place: int, data: bytes | memoryview, firs
     """Compare the digest of a block; those of the part begin at `first` among the shard's."""
     known = shard.block_digests
     if xxhash.xxh3_64_intdigest(data) != int(known[first + place]):
-        why = f"from byte {place * BLOCK_BYTES} on, the digest of a block differs"
+        why = f"the digest of the block at byte {place * BLOCK_BYTES} differs"
         raise _damaged(shard.path(part), why)
 
 
