@@ -159,7 +159,7 @@ def test_memory_that_runs_out_later_in_a_file_names_the_place(
     monkeypatch.setattr(JsonlParser, "parse", fail)
     with pytest.raises(Exception, match="not enough memory to read") as caught:
         list(batches)
-    assert caught.value.where == f"{source.path}, from position {len(LINE)} on"
+    assert caught.value.where == f"{source.path}, at or after position {len(LINE)}"
 
 
 @pytest.mark.parametrize(
