@@ -313,7 +313,7 @@ def test_a_file_that_vanishes_says_what_to_do(
     monkeypatch.setattr(cache.HubCache, "find", lambda self, file: None)
     with pytest.raises(StorageError, match="was deleted from the cache") as raised:
         fetch(tmp_path)
-    assert raised.value.hint.endswith("and run the same command again")
+    assert raised.value.hint.endswith("run the same command again")
 
 
 def test_small_files_are_known_by_their_digest_in_git(hub: FakeHub, tmp_path: Path) -> None:
