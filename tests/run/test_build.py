@@ -224,7 +224,9 @@ def test_a_wrong_text_field_is_refused_with_the_fields_that_exist(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], content=["y"])
-    with pytest.raises(UserError, match=r"(?s)cannot find the field 'contents'.*content, text.*'content'"):
+    with pytest.raises(
+        UserError, match=r"(?s)cannot find the field 'contents'.*content, text.*'content'"
+    ):
         tokenmill.build(path, tokenizer_path, tmp_path / "out", text_field="contents")
     assert not (tmp_path / "out" / "manifest.json").exists()
 

@@ -197,7 +197,7 @@ def test_tokens_that_do_not_spell_their_texts_are_laid_by_offsets(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "langage"}, "the field 'langage' in the first records"),
+        ({"by": "langage"}, "cannot find the field 'langage' in the first records"),
         ({"by": "language", "base": "e"}, "no group 'e'"),
         ({"words": "icu"}, "unknown rule for words 'icu'"),
         ({"model": "gpt5"}, "cannot find a model shape named 'gpt5'"),
