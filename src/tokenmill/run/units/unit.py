@@ -133,7 +133,7 @@ class UnitRunner:
         source = self._sources.get(self.current_source or 0)
         return EngineError(
             "not enough memory to encode a document",
-            where=f"{source.where if source else ''}, from position {self._reader.position} on",
+            where=f"{source.where if source else ''}, at or after position {self._reader.position}",
             why="documents are encoded whole",
             hint="give the process more memory, lower --workers, or split the document",
         )
