@@ -719,7 +719,7 @@ def test_a_changed_byte_is_found_when_its_block_is_first_touched(
         assert caught.value.what == "a file of the dataset is damaged"
         assert caught.value.where == str(path)
         first_byte = place // BLOCK * BLOCK
-        assert caught.value.why == f"from byte {first_byte} on, the digest of a block differs"
+        assert caught.value.why == f"the digest of the block at byte {first_byte} differs"
     if part == "bin" and place < 3 * BLOCK:
         assert batches.batch(59)["input_ids"].tobytes() == expected[59]
 

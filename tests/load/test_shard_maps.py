@@ -188,7 +188,7 @@ def test_a_damaged_block_of_tokens_is_named_and_others_can_be_read(
     path = dataset.shards[0].path("bin")
     assert error.what == "a file of the dataset is damaged"
     assert error.where == str(path)
-    assert error.why == f"from byte {2 * BLOCK_BYTES} on, the digest of a block differs"
+    assert error.why == f"the digest of the block at byte {2 * BLOCK_BYTES} differs"
     assert read(reader, 80) == read(intact, 80)
 
 

@@ -81,7 +81,7 @@ def test_words_are_counted_of_the_same_texts(lines: Path, tmp_path: Path) -> Non
     [
         ({"text_template": "{title"}, "expected '}'"),
         ({"text_template": "no field"}, "contains no field"),
-        ({"text_template": "{title!r}"}, "nothing else"),
+        ({"text_template": "{title!r}"}, "only contain the name of a field"),
         ({"text_template": "{title}", "text_field": "body"}, "read.text_field"),
         (
             {"text_template": "{title}", "no_loss": "spans"},
