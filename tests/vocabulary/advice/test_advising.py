@@ -127,7 +127,7 @@ def test_a_model_without_meaning_is_refused(given: dict[str, Any], what: str) ->
 
 @pytest.mark.parametrize("options", [{"multiple": 0}, {"sizes": [0]}, {"sequence_length": 0}])
 def test_numbers_below_one_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="must be at least 1"):
+    with pytest.raises(UserError, match="must be 1 or more"):
         advise(SMALL, **options)
 
 

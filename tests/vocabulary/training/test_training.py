@@ -185,7 +185,7 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
         ({"vocabulary": 300, "special": ["<a>=9", "<b>=9"]}, "two special tokens have id 9"),
         ({"vocabulary": 300, "special": ["<a>=300"]}, "'<a>' cannot have id 300"),
         ({"vocabulary": 300, "special": ["a"]}, "'a' cannot be a special token"),
-        ({"vocabulary": 300, "weight": ["th=3"]}, "there is no group 'th'"),
+        ({"vocabulary": 300, "weight": ["th=3"]}, "cannot find the group 'th'"),
         ({"parity": "base", "byte_premium": ["th=3"]}, "there is no group 'th'"),
         ({"alpha": 0.3, "byte_premium": ["de=1e308"]}, "GROUP=NUMBER from 0.01 to 100"),
         ({"vocab_size": 300}, "vocab_size: unknown option; did you mean vocabulary"),
