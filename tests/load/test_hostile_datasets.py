@@ -164,7 +164,7 @@ def test_a_block_whose_check_could_not_be_made_is_checked_again(
         patch.setattr("tokenmill.load.rows.shard_maps.xxhash.xxh3_64_intdigest", refused)
         with pytest.raises(OSError, match="Too many open files"):
             batches.batch(0)
-    with pytest.raises(VerificationError, match="the digest of a block differs"):
+    with pytest.raises(VerificationError, match="the digest of the block at byte 0 differs"):
         batches.batch(0)
 
 
