@@ -1,6 +1,6 @@
 """Memory of `CausalLMTokenizer` by context and batch size.
 
-This makes the table in docs/guides/causal-lm-tokenizer.md.
+This measures the figures in docs/guides/causal-lm-tokenizer.md.
 
 Each cell is a process of its own. It encodes a few documents, so that tokenizer and engine are
 loaded, then resets the peak of its resident memory, makes the rows, and prints by how much the peak
