@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -88,6 +89,41 @@ def test_a_handler_of_errors_lets_a_signal_pass() -> None:
 
     with pytest.raises(Interrupted), signals_as_errors():
         load()
+
+
+def test_a_signal_that_a_finalizer_swallows_is_sent_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        Finalized()
+        time.sleep(30)
+
+    before, started = sys.unraisablehook, time.monotonic()
+    with pytest.raises(Interrupted) as caught, signals_as_errors():
+        work()
+    assert caught.value.exit_code == 143
+    assert time.monotonic() - started < 20
+    assert sys.unraisablehook is before
+    assert capsys.readouterr().err == ""
+
+
+INTERRUPTED_AT_EXIT = """
+import atexit, signal, sys
+from tokenmill.cli import main
+atexit.register(signal.raise_signal, signal.SIGINT)
+sys.argv = ["tokenmill", "--version"]
+sys.exit(main())
+"""
+
+
+def test_an_interrupt_while_python_exits_prints_nothing() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AT_EXIT]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (-signal.SIGINT, "")
 
 
 def test_a_hang_up_that_nohup_ignores_stays_ignored() -> None:

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from tokenmill.cli.signals import signals_as_errors
+from tokenmill.cli.signals import end_without_traceback, signals_as_errors
 from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
@@ -44,7 +44,9 @@ Run tokenmill COMMAND --help for options and examples, or tokenmill --version.""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Only this function catches and reports errors."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:  # the process runs only this command
+        end_without_traceback()
+        arguments = sys.argv[1:]
     with lasting_streams():
         return _run(arguments)
 
