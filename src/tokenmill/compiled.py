@@ -7,8 +7,8 @@ decides what is written, it computes in integers: equal input gives equal output
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from contextlib import contextmanager, suppress
+from functools import cache
 from types import FunctionType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
 
@@ -21,6 +21,8 @@ from numba.core import cgutils, event
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
+
+from tokenmill.code_cache import SafeCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,11 +65,9 @@ class _Inner(CPUDispatcher):
 
 def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     # These functions are never called from C, so no C wrapper is compiled.
-    compiler = partial(_njit, nogil=True, inline=inline, no_cfunc_wrapper=True)
-    try:
-        made = compiler(cache=True)(function)
-    except RuntimeError:  # neither the package folder nor the user's cache is writable
-        made = compiler()(function)
+    made = _njit(nogil=True, inline=inline, no_cfunc_wrapper=True)(function)
+    with suppress(RuntimeError):  # neither the package folder nor the user's cache is writable
+        made._cache = SafeCache(function)
     return cast("Callable[P, R]", made)
 
 

@@ -1,0 +1,101 @@
+"""Compiled code from disk always belongs to the function, whatever happened when it was saved."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CALLED = """
+from tokenmill.compiled import inner
+
+@inner
+def called(x):
+    return x + {added}
+"""
+CALLER = """
+from called import LIMIT, called
+from tokenmill.compiled import compiled
+
+@compiled
+def caller(x):
+    return called(x) * LIMIT
+"""
+SHOWN = "from caller import caller; print(caller(1), sum(caller.stats.cache_hits.values()))"
+KILLED = """
+import os, caller
+from numba.core.caching import IndexDataCacheFile
+kept = getattr(IndexDataCacheFile, {after!r})
+def keep_and_die(*arguments):
+    kept(*arguments)
+    os._exit(9)
+setattr(IndexDataCacheFile, {after!r}, keep_and_die)
+caller.caller({argument})
+"""
+
+
+class Package:
+    """Two modules in a folder, of which one calls a compiled function of the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "caller.py").write_text(CALLER)
+        self.edit(added=1)
+
+    def edit(self, added: int, limit: int = 10) -> None:
+        (self.folder / "called.py").write_text(CALLED.format(added=added) + f"\nLIMIT = {limit}\n")
+
+    def run(self, code: str) -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join([str(self.folder), *sys.path])
+        environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder)}
+        command = [sys.executable, "-B", "-c", code]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def shown(self) -> tuple[int, bool]:
+        """Return what the function returns, and whether its code was read from disk."""
+        finished = self.run(SHOWN)
+        assert finished.returncode == 0, finished.stderr
+        result, hits = finished.stdout.split()
+        return int(result), hits == "1"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return Package(tmp_path)
+
+
+def test_code_is_kept_until_a_function_or_constant_of_another_file_changes(
+    package: Package,
+) -> None:
+    assert package.shown() == (20, False)
+    assert package.shown() == (20, True)
+    package.edit(added=2)
+    assert package.shown() == (30, False)
+    package.edit(added=2, limit=100)
+    assert package.shown() == (300, False)
+    assert package.shown() == (300, True)
+
+
+@pytest.mark.parametrize("after", ["_save_index", "_save_data"])
+def test_a_kill_while_code_is_kept_leaves_no_code_of_an_older_version(
+    package: Package, after: str
+) -> None:
+    assert package.shown() == (20, False)
+    (package.folder / "caller.py").write_text(CALLER.replace("* LIMIT", "* -LIMIT"))
+    killed = package.run(KILLED.format(after=after, argument=1))
+    assert killed.returncode == 9, killed.stderr
+    assert package.shown()[0] == -20
+
+
+def test_processes_that_save_at_once_do_not_swap_code(package: Package) -> None:
+    shown = "from caller import caller; print(caller({}))"
+    assert package.run(shown.format(1.5)).stdout == "25.0\n"
+    (index,) = package.folder.rglob("*.nbi")
+    of_the_first = index.read_bytes()
+    index.unlink()  # the second process has read the index before the first one wrote it
+    assert package.run(shown.format(1)).stdout == "20\n"
+    index.write_bytes(of_the_first)
+    assert package.run(shown.format(1.5)).stdout == "25.0\n"
