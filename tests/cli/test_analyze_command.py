@@ -102,7 +102,7 @@ def test_json_and_csv_hold_the_same_figures(
     [
         ("--json --csv", "--json and --csv cannot be combined"),
         ("--sequence-lengths x", "--sequence-lengths: give numbers like 2048,8192 or 2k,8k"),
-        ("--activation-memory x", "--activation-memory: a size is a number such as 2GB or 512MiB"),
+        ("--activation-memory x", "--activation-memory: must be a size such as 2GB or 512MiB"),
         ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
         ("--layers 2", "the shape of a model needs --hidden-size and --layers"),
         ("--hidden-size 128", "the shape of a model needs --hidden-size and --layers"),

@@ -431,7 +431,7 @@ def test_every_option_belongs_to_its_section() -> None:
 
 
 def test_options_of_a_plan_need_a_length_in_a_recipe() -> None:
-    missing = "pack.sequence_length: is missing, and the other options of a plan need it"
+    missing = "pack.sequence_length: is missing; the other pack options need it"
     assert problems({"packing": "next-fit"}) == [missing]
     assert problems({"weight_by": "id"}) == [missing]
 
@@ -458,7 +458,7 @@ def test_all_problems_of_the_section_are_told_at_once() -> None:
 
 
 def test_a_section_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="pack: must be a section with options of its own"):
+    with pytest.raises(UserError, match="pack: must be a section with options"):
         make_recipe({**REQUIRED, "pack": [4096]})
 
 

@@ -116,6 +116,6 @@ def test_an_agent_with_another_recipe_is_refused_and_the_others_finish(
     slurm.wait_for_end(array)
     codes = {job["ArrayTaskId"]: job["ExitCode"] for job in slurm.jobs(array)}
     assert codes == {"0": "0:0", "1": "8:0", "2": "0:0"}, trial.logs()
-    assert "it was started with something else" in trial.logs()
+    assert "its inputs, options or libraries have changed" in trial.logs()
     assert difference in trial.logs()
     assert contents(trial.out) == trial.local()

@@ -210,17 +210,17 @@ def test_trl_names_its_training_version(tokenizer: Path) -> None:
         ({"loss_on": ["asistant"]}, "chat.loss_on: got 'asistant'; did you mean 'assistant'?"),
         (
             {"loss_on": ["last", "tool"]},
-            "chat.loss_on: last cannot be given together with others",
+            "chat.loss_on: last cannot be combined with other roles",
         ),
         ({"no_loss": "spans"}, "read.no_loss: cannot be given for conversations"),
         ({"chat_date": "today"}, "chat.chat_date: got 'today'; must be a date as YYYY-MM-DD"),
         (
             {"chat": "prompt-completion", "chat_template": "chatml"},
-            "chat.chat_template: strings are joined as they are; messages have a template",
+            "chat.chat_template: only for messages, not for prompt-completion",
         ),
         (
             {"chat": "prompt-completion", "loss_on": ["user"]},
-            "chat.loss_on: of a prompt and its completion, the completion has loss, or all",
+            "chat.loss_on: for prompt-completion, must be all or omitted (completion only)",
         ),
     ],
 )

@@ -340,7 +340,7 @@ def test_all_wrong_options_are_told_at_once(tmp_path: Path) -> None:
     assert caught.value.why.splitlines() == [
         "min_count: got 0; must be a whole number, at least 1",
         "       split: is missing",
-        "       read.validation: says nothing about words",
+        "       read.validation: does not apply to word counts",
     ]
 
 

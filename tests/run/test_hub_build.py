@@ -250,7 +250,7 @@ def test_an_estimate_downloads_a_part_and_keeps_nothing(
     ("inputs", "what"),
     [
         (["hf://datasets/o/lines/a.jsonl"], "an input cannot be streamed"),
-        (["nothing"], "is for inputs that are not on this machine"),
+        (["nothing"], "only applies to remote inputs"),
         ([NAME, f"{NAME}/data"], "an input is named twice"),
     ],
 )

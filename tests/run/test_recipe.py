@@ -136,10 +136,10 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ({"tokenizer": ["a"]}, "tokenizer: got ['a']; must be text"),
         ({"tokenizer": True}, "tokenizer: got True; must be text"),
         ({"inputs": {"a": 1}}, "inputs: got {'a': 1}; must be a list of at least one text"),
-        ({"read": 5}, "read: must be a section with options of its own"),
-        ({"read": []}, "read: must be a section with options of its own"),
-        ({"read": False}, "read: must be a section with options of its own"),
-        ({"read": "text"}, "read: must be a section with options of its own"),
+        ({"read": 5}, "read: must be a section with options"),
+        ({"read": []}, "read: must be a section with options"),
+        ({"read": False}, "read: must be a section with options"),
+        ({"read": "text"}, "read: must be a section with options"),
         (
             {"read": {"format": "xml"}},
             BAD_FORMAT,
@@ -174,11 +174,11 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ),
         (
             {"resources": {"memory": "inf"}},
-            "resources.memory: got 'inf'; a size is a number such as 2GB or 512MiB",
+            "resources.memory: got 'inf'; must be a size such as 2GB or 512MiB",
         ),
         (
             {"resources": {"memory": "a lot"}},
-            "resources.memory: got 'a lot'; a size is a number such as 2GB or 512MiB",
+            "resources.memory: got 'a lot'; must be a size such as 2GB or 512MiB",
         ),
     ],
 )
@@ -245,7 +245,7 @@ def test_policies_are_what_decides_the_bytes_that_are_written() -> None:
 def test_streaming_is_a_policy_where_it_is_asked_for() -> None:
     found = recipe(inputs=["hf://datasets/a/b"], read={"streaming": True})
     assert found.policies.read.streaming is True
-    with pytest.raises(UserError, match=r"is for inputs that are not on this machine"):
+    with pytest.raises(UserError, match=r"only applies to remote inputs"):
         recipe(read={"streaming": True})
 
 
@@ -313,7 +313,7 @@ def test_later_assignments_win_and_the_options_given_stay_as_they_were() -> None
         ("out", "--set takes key=value or section.key=value"),
         ("a.b.c=1", "--set takes key=value or section.key=value"),
         ("out.x=1", "--set cannot set an option inside an option"),
-        ("read.keep=[", "--set needs a value in YAML"),
+        ("read.keep=[", "the value of --set is not valid YAML"),
     ],
 )
 def test_an_assignment_that_cannot_be_carried_out_is_refused(assignment: str, what: str) -> None:

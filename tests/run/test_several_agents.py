@@ -83,7 +83,7 @@ def test_an_agent_that_was_started_for_another_build_is_refused(
     )
     assert result.returncode == 4
     assert "the output is not the one that this agent was started for" in result.stderr
-    assert "TOKENMILL_JOB names the job 0123456789abcdef; here is no job" in result.stderr
+    assert "TOKENMILL_JOB is 0123456789abcdef; the output holds no job" in result.stderr
     assert not (out / "manifest.json").exists()
 
 

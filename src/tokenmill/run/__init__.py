@@ -1,1 +1,1 @@
-"""The main path, and what it needs to be stopped and resumed anywhere."""
+"""Builds and counts, which can be stopped and resumed at any time."""

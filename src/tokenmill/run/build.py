@@ -1,4 +1,4 @@
-"""The main path: a corpus in, a verified token dataset out."""
+"""The main path: turn a corpus into a verified token dataset."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from tokenmill.store.objects.probe import refuse_unsafe
 from tokenmill.store.policies import Policies
 
 BuildEvents = RunEvents[Preparation]
-"""What a caller may want to hear of a build; everything is optional."""
+"""Callbacks of a build. All are optional."""
 
 
 @overload
@@ -94,14 +94,21 @@ def build(
     executor: Executor | None = None,
     shard: Shard | None = None,
 ) -> BuildReport | Departure:
-    """Build a dataset, or resume one: units that have a receipt are not run again.
+    """Build a dataset, or resume a build: units with a receipt are not run again.
 
-    `tokenizer` is an object to encode with, which the recipe can only name. Units run on
-    `executor`, else in processes of this machine. With a `shard`, this is one of several agents,
-    and it leaves when nothing is left that others are not at.
+    Args:
+        recipe: All options of the build.
+        tokenizer: A tokenizer object to use instead of the tokenizer that the recipe names.
+        overwrite: Replace a dataset or an unfinished build in the output folder.
+        events: Callbacks.
+        executor: Where units run. By default, in processes on this machine.
+        shard: Makes this process one of several agents.
+
+    Returns:
+        What was built. An agent gets a `Departure` if other agents hold all remaining work.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`; running the same call again resumes.
+        TokenmillError: See `tokenmill.errors`. The same call resumes the build.
     """
     events = events or BuildEvents()
     with contextlib.ExitStack() as stack:
@@ -113,9 +120,9 @@ def build(
         report = _build_dataset(workspace, recipe, tokenizer, overwrite, events, executor, shard)
     if recipe.pack.sequence_length is None or isinstance(report, Departure):
         return report
-    if shard is None or report.snapshot is not None:  # of several agents the one that published
+    if shard is None or report.snapshot is not None:  # only the agent that published packs
         from tokenmill.planning.packing import (
-            pack_subsets,  # loads a compiler, which encoding does without
+            pack_subsets,  # loads a compiler that encoding does not need
         )
         from tokenmill.store.temporary import dataset_at
 
@@ -126,13 +133,14 @@ def build(
 
 
 def begin(recipe: Recipe) -> str:
-    """Store what a build starts with, and leave the work to agents.
+    """Store the start of a build, and leave the work to agents.
 
-    Returns the name of the job, which agents find in the output and compare with the environment
-    variable TOKENMILL_JOB; "" if the dataset is complete.
+    Returns:
+        The name of the job, or "" if the dataset is already complete. Agents find the name in the
+        output and compare it with the environment variable TOKENMILL_JOB.
 
     Raises:
-        TokenmillError: the build would be refused.
+        TokenmillError: The build would be refused.
     """
     resolution = resolve(recipe, None, access_of(recipe.read, recipe.resources, lambda _: None))
     start = start_of(resolution, lambda _: None)
@@ -157,7 +165,7 @@ def _build_dataset(
     executor: Executor,
     shard: Shard | None,
 ) -> BuildReport | Departure:
-    """The recipe becomes the parts that each stage needs; below this, nobody sees it."""
+    """Read the recipe and build; the stages get only the options that they need."""
     if overwrite and workspace.bucket is not None:
         raise UserError(
             "--overwrite works for folders only",
@@ -185,7 +193,7 @@ def _build_dataset(
             workspace.make_room(overwrite=overwrite)
         else:
             refuse_unsafe(workspace.store)
-        if workspace.is_complete():  # by another process, in the meantime
+        if workspace.is_complete():  # another process has finished it meanwhile
             return complete(start())
         events.on_prepared(prepared)
         total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
@@ -215,18 +223,18 @@ class _Build:
     executor: Executor
     shard: Shard | None
     alone: bool
-    """Whether no other agent may be at work."""
+    """Whether no other agent can be working on this build."""
     started: float = field(default_factory=time.monotonic)
     ledger: Ledger = field(init=False)
     board: ProgressBoard = field(init=False)
 
     def run(self, recipe: Recipe) -> BuildReport | Departure:
-        """Every stage by its name, and nothing else; `recipe` is recorded as it is."""
+        """Run all stages in order; `recipe` is only recorded."""
         prepared, store = self.prepared, self.workspace.store
         self.workspace.create(alone=self.alone)
         start = start_of(prepared, self.events.on_compare)
         agree_on_start(self.workspace, start)
-        if self.workspace.is_complete():  # by other agents, in the meantime
+        if self.workspace.is_complete():  # other agents have finished it meanwhile
             return _already_complete(self.workspace, start)
         self.ledger = Ledger(store, prepared.items, self.total, start.versions_for)
         if self.alone:
@@ -252,8 +260,10 @@ class _Build:
         )
 
     def _encode(self, exam: Future[Exam]) -> tuple[Job, str] | None:
-        """Run the units that this agent gets, and return with what engine; None if other agents
-        took this one for dead, published, and swept its files.
+        """Run the units that this agent claims, and return the job and its engine.
+
+        Returns None if other agents took this agent for dead, published the dataset, and removed
+        its working files.
         """
         try:
             with self._presence() as presence:
@@ -265,14 +275,14 @@ class _Build:
         return None
 
     def _record(self, recipe: Recipe, exam: Exam, job: Job, engine: str) -> Run:
-        """How the dataset was made."""
+        """Return the record of how the dataset was built."""
         identity, wall = identity_of(self.prepared), time.monotonic() - self.started
         run = job.record(recipe, identity, engine, len(exam.texts), wall)
         commit = self.prepared.file.commit or msgspec.UNSET
         return msgspec.structs.replace(run, tokenizer_commit=commit)
 
     def _board(self) -> ProgressBoard:
-        """The progress, for people and for other agents."""
+        """Return the progress board, which informs the user and other agents."""
         prepared = self.prepared
         token_bytes = token_dtype(prepared.reference.largest_id).itemsize
         return board_for(
@@ -281,7 +291,7 @@ class _Build:
 
     @contextlib.contextmanager
     def _presence(self) -> Iterator[Presence]:
-        """Be one of the agents."""
+        """Register as one of the agents while the block runs."""
         attempt = attempt_with(self.prepared.resources, self.limits)
         items = [item.key for item in self.prepared.items]
         with present(
@@ -293,7 +303,7 @@ class _Build:
             yield presence
 
     def _job(self, exam: Future[Exam], claims: Claims) -> Job:
-        """Encode everything that has no receipt."""
+        """Return the job that encodes everything without a receipt."""
         prepared, reference = self.prepared, self.prepared.reference
         encoder = Encoder(reference, reference.largest_id)
         twin = reference.twin if KINDS[prepared.file.kind].is_described else None

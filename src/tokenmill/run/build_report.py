@@ -1,4 +1,4 @@
-"""What a build did."""
+"""The results of a build."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What a build did."""
+    """The result of a build."""
 
     out: str
-    """The folder or the bucket's prefix."""
+    """The output folder or bucket prefix."""
     manifest: Manifest
     run: Run
     snapshot: Snapshot | None
-    """None where the dataset was already complete."""
+    """The last progress. None if the dataset was already complete."""
     opened: Dataset | None = None
-    """The dataset; None where it is in a bucket."""
+    """The opened dataset. None if it is in a bucket."""
     reused: Reused | None = None
-    """What earlier attempts at a build had done."""
+    """Work reused from earlier attempts."""
     remarks: tuple[str, ...] = ()
-    """Libraries that a complete dataset was built with, if other versions are installed now."""
+    """Remarks on a complete dataset: libraries with another version than the installed one."""
     plans: tuple[PlanReport, ...] = ()
-    """Plans that the recipe asks for, one a subset."""
+    """The plans that the recipe asks for, one for each subset."""
 
     @property
     def dataset(self) -> Dataset:
         """The dataset, opened.
 
         Raises:
-            UserError: it is in a bucket.
+            UserError: The dataset is in a bucket.
         """
         if self.opened is None:
             raise in_bucket(self.out)
@@ -47,14 +47,14 @@ class BuildReport:
 
 
 def in_bucket(out: str) -> UserError:
-    """The error for a dataset that cannot be opened without a cache."""
+    """Return the error for a dataset in a bucket, which cannot be opened without a cache."""
     hint = "tokenmill.open(report.out, cache=...)"
     return UserError("the dataset is in a bucket", where=out, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """An agent has left: what is not done, others are at."""
+    """The result of an agent that left because other agents hold all remaining work."""
 
     out: str
     snapshot: Snapshot

@@ -1,7 +1,7 @@
-"""Results are audited and get their receipts in threads: the reference takes its time, so do disks
-and buckets, and meanwhile the main thread has workers to feed.
+"""Audit results and store their receipts in threads.
 
-A result counts once its receipt is stored, so it makes no difference which of several is first.
+The reference tokenizer, disks and buckets are slow, and the main thread must keep the workers busy.
+A result counts once its receipt is stored, so the order of commits does not matter.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from tokenmill.run.units.assignment import Outcome, Receipt
 from tokenmill.store.objects.object_store import ObjectStore
 
 NUM_THREADS = 8
-"""Receipts that are stored at once: what several threads flush at once, a disk writes at once."""
+"""Receipts stored at the same time. A disk combines flushes that arrive together."""
 MOST_WAITING = 64
-"""Results that may wait for them; while there are more, no unit is started."""
+"""Most results that may wait for their receipts before the session stops starting units."""
 END_SECONDS = 1.0
-"""How long the end of a build waits for the requests of receipts."""
+"""How long the end of a build waits for requests that store receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A result that counts."""
+    """A result with a stored receipt."""
 
     outcome: Outcome
     receipt: Receipt
-    """The one that counts: that of the agent which was first."""
+    """The stored receipt. If several agents ran the unit, the first one's."""
     audit_seconds: float
 
 
 class Committer:
-    """Audits results, and stores their receipts."""
+    """Audits results and stores their receipts."""
 
     def __init__(self, store: ObjectStore, reference: Engine, name: str) -> None:
         self._store, self._reference, self._name = store, reference, name
         self._audits = threading.Lock()
 
     def commit(self, outcome: Outcome, check: Callable[[], None] = lambda: None) -> Committed:
-        """Let a result count; `check`, which may raise, is called before and during the audit.
+        """Audit a result and store its receipt.
+
+        `check` is called before and during the audit, and may raise to end it.
 
         Raises:
-            EngineError: the reference disagrees on a document.
-            InternalError: another agent has done the unit, with another result.
+            EngineError: The reference disagrees on a document.
+            InternalError: Another agent ran the same unit with a different result.
         """
         seconds = 0.0
         if outcome.audit_texts:
-            with self._audits:  # a reference is for one thread at a time
+            with self._audits:  # references are not thread-safe
                 begun = time.perf_counter()
                 texts, ids = outcome.audit_texts, outcome.audit_ids
                 audit(self._name, texts, ids, self._reference, check)
@@ -63,7 +65,7 @@ class Committer:
 
 
 class CommitterThreads:
-    """A committer in threads."""
+    """Runs a committer in threads."""
 
     def __init__(self, committer: Committer, wake: Callable[[], None]) -> None:
         self._committer, self._wake = committer, wake
@@ -76,17 +78,17 @@ class CommitterThreads:
 
     @property
     def has_room(self) -> bool:
-        """Whether few enough results wait."""
+        """Whether another result can be submitted without overloading the threads."""
         return self._num_waiting < MOST_WAITING
 
     def submit(self, outcome: Outcome) -> None:
-        """Have a result committed."""
+        """Commit a result in a thread."""
         self._num_waiting += 1
         future = self._threads.submit(self._committer.commit, outcome, self._check)
         future.add_done_callback(self._tell)
 
     def done(self) -> Iterator[Committed]:
-        """Results that count by now, each once; raises as `Committer.commit` does."""
+        """Yield results committed since the last call. Raises what `Committer.commit` raises."""
         while True:
             try:
                 found = self._done.get_nowait()
@@ -96,16 +98,17 @@ class CommitterThreads:
             yield found.result()
 
     def close(self) -> None:
-        """Wait a little for what is being committed; the rest is left to a resume.
+        """Wait briefly for running commits. A resumed build repeats the rest.
 
-        A signal must end the build soon: audits end, and requests that a store does not answer.
+        A signal must end the build soon, so audits end at once, and so do requests that the
+        store does not answer within `END_SECONDS`.
         """
         self._closed_at = time.monotonic()
         self._threads.shutdown(cancel_futures=True)
 
     def _check(self) -> None:
         if self._closed_at is not None:
-            raise CancelledError("the build ends")
+            raise CancelledError("the build is ending")
 
     def _check_request(self) -> None:
         if self._closed_at is not None and time.monotonic() > self._closed_at + END_SECONDS:

@@ -1,4 +1,4 @@
-"""The main path of counting: a corpus in, a folder of word counts out."""
+"""The main path of counting: turn a corpus into a folder of word counts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tokenmill.store.manifest import RUN_NAME, Run
 from tokenmill.words.splits import Split
 
 CountEvents = RunEvents[CountPreparation]
-"""What a caller may want to hear of counting; everything is optional."""
+"""Callbacks of a count. All are optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,17 @@ def count(
     events: CountEvents | None = None,
     executor: Executor | None = None,
 ) -> CountReport:
-    """Count the words of a corpus, or resume: units that have a receipt are not run again.
+    """Count the words of a corpus, or resume a count: units with a receipt are not run again.
 
-    `sources` are those that the inputs of the recipe stand for, if they are known already. Units
-    run on `executor`, else in processes of this machine.
+    Args:
+        recipe: All options of the count.
+        sources: The files that the recipe's inputs name, if the caller has already listed them.
+        overwrite: Replace what the output folder holds.
+        events: Callbacks.
+        executor: Where units run. By default, in processes on this machine.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`; running the same call again resumes.
+        TokenmillError: See `tokenmill.errors`. The same call resumes the count.
     """
     events = events or CountEvents()
     with contextlib.ExitStack() as stack:
@@ -120,7 +124,7 @@ def _count(
     prepared = prepare_count(resolution, access, resources, in_process=in_process)
     with locked(workspace):
         workspace.make_room(overwrite=overwrite)
-        if workspace.is_complete():  # by another process, in the meantime
+        if workspace.is_complete():  # another process has finished it meanwhile
             return complete(start())
         events.on_prepared(prepared)
         return _Count(workspace, prepared, events, executor).run()
@@ -134,20 +138,28 @@ def merge(
     min_count: int = 1,
     overwrite: bool = False,
 ) -> CountReport:
-    """Add folders of counts up; `split` is what they must have been cut by, if that is said.
+    """Add up folders of counts.
+
+    Args:
+        inputs: Folders of counts.
+        out: The output folder.
+        split: The split that all counts must have been made with. None accepts any.
+        min_count: Leave out words that occur less often in their group.
+        overwrite: Replace what the output folder holds.
 
     Raises:
-        UserError: they were cut or grouped in different ways.
-        OutputConflictError: the output folder holds something already.
-        TokenmillError: see `tokenmill.errors`.
+        UserError: The counts were made with different splits or groups.
+        OutputConflictError: The output folder already holds counts.
+        TokenmillError: See `tokenmill.errors`.
     """
     if any(Path(name).resolve() == Path(out).resolve() for name in inputs):
-        raise UserError("an input is the output folder", where=out, why="counts are added to none")
+        why = "merged counts need a new folder"
+        raise UserError("an input is also the output folder", where=out, why=why)
     paths = [Path(name).resolve() for name in inputs]
     if repeated := [
         name for name, path in zip(inputs, paths, strict=True) if paths.count(path) > 1
     ]:
-        why = "its words would count twice"
+        why = "its words would be counted twice"
         raise UserError("an input is named twice", where=repeated[0], why=why)
     folders = [open_counts(name) for name in inputs]
     found = folders[0].split
@@ -155,8 +167,8 @@ def merge(
         raise UserError(
             "the words were counted with another split",
             where=str(folders[0].folder),
-            why=f"it is {found.name or 'one of its own'}, not {split.name or 'the one named'}",
-            hint="leave out --split, or count again",
+            why=f"their split is {found.name or 'custom'}, --split is {split.name or 'custom'}",
+            hint="omit --split, or count again",
         )
     with open_workspace(out, COUNTS_OUTPUT) as workspace, locked(workspace):
         if not overwrite and (workspace.is_complete() or workspace.is_begun()):
@@ -189,7 +201,7 @@ class _Count:
     board: ProgressBoard = field(init=False)
 
     def run(self) -> CountReport:
-        """Every stage by its name, and nothing else."""
+        """Run all stages in order."""
         prepared, recipe = self.prepared, self.prepared.recipe
         self.workspace.create()
         start = start_of_count(prepared, self.events.on_compare)
@@ -213,7 +225,7 @@ class _Count:
         return CountReport(counts, run, self.board.snapshot(), reused)
 
     def _job(self, exam: Future[Exam], library: Splitter) -> Job:
-        """Count everything that has no receipt."""
+        """Return the job that counts everything without a receipt."""
         prepared, reference = self.prepared, Encoder(library, LARGEST_HASH)
         task = CountTask(
             split=prepared.split,
@@ -234,7 +246,7 @@ class _Count:
         )
 
     def _publish(self, job: Job, engine: str, num_calibrated: int) -> Run:
-        """Merge the runs; the counts exist when that is done."""
+        """Merge the sorted runs of all units, which completes the counts."""
         prepared, recipe = self.prepared, self.prepared.recipe
         receipts = self.ledger.final_receipts()
         description = describe_counts(
@@ -255,6 +267,6 @@ class _Count:
 
 
 def _examine(library: Splitter, sample: Sequence[str]) -> Exam:
-    """The library's words of the fixed strings and of some of the user's documents."""
+    """Split the fixed calibration strings and some documents with the library."""
     texts = [*adversarial_texts(()), *sample]
     return Exam(texts, Encoder(library, LARGEST_HASH).encode(texts))

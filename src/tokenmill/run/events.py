@@ -1,4 +1,4 @@
-"""What a caller may want to hear of a long run."""
+"""Callbacks of a long run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ P = TypeVar("P")
 
 @dataclass(slots=True)
 class RunEvents(Generic[P]):
-    """Everything is optional; `P` is what a run has prepared before its first unit."""
+    """Callbacks of a build or a count. All are optional.
+
+    `on_prepared` is called once before the first unit, with a `P`. `on_engine` gets the name of
+    each engine that is tried, and a remark if calibration rejected it.
+    """
 
     on_prepared: Callable[[P], None] = lambda prepared: None
     on_engine: Callable[[str, str], None] = lambda engine, remark: None
     on_progress: Listener = lambda snapshot: None
     on_download: FetchListener = lambda progress: None
     on_compare: Callable[[Source], None] = lambda source: None
-    """The time of an input has changed, and its content is about to be compared."""
+    """Called before the content of an input is compared because its modification time changed."""
     on_pack: Advance = lambda stage, done, total: None

@@ -1,8 +1,8 @@
-"""Where units run: what a run asks of an executor, and what it hears from it.
+"""The interface of executors: what a run asks of them, and the events that they report.
 
-An executor starts units and tells what becomes of them; it decides nothing. The order of the units,
-limits, what a crash costs, and whether a result counts are the build's (`session.py`). So another
-executor is one module: it sends `Setup` and an `Assignment` to wherever a `UnitRunner` runs.
+An executor starts units and reports events; it decides nothing. `session.py` decides the order of
+units, applies limits, retries crashed units, and accepts results. A new executor is therefore one
+module: it sends `Setup` and each `Assignment` to the place where a `UnitRunner` runs.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from tokenmill.run.units.assignment import Assignment, Outcome, Setup, Tally
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What all units of a phase share: one engine, and how workers are examined."""
+    """What all units of a phase share: one engine, and the exam that its workers must pass."""
 
     setup: Setup
-    """For workers in other processes: it can be sent as JSON."""
+    """The setup of a worker. Can be sent to other processes as JSON."""
     sources: Sequence[Source]
-    """All of them; a worker is told of those that it reads."""
+    """All sources. Each assignment carries only those that it reads."""
     exam: Future[Exam]
-    """What the engine of every worker must pass."""
+    """The exam that the engine of every worker must pass."""
     reference: Engine
-    """What audits are held against, behind its guards."""
+    """The reference that audits compare with."""
     twin: Callable[[], Engine | None] | None = None
-    """For workers in this process: makes the engine, if it is an object of the user's, which cannot
-    always be made again from its file. Only to be called once the exam is there."""
+    """Creates the engine of a worker in this process, if the tokenizer is a Python object.
+
+    Such an object cannot always be loaded again from its file. Call this only once the exam is
+    ready."""
     max_units: int | None = None
-    """No more units than so many will be started; None: nobody knows."""
+    """The most units that will be started. None if unknown."""
     is_repeated: bool = False
-    """Whether the only unit has been encoded before, and broke nothing."""
+    """Whether the only unit was already encoded once without a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,14 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A worker's engine has passed the exam: its results count."""
+    """A worker's engine has passed the exam, so its results count."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """A worker has done another batch of a unit."""
+    """A worker has finished another batch of a unit."""
 
     key: str
     tally: Tally
@@ -65,14 +67,14 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A unit is written; its files are being flushed. For the books of time; it may be left out."""
+    """A unit is written, and its files are being flushed. Optional, for timing only."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A unit's files have their names; the receipt may be written."""
+    """A unit's files have their final names, so its receipt can be written."""
 
     worker: int
     outcome: Outcome
@@ -80,75 +82,75 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error ended a unit, or if the key is "", a worker's engine."""
+    """An error ended a unit, or a worker's engine if the key is ""."""
 
     worker: int
     key: str
     error: TokenmillError
     source: int | None = None
-    """The source that was being read."""
+    """The index of the source that was being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """A worker died over a unit, or had to be ended: the build decides if the unit runs again."""
+    """A worker died while it ran a unit, or was killed. The session may run the unit again."""
 
     key: str
     what: str
-    """As "a worker died"."""
+    """For example "a worker died"."""
     why: str
     where: str = ""
-    """The document; "" if only the last finished batch is known."""
+    """The document. "" if only the last finished batch is known."""
     hint: str = (
-        "remove the document at that place or take another tokenizer; if memory is short, "
+        "remove the document at that position or use another tokenizer; if memory is short, "
         "lower --workers or raise --memory"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A worker has ended; the build hands its unfinished units out again."""
+    """A worker has ended. The session hands out its unfinished units again."""
 
     worker: int
     keys: tuple[str, ...]
-    """Units that it had and that did not crash."""
+    """The worker's units that did not crash."""
     exam: str = ""
-    """How it ended over the calibration texts, if it was there."""
+    """How it died, if it died on the calibration texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A worker whose memory had grown was replaced by a fresh one."""
+    """A worker was replaced because its memory had grown."""
 
 
 Event = Loaded | Calibrated | Advanced | Encoded | Finished | Failed | Crashed | Gone | Replaced
 Tell = Callable[[Event], None]
-"""Takes an event, in the thread that called the executor. It may raise to end the phase."""
+"""Receives events in the thread that called the executor. May raise to end the phase."""
 
 
 class Executor(Protocol):
-    """Runs units somewhere. All but `wake` are called from one thread."""
+    """Runs units. All methods but `wake` are called from one thread."""
 
     def begin(self, phase: Phase, tell: Tell) -> None:
         """Start workers that load the engine and take the exam."""
 
     def room(self) -> int:
-        """How many units may be started now."""
+        """Return how many units can be started now."""
 
     def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        """Start a unit; `upcoming` will probably follow, for reading ahead.
+        """Start a unit. `upcoming` are units that will probably follow, for reading ahead.
 
-        If it is `careful`, it has crashed before, and needs a worker that has run nothing yet.
+        A `careful` assignment has crashed before and needs a fresh worker.
         """
 
     def wait(self, seconds: float) -> None:
-        """Tell what happens; return at the latest after so many seconds, or after `wake`."""
+        """Report events. Returns after at most `seconds`, or after `wake`."""
 
     def wake(self) -> None:
-        """End a wait: there may be new units. Called from other threads."""
+        """End a wait, because there may be new units. Called from other threads."""
 
     def end(self) -> None:
-        """Stop all workers of the phase, whatever they are at."""
+        """Stop all workers of the phase at once."""
 
     def pids(self) -> set[int]:
-        """Processes of workers on this machine, whose time and memory are shown."""
+        """Return the process ids of workers on this machine, for CPU and memory figures."""

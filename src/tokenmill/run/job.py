@@ -1,4 +1,4 @@
-"""All units of a task: with the first engine that is exact, up to a limit, damage apart."""
+"""Run all units of a task with the first exact engine, up to a limit, without damaged files."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from tokenmill.store.manifest import Attempt, Audit, Run
 
 @dataclass(frozen=True, slots=True)
 class CheckedTask:
-    """What all units do, and what their engine is held against."""
+    """A task, and what its engine is checked against."""
 
     task: Task
     file: TokenizerFile
-    """The tokenizer, or the steps of a split."""
+    """The tokenizer, or the steps of a split in the form of one."""
     exam: Future[Exam]
     reference: Encoder
     twin: Callable[[], Engine | None] | None = None
-    """As in `Phase`."""
+    """See `Phase.twin`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One attempt at all units that have no receipt."""
+    """One attempt at all units without a receipt."""
 
     workspace: Workspace
     sources: Sequence[Source]
@@ -69,15 +69,21 @@ class Job:
     board: ProgressBoard
     checked: CheckedTask
     claims: Claims | None = None
-    """What this agent does; None: everything."""
+    """The work of this agent. None means everything."""
 
     def run(self, engines: Sequence[str], on_engine: Callable[[str, str], None]) -> str:
-        """Run all units; where calibration vetoes an engine, the next one takes over.
+        """Run all units. If calibration rejects an engine, the next one takes over.
 
-        Returns the engine. `on_engine` is told of each, with a remark if it was vetoed.
+        Args:
+            engines: Names, best first.
+            on_engine: Called with the name of each engine that is tried, and with a remark if
+                calibration rejected it.
+
+        Returns:
+            The engine that was used.
 
         Raises:
-            TokenmillError: a unit failed, or files are damaged and must not be left out.
+            TokenmillError: A unit failed, or a file is damaged and must not be left out.
         """
         if chosen := self.ledger.engine:
             engines = (chosen,)
@@ -95,7 +101,7 @@ class Job:
     def record(
         self, recipe: object, identity: AnyIdentity, engine: str, num_calibrated: int, wall: float
     ) -> Run:
-        """What the run was like, after `wall` seconds of this agent."""
+        """Return the record of the run; `wall` is the time that this agent took, in seconds."""
         seconds = {**self.board.seconds, "wall": wall}
         receipts = self.ledger.final_receipts()
         num_audited = sum(receipt.audited for receipt in receipts)
@@ -116,7 +122,7 @@ class Job:
         )
 
     def _phase(self, engine: str) -> Phase:
-        """How units run with an engine."""
+        """Return the phase for an engine."""
         checked, workspace, resources = self.checked, self.workspace, self.resources
         is_slow = KINDS[checked.file.kind].is_slow
         setup = Setup(
@@ -134,11 +140,11 @@ class Job:
         return Phase(setup, self.sources, checked.exam, checked.reference, checked.twin)
 
     def _run_all(self, phase: Phase) -> None:
-        """Run all units that have no receipt, the one in which a limit falls up to it.
+        """Run all units without a receipt; the unit that reaches a limit runs up to the limit.
 
-        Damaged files are quarantined, or fail at the end; those behind a limit do not count. Units
-        whose files are lost run again. What other agents are at is left to them, unless this agent
-        is one of those that wait.
+        Damaged files are quarantined or raise an error at the end, unless they come after a limit.
+        Units with lost files run again. Work that other agents hold is left to them, unless this
+        agent waits for the others.
         """
         ledger = self.ledger
         while not (ledger.is_complete() or self.workspace.is_complete()):
@@ -153,7 +159,7 @@ class Job:
             elif not ledger.is_complete() and ledger.crossing is None:
                 if self.claims and self.claims.parked:
                     raise next(iter(self.claims.parked.values()))
-                return  # others are at what is left
+                return  # other agents hold the rest
         if self.claims:
             self.claims.heed_others()
         ledger.read_all()
@@ -161,7 +167,7 @@ class Job:
             replace(self, claims=None)._run_all(phase)  # files were lost
 
     def _unlimited(self, phase: Phase) -> Session:
-        """All units that have no receipt."""
+        """Return the session for all units without a receipt."""
         ledger, items = self.ledger, self.ledger.sound_items()
         left = [item for item in items if not ledger.is_finished(item)]
         if left and all(isinstance(item, Unit) for item in left):
@@ -171,7 +177,7 @@ class Job:
         )
 
     def _limited(self, phase: Phase, key: str, limit: Limit) -> Session:
-        """The unit in which a limit is reached, up to the limit."""
+        """Return the session for the unit that reaches a limit, up to the limit."""
         items = [item for item in self.ledger.items if item.holds(key)]
         one = replace(phase, max_units=1, is_repeated=True)
         return self._session(one, items, lambda wanted: wanted == key, limit)
@@ -199,7 +205,7 @@ class Job:
 
 
 def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:
-    """What the audits of all units say together, if all drew by the same share."""
+    """Summarize the audits of all units, if all used the same audit share."""
     shares = {receipt.audit_share for receipt in receipts}
     drawn = sum(receipt.audit_drawn or 0 for receipt in receipts)
     share = shares.pop() if len(shares) == 1 else msgspec.UNSET
@@ -210,7 +216,7 @@ def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:
 
 
 def attempt_with(resources: Resources, limits: LimitOptions) -> Attempt:
-    """What is recorded of an attempt that begins now."""
+    """Return the record of an attempt that starts now."""
     return Attempt(
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         workers=resources.num_workers,
@@ -224,7 +230,7 @@ def attempt_with(resources: Resources, limits: LimitOptions) -> Attempt:
 def board_for(
     ledger: Ledger, total_bytes: int, result_bytes: int, listener: Listener, executor: Executor
 ) -> ProgressBoard:
-    """The progress of a job: `result_bytes` are written for each token, or whatever is counted."""
+    """Return the progress board of a job that writes `result_bytes` for each token."""
     board = ProgressBoard(total_bytes, result_bytes, listener, pids=executor.pids)
     board.resume(ledger.receipts, {i.key: i for i in ledger.items if isinstance(i, Unit)})
     return board

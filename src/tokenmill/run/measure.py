@@ -1,4 +1,4 @@
-"""The main path of measuring: a corpus and a tokenizer in, one tally out; nothing is kept."""
+"""The main path of measuring: tokenize a corpus, and return only statistics."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from tokenmill.run.units.tasks import MeasureTask
 from tokenmill.store.layout import part_name
 
 SMALL_BYTES = 32 << 20
-"""So much text is measured in this process before workers are ready."""
+"""Texts up to this size are measured in this process, before workers would be ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTokenizer:
-    """A tokenizer that is measured."""
+    """A tokenizer to measure."""
 
     file: TokenizerFile
     reference: Reference
@@ -52,15 +52,15 @@ class MeasuredTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """How texts are measured."""
+    """Options of a measurement."""
 
     words: str
-    """The rule by which they are cut into words."""
+    """The rule that cuts texts into words."""
     sequence_lengths: tuple[int, ...]
     groups: tuple[str, ...] = ()
-    """The group of each source; empty if groups are something else."""
+    """The group of each source. Empty if groups do not come from sources."""
     column: str = ""
-    """The kept column whose values are groups; "" if groups do not come from the documents."""
+    """The kept column with the groups. "" if groups do not come from the documents."""
 
 
 def measure(
@@ -71,12 +71,12 @@ def measure(
     options: ResourceOptions | None = None,
     advance: Advance = lambda stage, done, total: None,
 ) -> Tally:
-    """What a tokenizer makes of all documents: the same for any number of workers.
+    """Measure how a tokenizer encodes all documents. The number of workers changes nothing.
 
     Raises:
-        DataError: an input is damaged.
-        EngineError: a text cannot be encoded, or no engine gives the reference's ids.
-        TokenmillError: see `tokenmill.errors`.
+        DataError: An input is damaged.
+        EngineError: A text cannot be encoded, or no engine matches the reference.
+        TokenmillError: See `tokenmill.errors`.
     """
     resources = choose_resources(options or ResourceOptions())
     small = sum(map(decompressed_bytes, sources)) <= SMALL_BYTES
@@ -100,7 +100,7 @@ class _Run:
     resources: Resources
 
     def run(self, executor: LocalProcesses, advance: Advance) -> Tally:
-        """Run all units, and add their tallies up."""
+        """Run all units and add up their tallies."""
         file, reference = self.tokenizer.file, self.tokenizer.reference
         self.workspace.create()
         store_tokenizer(self.workspace, file)

@@ -1,4 +1,4 @@
-"""What a run has done so far, for people on a terminal, in a log, and for machines."""
+"""The progress of a run, for terminals, logs and other programs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tokenmill.run.units.assignment import Receipt, Tally
 REFRESH_SECONDS = 0.25
 MEMORY_SECONDS = 1.0
 MOST_TIME = 0.01
-"""Share of the time that may be spent on measuring: many workers are measured less often."""
+"""The most time to spend on measuring, as a share. Many workers are measured less often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a run."""
+    """The progress of a run at one moment."""
 
     elapsed_seconds: float
     done_bytes: int
-    """Input bytes on disk."""
+    """Finished input, in bytes on disk."""
     total_bytes: int
     read_bytes: int
-    """Record bytes, decompressed."""
+    """Records read, in decompressed bytes."""
     written_bytes: int
     documents: int
     tokens: int
@@ -40,11 +40,11 @@ class Snapshot:
     peak_bytes: int
     resumed_bytes: int
     num_awaited: int
-    """Items that other agents hold, if this one has nothing else to do."""
+    """Items that other agents hold, if this agent has nothing else to do."""
 
     @property
     def eta_seconds(self) -> float | None:
-        """Time to go at the speed so far, by bytes on disk."""
+        """The remaining seconds at the average speed so far, by bytes on disk."""
         done = self.done_bytes - self.resumed_bytes
         if done <= 0 or self.elapsed_seconds < 1:
             return None
@@ -62,14 +62,14 @@ class ProgressBoard:
     token_bytes: int
     listener: Listener
     pids: Callable[[], set[int]] = set
-    """Processes of workers on this machine."""
+    """Returns the process ids of workers on this machine."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds of all workers by stage; `start` is the slowest load of an engine, `flush_wait` the
-    time in which there was nothing left to do but to wait for the disk."""
+    """Seconds of all workers by stage. `start` is the slowest load of an engine. `flush_wait` is
+    the time spent only waiting for the disk."""
     listeners: list[Listener] = field(default_factory=list)
-    """Others that want to hear."""
+    """More listeners."""
     num_awaited: int = 0
-    """As in `Snapshot`."""
+    """See `Snapshot.num_awaited`."""
     num_recycled: int = 0
     """Workers replaced because their memory had grown."""
     _started: float = field(default_factory=time.monotonic)
@@ -88,28 +88,28 @@ class ProgressBoard:
     _ratio: float = 1.0
 
     def resume(self, receipts: Mapping[str, Receipt], units: Mapping[str, Unit]) -> None:
-        """Count what earlier attempts have done."""
+        """Count the work of earlier attempts."""
         for key, receipt in receipts.items():
             self._count(receipt)
             self._done_bytes += units[key].num_bytes if key in units else 0
         self._resumed_bytes = self._done_bytes
 
     def engine_loaded(self, seconds: float) -> None:
-        """A worker is ready."""
+        """Record that a worker has loaded its engine in `seconds`."""
         self.seconds["start"] = max(self.seconds.get("start", 0.0), seconds)
 
     def start(self, unit: Unit) -> None:
-        """A worker begins a unit."""
+        """Record that a worker starts a unit."""
         self._running[unit.key] = (unit, Tally())
 
     def advance(self, key: str, tally: Tally) -> None:
-        """Another batch of a unit is done."""
+        """Record that another batch of a unit is done."""
         if key in self._running:
             self._running[key] = (self._running[key][0], tally)
         self.refresh()
 
     def finish(self, unit: Unit, receipt: Receipt, seconds: dict[str, float]) -> None:
-        """A unit has its receipt."""
+        """Record that a unit has its receipt."""
         self.drop(unit.key)
         self._count(receipt)
         self._done_bytes += unit.num_bytes
@@ -120,15 +120,15 @@ class ProgressBoard:
         self.refresh()
 
     def spend(self, stage: str, seconds: float) -> None:
-        """Book time on a stage."""
+        """Add seconds to a stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def drop(self, key: str) -> Tally:
-        """A unit is no longer running; returns how far it had come."""
+        """Record that a unit is no longer running, and return its last tally."""
         return self._running.pop(key)[1] if key in self._running else Tally()
 
     def refresh(self, *, force: bool = False) -> None:
-        """Tell the listener, but not more often than it can be read."""
+        """Call the listeners, at most once per `REFRESH_SECONDS` unless `force` is set."""
         now = time.monotonic()
         if force or now - self._shown >= REFRESH_SECONDS:
             self._shown = now
@@ -138,7 +138,7 @@ class ProgressBoard:
                 listener(shot)
 
     def snapshot(self) -> Snapshot:
-        """Everything as it is now."""
+        """Return the current progress."""
         running = [tally for _, tally in self._running.values()]
         part = sum(
             min(int(tally.bytes * self._ratio), unit.num_bytes)
@@ -164,10 +164,10 @@ class ProgressBoard:
 
     @property
     def peak_bytes(self) -> int:
-        """Most memory of all processes so far.
+        """The most memory that all processes have used so far, in bytes.
 
-        This process alone may need more for a moment between two measurements, to write a large
-        manifest. The system keeps the peak of one process, from its start.
+        Measurements can miss a short peak of this process, for example when it writes a large
+        manifest. The operating system records that peak, so it is included.
         """
         resident = _most_resident_bytes()
         return max(self._peak_memory, resident if resident > self._resident_before else 0)
@@ -180,7 +180,7 @@ class ProgressBoard:
             self._totals.rejected += counts.num_rejected
 
     def _all_pids(self) -> set[int]:
-        """The main process, the workers, and what parses tables for them."""
+        """Return the main process, the workers, and the processes that parse tables for them."""
         own, workers = psutil.Process(), self.pids()
         return {own.pid, *workers, *parser_pids()} | {
             child.pid for child in own.children(recursive=True) if child.ppid() in workers
@@ -200,7 +200,7 @@ class ProgressBoard:
 
 
 def _usage(pids: set[int]) -> tuple[float, int]:
-    """CPU seconds and memory of some processes; shared pages are counted once where known."""
+    """Return CPU seconds and memory of processes, with shared pages counted once if possible."""
     cpu, memory = 0.0, 0
     for pid in pids:
         try:
@@ -214,7 +214,7 @@ def _usage(pids: set[int]) -> tuple[float, int]:
 
 
 def _most_resident_bytes() -> int:
-    """Most memory that this process has ever had; 0 if the system doesn't say."""
+    """Return the peak memory of this process. 0 if the system does not report it."""
     try:
         found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

@@ -1,7 +1,7 @@
-"""Units run, somewhere: which, in what order, and what counts.
+"""Decide which units an executor runs, in what order, and which results count.
 
-Whatever the executor, a result counts only from an engine that has passed the exam, after an audit,
-and within the limits; a damaged file costs its own unit; a unit that crashes runs once more.
+With every executor, a result counts only if its engine has passed the exam, its audit succeeds, and
+it is within the limits. A damaged file ends only its own unit. A crashed unit runs once more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Session:
-    """One phase of a run: one engine, and the units of a queue."""
+    """One phase of a run: the units of a queue, run with one engine."""
 
     executor: Executor
     phase: Phase
@@ -49,32 +49,32 @@ class Session:
     ledger: Ledger
     board: ProgressBoard
     limit: Limit = NO_LIMIT
-    """For each unit."""
+    """The limit of each unit."""
     in_threads: bool = False
-    """Whether results are committed beside everything else. Units in this process leave no time
-    for that, and their tokenizer may be the reference's object.
+    """Whether threads commit results. Not if units run in this process: threads would slow them
+    down, and the tokenizer may be the reference object itself.
     """
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
-    """What is wrong with sources, by index: of their units without a receipt, the first one's."""
+    """The errors of damaged sources, by index. For each source, the error of its first unit."""
     _started: dict[str, Work] = field(default_factory=dict)
     _encoding: set[str] = field(default_factory=set)
     _damaged_keys: dict[int, str] = field(default_factory=dict)
-    """The units that these errors are of, by source."""
+    """The keys of the units with these errors, by source."""
     _calibrated: set[int] = field(default_factory=set)
     _held: dict[int, list[Outcome]] = field(default_factory=dict)
-    """By worker: finished before its engine was calibrated."""
+    """Results that a worker finished before its engine was calibrated, by worker."""
     _committer: Committer = field(init=False)
     _threads: CommitterThreads | None = None
     _exam_deaths: int = 0
     _idle_since: float = 0.0
-    """When there was nothing left to do but to wait for the disk."""
+    """Since when there is nothing to do but wait for the disk."""
 
     def run(self) -> None:
-        """Run everything that the queue hands out.
+        """Run all units that the queue hands out.
 
         Raises:
-            CalibrationVetoError: the engine differs from the reference; nothing was committed.
-            TokenmillError: a unit failed in a way that the others cannot outlive.
+            CalibrationVetoError: The engine differs from the reference. Nothing was committed.
+            TokenmillError: A unit failed in a way that ends the run.
         """
         self.queue.notify = self.executor.wake
         setup, reference = self.phase.setup, self.phase.reference
@@ -84,7 +84,7 @@ class Session:
             self._threads = CommitterThreads(self._committer, self.executor.wake)
         try:
             self.executor.begin(self.phase, self._hear)
-            # With damage of its own it waits for nobody: others may wait for what became of that.
+            # An agent that found damage must not wait: other agents may wait for its verdict.
             while self._started or not self.queue.is_exhausted(patient=not self.damaged):
                 self._start_units()
                 self.board.num_awaited = 0 if self._started else self.queue.num_awaited
@@ -149,7 +149,7 @@ class Session:
                 self.board.num_recycled += 1
 
     def _finished(self, event: Finished) -> None:
-        """A result counts only from an engine that has passed the exam; until then it is held."""
+        """Commit a result, or hold it until the worker's engine has passed the exam."""
         if event.worker in self._calibrated:
             self._commit(event.outcome)
             return
@@ -157,10 +157,10 @@ class Session:
         self._held.setdefault(event.worker, []).append(event.outcome)
 
     def _commit(self, outcome: Outcome) -> None:
-        """Audit a finished unit and write its receipt, now or beside everything else.
+        """Audit a finished unit and write its receipt, here or in a thread.
 
         Raises:
-            EngineError: the reference disagrees on a document.
+            EngineError: The reference disagrees on a document.
         """
         self._encoded(outcome.receipt.key)
         self.ledger.agree_on_engine(self.phase.setup.engine)
@@ -172,7 +172,7 @@ class Session:
             self._count(committed)
 
     def _count_committed(self) -> None:
-        """Count what threads have committed."""
+        """Count the results that threads have committed."""
         if self._threads is not None:
             with self._distrusting():
                 found = list(self._threads.done())
@@ -181,7 +181,7 @@ class Session:
 
     @contextlib.contextmanager
     def _distrusting(self) -> Iterator[None]:
-        """End the build on all agents if a result is wrong."""
+        """Stop all agents of the build if a result is wrong."""
         try:
             yield
         except (EngineError, InternalError) as error:
@@ -189,7 +189,7 @@ class Session:
             raise
 
     def _count(self, committed: Committed) -> None:
-        """A unit has its receipt; stop when a limit is reached."""
+        """Record a unit with a receipt, and stop the queue if a limit is reached."""
         receipt = committed.receipt
         self.ledger.count(receipt)
         work = self._take_back(receipt.key)
@@ -201,7 +201,7 @@ class Session:
             self.queue.stop()
 
     def _failed(self, event: Failed) -> None:
-        """A damaged file ends its own unit; any other error ends the phase."""
+        """End the unit if its file is damaged. Any other error ends the phase."""
         error = event.error
         if not event.key and isinstance(error, EngineError):
             raise error if event.worker in self._calibrated else CalibrationVetoError.of(error)
@@ -218,7 +218,7 @@ class Session:
             self.queue.release(self._take_back(event.key))
 
     def _crashed(self, event: Crashed) -> None:
-        """A unit runs again elsewhere, once, document by document."""
+        """Run a crashed unit once more, on a fresh worker, document by document."""
         work = self._take_back(event.key)
         work.crashes += 1
         tally = self.board.drop(event.key)
@@ -236,7 +236,7 @@ class Session:
         self.queue.put_back(work)
 
     def _give_up(self, key: str, error: TokenmillError) -> None:
-        """A unit failed here: another agent may try it; where there is none, the phase ends."""
+        """Leave a failed unit to another agent. Without other agents, the phase ends."""
         self.board.drop(key)
         work = self._take_back(key)
         if not self.queue.give_up(work.unit, error):
@@ -244,7 +244,7 @@ class Session:
         self.queue.release(work)
 
     def _gone(self, event: Gone) -> None:
-        """What a worker leaves behind runs again; two deaths over the exam veto the engine."""
+        """Hand out a dead worker's units again. Two deaths on the exam reject the engine."""
         if event.exam:
             self._exam_deaths += 1
         if self._exam_deaths > MAX_CRASHES:
@@ -275,7 +275,7 @@ class Session:
             self._idle_since = 0.0
 
     def _collect_feed_failures(self) -> None:
-        """Failures of streams: as those of units."""
+        """Treat failures of streams like failures of units."""
         while self.queue.failures:
             source, error = self.queue.failures.pop()
             if not isinstance(error, DamagedInputError):

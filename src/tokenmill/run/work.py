@@ -1,4 +1,4 @@
-"""Work for this agent: items as it claims them, and units of streams as they are fed."""
+"""The work queue of an agent: items that it claims, and units of streams as they are read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tokenmill.run.agents.claims import Claims
 from tokenmill.run.commit.ledger import Ledger
 
 REFRESH_SECONDS = 5.0
-"""How often an agent with nothing to do asks what others have done."""
+"""How often an idle agent checks what other agents have finished."""
 
 
 @dataclass(slots=True)
 class Work:
-    """A unit that is to be run, or is running."""
+    """A unit that waits or runs."""
 
     unit: Unit
     spool: SpooledPart | None = None
@@ -34,7 +34,7 @@ class Work:
 
 @dataclass(slots=True)
 class Inputs:
-    """What there is to read, before anything is known of streams."""
+    """All inputs, with streams not yet cut into units."""
 
     sources: Sequence[Source]
     fields: Fields
@@ -42,32 +42,32 @@ class Inputs:
 
 
 class _Stopped(Exception):
-    """Unwinds a feeder."""
+    """Ends a feeder thread."""
 
 
 @dataclass(slots=True)
 class WorkQueue:
-    """Hands out work; feeder threads keep at most `prefetch` spool files beyond those in use."""
+    """Hands out units. Feeder threads keep at most `prefetch` spool files ahead of the workers."""
 
     inputs: Inputs
     scratch: Path
-    """For spool files."""
+    """The folder of spool files."""
     ledger: Ledger
     wanted: Callable[[str], bool]
     num_feeders: int
     prefetch: int
     claims: Claims | None = None
-    """None: all items are for this agent."""
+    """None if this agent runs all items."""
     is_published: Callable[[], bool] = lambda: False
-    """Whether other agents have finished everything, and removed what tells of it."""
+    """Whether other agents have published the dataset and removed the working files."""
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
     _items: dict[str, Unit | Stream] = field(default_factory=dict)
     _our_units: deque[str] = field(default_factory=deque)
-    """Those that need no claim."""
+    """Units that need no claim."""
     _our_streams: deque[str] = field(default_factory=deque)
     _places: dict[str, int] = field(default_factory=dict)
-    """Of items, in the order of the inputs."""
+    """The position of each item in the order of the inputs."""
     _ready: deque[Work] = field(default_factory=deque)
     _again: deque[Work] = field(default_factory=deque)
     _feeders: list[threading.Thread] = field(default_factory=list)
@@ -87,7 +87,7 @@ class WorkQueue:
                 (self._our_streams if isinstance(item, Stream) else self._our_units).append(key)
 
     def take(self) -> Work | None:
-        """The next unit, if one is ready."""
+        """Return the next unit if one is ready."""
         with self._lock:
             if self._again:
                 return self._again.popleft()
@@ -99,17 +99,17 @@ class WorkQueue:
         return work
 
     def put_back(self, work: Work) -> None:
-        """Hand a unit out again."""
+        """Queue a unit again."""
         with self._lock:
             self._again.append(work)
 
     def release(self, work: Work) -> None:
-        """A unit has ended: its spool file may go."""
+        """Remove the spool file of a unit that has ended."""
         if work.spool:
             work.spool.path.unlink(missing_ok=True)
 
     def finish(self, work: Work) -> None:
-        """A unit has its receipt; so has its item, perhaps."""
+        """Record that a unit has its receipt, and with it perhaps its whole item."""
         self.release(work)
         if self.claims is not None:
             item = self._item_of(work.unit)
@@ -117,26 +117,27 @@ class WorkQueue:
                 self.claims.finished(item.key)
 
     def give_up(self, unit: Unit, error: TokenmillError) -> bool:
-        """Leave an item to other agents, as its unit failed here; False if there are none."""
+        """Leave an item to other agents after its unit failed. False if there are none."""
         if self.claims is None or self.claims.alone:
             return False
         self.claims.failed(self._item_of(unit).key, error)
         return True
 
     def distrust(self, error: TokenmillError) -> None:
-        """End the build on all agents."""
+        """Stop all agents of the build."""
         if self.claims is not None:
             self.claims.stop(error)
 
     def stop(self) -> None:
-        """Hand out nothing new."""
+        """Hand out no more new units."""
         with self._lock:
             self._stopping = True
             self._ready.clear()
 
     def is_exhausted(self, *, patient: bool) -> bool:
-        """Whether no further unit will come, or one that is not `patient` would have to wait for
-        what other agents are at.
+        """Whether no further unit will come.
+
+        If not `patient`, also True if only units that other agents hold could still come.
         """
         with self._lock:
             if self._ready or self._again or self._num_feeding:
@@ -150,17 +151,20 @@ class WorkQueue:
 
     @property
     def num_awaited(self) -> int:
-        """Items that other agents hold, as far as we know."""
+        """The number of items that other agents hold, as far as this agent knows."""
         return 0 if self.claims is None else len(self.claims.waiting_for)
 
     def upcoming(self) -> list[Unit]:
-        """The next `prefetch` units that will probably be taken and are not fed, to read ahead."""
+        """Return up to `prefetch` units that will probably be next, for reading ahead.
+
+        Units of streams are not among them.
+        """
         names = self._our_units if self.claims is None else self.claims.upcoming(self.prefetch)
         items = (self._items.get(name) for name in islice(names, self.prefetch))
         return [item for item in items if isinstance(item, Unit)]
 
     def close(self) -> None:
-        """Stop, and wait for the feeders."""
+        """Stop the feeder threads and wait for them."""
         self.stop()
         for thread in self._feeders:
             thread.join()
@@ -174,7 +178,7 @@ class WorkQueue:
         return self._items.get(unit.key) or self._items[stream_of(unit.key)]
 
     def _claim(self) -> Work | None:
-        """A unit of an item that nobody else has; feeders are started for streams on the way."""
+        """Claim the next item and return its unit. Starts feeders for streams on the way."""
         while not self._stopping and (name := self._next_item()):
             item = self._items.get(name)
             if isinstance(item, Stream):
@@ -182,7 +186,7 @@ class WorkQueue:
             elif item is not None and self.wanted(item.key):
                 return Work(item)
             elif self.claims is not None:
-                self.claims.finished(name)  # before its claim was seen
+                self.claims.finished(name)  # finished before the claim was seen
         return None
 
     def _next_item(self) -> str | None:
@@ -200,9 +204,9 @@ class WorkQueue:
         return taken
 
     def _is_over(self) -> bool:
-        """Whether nothing is left to do; found out now and then.
+        """Whether nothing is left to do, checked every `REFRESH_SECONDS`.
 
-        Without that, an agent that was taken for dead would run everything again.
+        Without this check, an agent that was taken for dead would run everything again.
         """
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + REFRESH_SECONDS
@@ -211,7 +215,7 @@ class WorkQueue:
         return self._stopping
 
     def _refresh(self, claims: Claims) -> None:
-        """Learn what others have done, and what there is to take over."""
+        """Read what other agents have finished, and which claims can be taken over."""
         self.ledger.refresh()
         claims.refresh({key for key, item in self._items.items() if self.ledger.is_finished(item)})
         self._next_refresh = time.monotonic() + REFRESH_SECONDS
@@ -253,20 +257,20 @@ class WorkQueue:
                 if spool:
                     self._offer(Work(unit, spool))
         finally:
-            if has_room:  # for a part that was never finished
+            if has_room:  # its part was never finished
                 self._room.release()
         self.ledger.end_stream(stream.source, num_parts)
 
     def _offer(self, work: Work) -> None:
         with self._lock:
-            if self._stopping:  # nobody would take it
+            if self._stopping:  # no one would take the unit
                 self.release(work)
                 raise _Stopped
             self._ready.append(work)
         self.notify()
 
     def _check(self) -> None:
-        """Unwind a feeder that waits for a server, when nothing is to come any more."""
+        """End a feeder that waits for a server after the queue has stopped."""
         if self._stopping:
             raise _Stopped
 

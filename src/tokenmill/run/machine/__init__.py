@@ -1,1 +1,1 @@
-"""Cores and memory of this machine."""
+"""The cores and memory of this machine."""

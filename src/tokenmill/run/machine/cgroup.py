@@ -1,7 +1,7 @@
-"""What the control groups of this process leave it: memory and cores, by the tightest of them all.
+"""The memory and cores that the control groups (cgroups) of this process allow.
 
-Containers, batch systems and systemd limit a process by groups inside groups; each may be the one
-that is nearly used up. Both versions of the interface are read.
+Containers, batch systems and systemd limit a process with nested groups, and the tightest limit
+applies. Both versions of the cgroup interface are read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROOT = Path("/")
 
 
 def memory_left() -> int | None:
-    """Bytes that may still be allocated before a group kills; None without a limit."""
+    """Return the bytes that can still be allocated before a group kills. None if unlimited."""
     left = [
         _memory_left(folder, "memory.max", "memory.current", "")
         for folder in _folders("", "sys/fs/cgroup")
@@ -26,15 +26,15 @@ def memory_left() -> int | None:
 
 
 def cores() -> float | None:
-    """Cores that the processes of a group may use together; None without a quota."""
+    """Return the cores that the processes of a group may use together. None without a quota."""
     quotas = [_quota(folder) for folder in _folders("", "sys/fs/cgroup")]
     return min((found for found in quotas if found is not None), default=None)
 
 
 def _folders(controller: str, mount: str) -> Iterator[Path]:
-    """The group of this process and all that it is in.
+    """Yield the folders of this process's group and of all groups around it.
 
-    Inside a container the path may be the host's, of which only the end, or nothing, is mounted.
+    In a container the path may be the host's, with only its end mounted, or nothing.
     """
     root = ROOT / mount
     own = Path()
@@ -52,14 +52,14 @@ def _memory_left(folder: Path, limit: str, used: str, prefix: str) -> int | None
         left = int((folder / limit).read_text()) - int((folder / used).read_text())
     except (OSError, ValueError):  # no limit: no file, or "max"
         return None
-    # Pages of files count as used, and are given up before anything is killed.
+    # Cached pages of files count as used, but the kernel frees them before it kills.
     cache = {f"{prefix}inactive_file", f"{prefix}active_file"}
     pairs = (line.partition(" ") for line in _lines(folder / "memory.stat"))
     return max(left + sum(int(n) for name, _, n in pairs if name in cache and n.isdecimal()), 0)
 
 
 def _lines(path: Path) -> list[str]:
-    """None if a file is absent; groups may have names that are not UTF-8."""
+    """Return the lines of a file, or [] if it is absent. Names of groups may not be UTF-8."""
     try:
         return path.read_text(errors="surrogateescape").splitlines()
     except OSError:

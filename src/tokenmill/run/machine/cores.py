@@ -1,4 +1,4 @@
-"""How many cores there are for threads and processes."""
+"""The number of cores for threads and processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, hyper-threads counted."""
+    """Return the number of logical cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Options from a command line, a caller or a file, checked: all problems at once."""
+"""Check options from a command line, a caller or a file, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 
 ALL_SECTIONS: dict[str, type[msgspec.Struct]] = {**SECTIONS, "export": ExportSection}
-"""With the one whose options bear names that other sections use, too."""
+"""All sections, including `export`, which shares option names with other sections."""
 
 
 def section_of(option: str) -> str:
-    """The section of a recipe that holds an option, "" for none; names are unique over sections."""
+    """Return the section of a recipe that holds an option, or "" if none does."""
     found = (name for name, kind in SECTIONS.items() if option in kind.__struct_fields__)
     return next(found, "")
 
@@ -60,7 +60,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
     """Make a recipe from nested options and check them.
 
     Raises:
-        UserError: at least one option is wrong. The message lists all problems.
+        UserError: At least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     values = _nested(options, Recipe, ("inputs", "tokenizer", "out"), problems)
@@ -75,17 +75,17 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
 
 
 def make_count_recipe(options: Mapping[str, Any]) -> CountRecipe:
-    """Check nested options of counting words.
+    """Check the nested options of a count.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: At least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     values = _nested(options, CountRecipe, ("inputs", "split", "out"), problems)
     read = options.get("read") or {}
     if isinstance(read, Mapping):
         unfit = [name for name in NOT_FOR_COUNTS if name in read]
-        problems += [f"read.{name}: says nothing about words" for name in unfit]
+        problems += [f"read.{name}: does not apply to word counts" for name in unfit]
     if not problems:
         recipe = CountRecipe(**values)
         problems = [
@@ -104,7 +104,7 @@ def _nested(
     required: Sequence[str],
     problems: list[str],
 ) -> dict[str, Any]:
-    """The checked values of options with sections."""
+    """Return the checked values of options with sections."""
     values: dict[str, Any] = {}
     top = typing.get_type_hints(kind, include_extras=True)
     for key in _known_keys(options, top, "", problems):
@@ -113,7 +113,7 @@ def _nested(
             continue
         section = {} if options[key] is None else options[key]
         if not isinstance(section, Mapping):
-            problems.append(f"{key}: must be a section with options of its own")
+            problems.append(f"{key}: must be a section with options")
             continue
         found = _section(key, section, problems)
         if key == "export" and "out" not in section:
@@ -125,12 +125,12 @@ def _nested(
 
 
 def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -> PackOptions:
-    """Check options of a plan, as a command line or a caller gives them.
+    """Check the options of a plan from a command line or a caller.
 
-    Options `to_compare` strategies with may be for any of them.
+    With `to_compare`, options of any strategy are allowed.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: At least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     found = _section("pack", options, problems)
@@ -148,10 +148,10 @@ def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -
 def make_sections(
     kinds: Mapping[str, type[msgspec.Struct]], options: Mapping[str, Any], what: str, hint: str
 ) -> dict[str, Any]:
-    """Check flat options, as a caller or a command line gives them, and make their sections.
+    """Check flat options from a caller or a command line, and make their sections.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: At least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     known = {
@@ -172,7 +172,7 @@ def make_sections(
 
 
 def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
-    """Why no plan can be made with options, if one is asked for."""
+    """Return why no plan can be made with these options. Empty if no plan is asked for."""
     if options.sequence_length is None:
         return []
     from tokenmill.pack.strategy import objections  # loads a compiler, which encoding does without
@@ -181,7 +181,7 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
 
 
 def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """The checked values of a section."""
+    """Return the checked values of a section."""
     hints = typing.get_type_hints(ALL_SECTIONS[name], include_extras=True)
     if callable(function := options.get("transform")):
         options = {**options, "transform": give(function)}
@@ -212,7 +212,7 @@ def _known_keys(
 
 
 def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
-    """`value` as the field's type; YAML spellings of sizes, shares, ids and names are read."""
+    """Convert a value to the field's type. Reads YAML spellings of sizes, shares and ids."""
     try:
         value = _spelled(value, kind, name)
         if typing.get_origin(_base(kind)) is Literal and isinstance(value, str):
@@ -230,7 +230,7 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
 
 
 def _spelled(value: Any, kind: Any, name: str) -> Any:
-    """A value as the types of options have it."""
+    """Convert spellings of a value to the types of options."""
     if isinstance(value, str):
         if name == "resources.memory":
             return parse_bytes(value)
@@ -263,7 +263,7 @@ def _base(kind: Any) -> Any:
 def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     yield from _objections(recipe.pack)
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
-        yield "pack.sequence_length: is missing, and the other options of a plan need it"
+        yield "pack.sequence_length: is missing; the other pack options need it"
     if recipe.export is not msgspec.UNSET:
         yield from _export_conflicts(recipe, recipe.export)
     columns = {"source", "position", "id", "subset"}
@@ -279,10 +279,10 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
 
 def _export_conflicts(recipe: Recipe, export: ExportSection) -> typing.Iterator[str]:
     if recipe.pack.sequence_length is None:
-        yield "pack.sequence_length: is missing, and an export needs a plan"
+        yield "pack.sequence_length: is missing; an export needs a plan"
     rows = local_path(export.out, "the folder of the rows")
     if not is_remote(recipe.out) and Path(recipe.out).resolve().is_relative_to(rows.resolve()):
-        yield f"export.out: {export.out!r} is the folder of the dataset, or holds it"
+        yield f"export.out: {export.out!r} is or contains the folder of the dataset"
 
 
 def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str]:
@@ -301,15 +301,15 @@ def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str
         except ValueError:
             yield f"chat.chat_date: got {chat.chat_date!r}; must be a date as YYYY-MM-DD"
     if chat.chat == "prompt-completion" and chat.chat_template:
-        yield "chat.chat_template: strings are joined as they are; messages have a template"
+        yield "chat.chat_template: only for messages, not for prompt-completion"
     if chat.chat == "prompt-completion" and chat.loss_on not in ([], ["all"]):
-        yield "chat.loss_on: of a prompt and its completion, the completion has loss, or all"
+        yield "chat.loss_on: for prompt-completion, must be all or omitted (completion only)"
 
 
 def _role_conflicts(loss_on: Sequence[str]) -> typing.Iterator[str]:
     for name in ("all", "last"):
         if name in loss_on and len(set(loss_on)) > 1:
-            yield f"chat.loss_on: {name} cannot be given together with others"
+            yield f"chat.loss_on: {name} cannot be combined with other roles"
     for role in loss_on:
         meant = "" if role in LOSS_ON or not role.isalpha() else nearest(role, LOSS_ON)
         if meant:
@@ -323,7 +323,7 @@ def _shared_conflicts(
     if memory is not None and memory < MIN_MEMORY_BYTES:
         yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
     if read.streaming and all(place_of(name) == LOCAL for name in inputs):
-        yield "read.streaming: is for inputs that are not on this machine, as hf://... names them"
+        yield "read.streaming: only applies to remote inputs such as hf://..."
 
 
 def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
@@ -332,17 +332,17 @@ def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
     text = "" if read.transform else read.text_field
     if read.text_template is not None:
         if read.transform:
-            yield "read.transform: takes the place of read.text_template, which is named, too"
+            yield "read.transform: cannot be combined with read.text_template"
         text = ""
         TextTemplate(read.text_template).parts()
         if read.text_field != "text":
-            yield "read.text_template: takes the place of read.text_field, which is named, too"
+            yield "read.text_template: cannot be combined with read.text_field"
     for name, count in Counter(read.fields.keep).items():
         if count > 1:
-            yield f"read.keep: {name!r} is named twice, and columns have different names"
+            yield f"read.keep: {name!r} is named twice"
     for name in read.fields.extra:
         if text and f"{text}.".startswith(f"{name}."):
-            yield f"read: {name!r} holds the text itself, which cannot be kept beside its tokens"
+            yield f"read: {name!r} holds the text, which cannot be kept as a column"
     reserved = [name for name in read.fields.extra if not name]
     if reserved or not read.text_field:
         yield "read: a field name is empty"

@@ -1,4 +1,4 @@
-"""Recipes in YAML files, and overrides of single options."""
+"""Read recipes from YAML files, and override single options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
     """Read the options in a YAML file.
 
     Raises:
-        UserError: the file cannot be read, or does not hold a YAML mapping.
+        UserError: The file cannot be read, or does not hold a YAML mapping.
     """
     import yaml
 
@@ -26,13 +26,13 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"cannot read {what}", where=str(path), why=str(error)) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
-        why = "it must be a mapping of options"
+        why = "it must consist of lines such as option: value"
         raise UserError(f"{what} is not a mapping of options", where=str(path), why=why)
     return options
 
 
 def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Options with each "a.b=value" assignment applied; values are read as YAML."""
+    """Return the options with each "a.b=value" assignment applied. Values are read as YAML."""
     result = {
         key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
     }
@@ -54,5 +54,5 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         try:
             place[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise UserError("--set needs a value in YAML", why=str(error)) from error
+            raise UserError("the value of --set is not valid YAML", why=str(error)) from error
     return result

@@ -1,7 +1,7 @@
-"""The complete configuration of a build: every option, described once.
+"""All options of a build, each described once.
 
-The flags of the command line, the keys of a recipe and the keyword arguments of `tokenmill.build`
-are the fields below.
+The fields below define the flags of the command line, the keys of a recipe, and the keyword
+arguments of `tokenmill.build`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 MIN_MEMORY_BYTES = 512_000_000
 INPUT_GROUPS = "input"
-"""What `by` says if each input is a group."""
+"""The value of `by` that makes each input a group."""
 NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
-"""Options of reading that say nothing about words."""
+"""Reading options that do not apply to word counts."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read: files, fields, documents."""
+    """Options of reading: files, fields and documents."""
 
     format: Annotated[
         str,
@@ -48,11 +48,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
     text_template: Annotated[
         str | None,
-        Meta(description=r"text made of several fields, e.g. '{title}\n\n{body}'; {{ is a brace"),
+        Meta(description=r"text built from fields, e.g. '{title}\n\n{body}'; {{ is a brace"),
     ] = None
     transform: Annotated[
         str | None,
-        Meta(description="function that makes texts of whole records: python:MODULE:NAME"),
+        Meta(description="function that turns whole records into texts: python:MODULE:NAME"),
     ] = None
     id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
     keep: Annotated[
@@ -80,15 +80,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         Positive | None, Meta(description="stop after this many documents")
     ] = None
     max_tokens: Annotated[
-        Positive | None, Meta(description="stop before the document that would exceed this")
+        Positive | None, Meta(description="stop before the document that exceeds this many tokens")
     ] = None
 
     @property
     def fields(self) -> Fields:
-        """What is taken of each record.
+        """The fields to read from each record.
 
         Raises:
-            UserError: the transform cannot be found.
+            UserError: The transform cannot be found.
         """
         keep = tuple(name.removesuffix("?") for name in self.keep)
         required = {self.id_field, self.no_loss, *self.keep}
@@ -111,7 +111,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to encode: engine, boundary tokens, special tokens."""
+    """Options of encoding: engine, boundary tokens and special tokens."""
 
     engine: Annotated[
         str, Meta(description="auto, fastokens, gigatoken, native, memo, reference")
@@ -119,32 +119,33 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
     pattern: Annotated[
         str | None,
-        Meta(description="split pattern of a rank file of no known encoding, as tiktoken reads it"),
+        Meta(description="split pattern of a rank file with an unknown encoding, as for tiktoken"),
     ] = None
     specials_from: Annotated[
         str | None,
-        Meta(description="special tokens of such a rank file: a JSON file of ids by content"),
+        Meta(description="JSON file with the special tokens of such a rank file and their ids"),
     ] = None
     eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
     pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
     special_tokens: Annotated[
         Literal["text", "control", "error"],
         Meta(
-            description="special-token strings in text: read as text, as control tokens, or refused"
+            description="special-token strings in the text: encode them as text or as control "
+            "tokens, or fail"
         ),
     ] = "text"
     unknown: Annotated[
-        Literal["count", "error"], Meta(description="count unknown tokens, or refuse them")
+        Literal["count", "error"], Meta(description="count unknown tokens, or fail")
     ] = "count"
 
     @property
     def rank_encoding(self) -> str | RankEncoding:
-        """How a rank file is to be read."""
+        """The encoding of a rank file: a name, or its parts."""
         return chosen_encoding(self.encoding, self.pattern, self.specials_from)
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of conversations: their kind, the chat template, and what has loss."""
+    """Options of conversations: their form, the chat template, and the tokens with loss."""
 
     chat: Annotated[
         Chat | None,
@@ -156,26 +157,27 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: Annotated[
         str | None,
         Meta(
-            description="chatml, trl (TRL's version of the tokenizer's own), a template of the "
-            "tokenizer by its name, or a Jinja file (default: the tokenizer's own)"
+            description="chatml, trl (TRL's training version of the tokenizer's template), the "
+            "name of a template of the tokenizer, or a Jinja file (default: the tokenizer's "
+            "template)"
         ),
     ] = None
     loss_on: Annotated[
         list[str],
         Meta(
-            description="a role whose messages have loss, or last (turn of the assistant), or all; "
-            "may be repeated (default: assistant, or the completion)"
+            description="role with loss on its messages, or last (the last assistant turn), or "
+            "all; may be repeated (default: assistant, or the completion)"
         ),
     ] = []
     chat_date: Annotated[
-        str | None, Meta(description="YYYY-MM-DD: what a template takes for today")
+        str | None, Meta(description="date that the template uses as today, as YYYY-MM-DD")
     ] = None
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may be wrong before a build fails, and how closely it is watched.
+    """Limits on bad input, and the share of audited documents.
 
-    A resumed build may change these.
+    You can change these when you resume a build.
     """
 
     max_bad: Annotated[
@@ -183,19 +185,19 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0001
     on_bad_file: Annotated[
         Literal["fail", "quarantine"],
-        Meta(description="fail the build because of a damaged file, or leave the file out"),
+        Meta(description="what to do about a damaged file: fail the build, or leave the file out"),
     ] = "fail"
     audit_share: Annotated[
         Share,
         Meta(
-            description="share of documents that the reference encodes, too: one difference fails "
-            "the build, e.g. 1%%"
+            description="share of documents to encode with the reference as well, e.g. 1%%; a "
+            "difference fails the build"
         ),
     ] = AUDIT_SHARE
 
 
 class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes, memory and cache; a resumed build may change them."""
+    """Options of processes, memory and folders. You can change these when you resume a build."""
 
     workers: Annotated[
         Positive | None, Meta(description="worker processes (default: 80%% of the physical cores)")
@@ -214,8 +216,8 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Annotated[
         str | None,
         Meta(
-            description="folder for files on their way to a bucket (default: the system's folder "
-            "for temporary files)"
+            description="folder for files before they are uploaded to a bucket (default: the "
+            "system's temporary folder)"
         ),
     ] = None
 
@@ -236,14 +238,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policies(self) -> Policies:
-        """The options that change the content of a dataset; its manifest stores them."""
+        """The options that affect the content of a dataset. Its manifest stores them."""
         read = read_policies(self.read)
         return msgspec.convert({"read": read, "encode": msgspec.to_builtins(self.encode)}, Policies)
 
 
 def read_policies(read: ReadOptions) -> dict[str, Any]:
-    """Options of reading by name; without those that are younger than the first datasets and at
-    their defaults, so that older datasets keep their id.
+    """Return the options of reading by name.
+
+    Options that the first version did not have are left out at their defaults, so that older
+    datasets keep their id.
     """
     values: dict[str, Any] = msgspec.to_builtins(read)
     young = {each.name for each in msgspec.structs.fields(ReadPolicies) if each.default is UNSET}
@@ -253,16 +257,17 @@ def read_policies(read: ReadOptions) -> dict[str, Any]:
 
 
 def grouped_reading(read: ReadOptions, by: str | None) -> ReadOptions:
-    """Options of reading that keep the field whose values are groups, and no other. What has no
-    loss is passed over.
+    """Return options of reading that keep only the field with the groups.
+
+    Ranges without loss are ignored.
     """
     keep = [] if by is None or by == INPUT_GROUPS else [by]
-    no_loss = "no_loss" if read.transform else None  # else it may not return any
+    no_loss = "no_loss" if read.transform else None  # otherwise a transform must not return ranges
     return msgspec.structs.replace(read, keep=keep, no_loss=no_loss)
 
 
 class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that counting words depends on."""
+    """All options of a count, by section."""
 
     inputs: Annotated[list[str], Meta(min_length=1)]
     out: str
@@ -276,8 +281,8 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     digits: Annotated[
         Digits,
         Meta(
-            description="numbers: as the split has them, digit by digit, or in threes from the "
-            "right, which helps arithmetic"
+            description="numbers: leave them to the split, cut them into single digits, or into "
+            "groups of three from the right, which helps arithmetic"
         ),
     ] = "keep"
     by: Annotated[
@@ -296,5 +301,5 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reading(self) -> ReadOptions:
-        """The options of reading, with the field that groups come from."""
+        """The options of reading, with the field of the groups."""
         return grouped_reading(self.read, self.by)

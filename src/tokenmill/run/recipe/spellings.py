@@ -1,13 +1,13 @@
-"""Sizes and shares as people spell them."""
+"""Read sizes and shares such as 2GB and 0.1%."""
 
 from __future__ import annotations
 
 
 def parse_bytes(value: str) -> int:
-    """A size such as "2GB", "512 MiB" or "1000", in bytes.
+    """Return a size such as "2GB", "512 MiB" or "1000" in bytes.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: The text is not a size.
     """
     units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
     text = value.strip().upper().removesuffix("B")
@@ -18,14 +18,14 @@ def parse_bytes(value: str) -> int:
     try:
         return int(float(number) * scale)
     except (ValueError, OverflowError) as error:  # "inf" overflows
-        raise ValueError("a size is a number such as 2GB or 512MiB") from error
+        raise ValueError("must be a size such as 2GB or 512MiB") from error
 
 
 def parse_share(value: str) -> float:
-    """A share such as "0.1%" or "0.001".
+    """Return a share such as "0.1%" or "0.001" as a number.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: The text is not a number.
     """
     text = value.strip()
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)

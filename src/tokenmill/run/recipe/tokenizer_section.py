@@ -1,11 +1,11 @@
-"""The section `tokenizer` of a configuration: one schema for rows, builds and `CausalLMTokenizer`.
+"""The `tokenizer` section of a configuration, shared by rows, builds and `CausalLMTokenizer`.
 
     tokenizer:
       tokenizer_name: gpt2
       context_length: 4096
 
-`CausalLMTokenizer` and `tokenmill rows` take all of it. `tokenmill build --config` turns it into a
-recipe; what is about rows alone, such as `columns`, says nothing about a dataset and is left out.
+`CausalLMTokenizer` and `tokenmill rows` use every option. `tokenmill build --config` converts the
+section to a recipe, and ignores options that only affect rows, such as `columns`.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from tokenmill.suggestions import nearest
 
 SECTION = "tokenizer"
 LARGEST_CONTEXT = (64 << 20) // 17
-"""Rows are written in batches of 64 MiB at most, and a token of a row may take 17 bytes."""
+"""Batches of rows have at most 64 MiB, and a token of a row takes up to 17 bytes."""
 
 Column = Literal[
     "input_ids", "attention_mask", "labels", "position_ids", "seq_lengths", "cu_seqlens"
 ]
 DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "attention_mask", "labels")
 PACKED_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids", "seq_lengths")
-"""No `attention_mask`: beside one, models of transformers do not look at `position_ids`."""
+"""No `attention_mask`: with one, transformers models ignore `position_ids`."""
 
 
 class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What rows are like, and how they are made."""
+    """Options of rows and of how they are made."""
 
     context_length: Annotated[
         int,
-        Meta(ge=1, le=LARGEST_CONTEXT, description="tokens of a row, with padding and specials"),
+        Meta(ge=1, le=LARGEST_CONTEXT, description="tokens per row, with padding and specials"),
     ]
-    """Tokens of a row, special tokens and padding included."""
+    """Tokens per row, including special tokens and padding."""
     tokenizer_name: Annotated[
-        str | None, Meta(description="file, folder, or name on the Hub, of the tokenizer")
+        str | None, Meta(description="the tokenizer: a file, a folder, or a name on the Hub")
     ] = None
-    """Name or path; may be left out where a tokenizer is passed."""
+    """Name or path. Can be omitted if you pass a tokenizer object."""
     text_column: Annotated[
         str | None,
-        Meta(description="column of the texts (default: text, or the only one of strings)"),
+        Meta(description="column with the texts (default: text, or the only string column)"),
     ] = None
     overlap: Annotated[
-        int, Meta(ge=0, description="tokens that a window repeats from the one before")
+        int, Meta(ge=0, description="tokens that a window repeats from the previous one")
     ] = 0
-    """Tokens that a window of a document shares with the one before."""
-    overlap_in_loss: Annotated[bool, Meta(description="give repeated tokens a label again")] = True
+    """Tokens that a window of a document shares with the previous window."""
+    overlap_in_loss: Annotated[bool, Meta(description="also give labels to repeated tokens")] = True
     append_eos: Annotated[
         Literal["auto"] | bool, Meta(description="end each document with the end-of-document token")
     ] = "auto"
-    """auto: if the tokenizer has such a token."""
+    """With "auto", append the token if the tokenizer has one."""
     packing: Annotated[
         Packing | None,
-        Meta(description="put several documents into a row, by a packing strategy"),
+        Meta(description="pack several documents into a row, with this strategy"),
     ] = None
     columns: Annotated[
         tuple[Column, ...] | None,
@@ -74,30 +74,30 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     dtype: Annotated[
         Literal["int64", "int32"],
-        Meta(description="type of ids, labels and positions; int32 halves the disk"),
+        Meta(description="type of ids, labels and positions; int32 halves the disk space"),
     ] = "int64"
     subword_regularisation: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         Meta(
-            description="sample encodings: the dropout of a BPE model, the alpha of a Unigram one",
+            description="sample encodings: dropout of a BPE model, or alpha of a Unigram model",
         ),
     ] = None
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="of subword_regularisation")] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="seed of subword_regularisation")] = 0
     batch_size: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(description="documents encoded at a time (default: chosen by memory and lengths)"),
     ] = None
-    """Documents encoded at a time; None: 6000, or fewer where these would be large."""
+    """Documents encoded at a time. By default 6000, or fewer if documents are large."""
     num_proc: Annotated[
         Annotated[int, Meta(ge=1, le=32)] | None,
         Meta(description="processes of a slow tokenizer (default: half the cores)"),
     ] = None
-    """Processes of a slow tokenizer; None: half the cores. 1: everything in this process."""
-    cache: Annotated[bool, Meta(description="use rows of an earlier run again")] = True
-    """Open the rows of an earlier run again, and resume one that was killed."""
-    show_progress: Annotated[bool, Meta(description="show how far the run has come")] = True
+    """Processes of a slow tokenizer. By default half the cores. 1 uses only this process."""
+    cache: Annotated[bool, Meta(description="reuse rows of an earlier run")] = True
+    """Reuse the rows of an earlier run, and resume a run that was killed."""
+    show_progress: Annotated[bool, Meta(description="show a progress bar")] = True
     verbose_level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="what the log holds")
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="level of log messages")
     ] = "INFO"
 
     @property
@@ -107,7 +107,7 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pack_options(self) -> PackOptions:
-        """How rows are packed, where they are."""
+        """The packing options. Only if `packing` is set."""
         assert self.packing is not None
         if not self.overlap:
             return PackOptions(sequence_length=self.context_length, packing=self.packing)
@@ -121,10 +121,10 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_section(path: str | Path) -> dict[str, Any]:
-    """The options of the section in a YAML file, unchecked; other sections are not read.
+    """Return the unchecked options of the section in a YAML file, ignoring other sections.
 
     Raises:
-        UserError: the file cannot be read, or has no such section.
+        UserError: The file cannot be read, or does not have the section.
     """
     found = load_recipe(path, "the configuration")
     options = found.get(SECTION)
@@ -146,10 +146,10 @@ def _not_a_mapping(where: str) -> UserError:
 
 
 def check_section(options: Any, where: str = "") -> CausalLMConfig:
-    """A configuration from the options of a section.
+    """Return a configuration from the options of a section.
 
     Raises:
-        UserError: one or several options are wrong; the message holds all of them.
+        UserError: At least one option is wrong. The message lists all problems.
     """
     if not isinstance(options, Mapping):
         raise _not_a_mapping(where)
@@ -169,13 +169,13 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
 
 
 def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
-    """The options of a recipe, of a file whose `tokenizer` is a section; others stay as they are.
+    """Convert the options of a file with a `tokenizer` section to the options of a recipe.
 
-    Sections that a recipe does not have, such as `model`, are left out: they are somebody else's.
-    What is about rows alone (`columns`, `batch_size`, ...) says nothing about a dataset.
+    Other files are returned unchanged. Sections that a recipe does not have, such as `model`, are
+    ignored: they belong to other tools. So are options that only affect rows, such as `columns`.
 
     Raises:
-        UserError: one or several options are wrong, or a build cannot do what they say.
+        UserError: At least one option is wrong, or a build does not support it.
     """
     if not isinstance(options.get(SECTION), Mapping):
         return options
@@ -186,10 +186,10 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
     }
     if names := [name for name, is_set in refused.items() if is_set]:
         raise UserError(
-            f"a build cannot do what {' and '.join(names)} says",
+            f"a build does not support {' and '.join(names)}",
             where=where,
-            why="a dataset ends each document with an end-of-document token, and samples nothing",
-            hint="tokenmill rows --config takes this section; tokenmill.text_loader samples",
+            why="a dataset ends each document with an end-of-document token, and never samples",
+            hint="use tokenmill rows --config, or tokenmill.text_loader for sampling",
         )
     result = {name: value for name, value in options.items() if name in known}
     pack: dict[str, Any] = {"sequence_length": config.context_length}
@@ -234,7 +234,7 @@ def _values(options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
 
 
 def _hint(value: Any, key: str) -> str:
-    """The values that an option takes, where these are names."""
+    """Return a hint with the values that an option accepts, if these are names."""
     if not (choices := list(_choices(typing.get_type_hints(CausalLMConfig)[key]))):
         return ""
     given = value if isinstance(value, (list, tuple)) else [value]

@@ -1,1 +1,1 @@
-"""Before the first unit: resolve, agree with what is there, prepare."""
+"""The start of a run: resolve the recipe, compare it with the output, and prepare the inputs."""

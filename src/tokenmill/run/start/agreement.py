@@ -1,4 +1,4 @@
-"""May this run continue what is in the output folder, or is that something else?"""
+"""Check whether this run may resume or reuse what the output holds."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from tokenmill.store.objects.records import open_record
 R = TypeVar("R")
 
 OLD_STATE_NAME = "work/build.json"
-"""What a run was started with that an older version has begun."""
+"""The start record of a run of an older version."""
 AGREED = "work/agreed"
-"""Inputs that are what the run was started with, although their times are not."""
+"""Records of inputs with new modification times and unchanged contents."""
 JOB_VARIABLE = "TOKENMILL_JOB"
-"""The environment variable by which whoever starts agents tells them which run is meant."""
+"""The environment variable with the job that an agent was started for. Launchers set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a run starts with, and what it takes to compare it."""
+    """The start of a run, and what is needed to compare it with a stored one."""
 
     noun: str
-    """What errors call the run: "build"."""
+    """The name of the run in errors, such as "build"."""
     identity: AnyIdentity
     inputs: Sequence[str]
     """As the user named them."""
     deciding: Callable[[str], frozenset[str]]
-    """The libraries that decide the bytes, by the name of the engine."""
+    """Returns the libraries that affect the output of an engine, given its name."""
     contents: Contents
 
     def versions_for(self, engine: str) -> dict[str, str]:
-        """Installed versions of the libraries that decide what an engine's units hold."""
+        """Return the installed versions of the libraries that affect the output of an engine."""
         names = self.deciding(engine)
         return {name: known for name, known in self.identity.versions.items() if name in names}
 
@@ -61,10 +61,10 @@ class Start:
 def found_before(
     workspace: Workspace, start: Callable[[], Start], complete: Callable[[Start], R], how: How
 ) -> R | None:
-    """What `complete` says of a finished output; None if there is something left to do.
+    """Return the result of `complete` for a finished output, or None if there is work left.
 
     Raises:
-        InputChangedError: something else was begun there.
+        InputChangedError: The output holds an unfinished run with other inputs or options.
     """
     _refuse_old_build(workspace)
     if not (workspace.is_complete() or workspace.is_begun()):
@@ -80,20 +80,20 @@ def _refuse_old_build(workspace: Workspace) -> None:
     if workspace.store.size(OLD_STATE_NAME) is None:
         return
     raise OutputConflictError(
-        f"the output folder holds a {workspace.kind.noun} that an older version has begun",
+        f"the output folder holds an unfinished {workspace.kind.noun} of an older version",
         where=workspace.location,
-        why="its shards have other names than those of today",
-        hint="finish it with the version that began it, or start again with --overwrite",
+        why="this version names shards differently",
+        hint="finish it with the version that started it, or start again with --overwrite",
     )
 
 
 def agree_on_start(workspace: Workspace, start: Start) -> str:
-    """Store what a run starts with, or compare it with what it was started with; returns its name.
+    """Store the start of a run, or compare it with the stored one. Returns the job's name.
 
     Raises:
-        InputChangedError: they differ; the message holds the differences.
-        OutputConflictError: this is not the run that the agent was started for.
-        VerificationError: what was stored is damaged.
+        InputChangedError: They differ. The message lists the differences.
+        OutputConflictError: This is not the run that the agent was started for.
+        VerificationError: The stored start is damaged.
     """
     store, wanted = workspace.store, os.environ.get(JOB_VARIABLE, "")
     data = store.read(JOB_NAME)
@@ -106,7 +106,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> str:
         raise OutputConflictError(
             "the output is not the one that this agent was started for",
             where=store.location,
-            why=f"{JOB_VARIABLE} names the job {wanted}; here is "
+            why=f"{JOB_VARIABLE} is {wanted}; the output holds "
             + (f"the job {stored.job}" if stored else "no job"),
             hint="the output must be a bucket, or a folder that all machines share",
         )
@@ -115,7 +115,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> str:
     if lines:
         old = msgspec.json.decode(stored.identity, type=_Commits).commits
         raise InputChangedError(
-            f"the {start.noun} cannot be resumed: it was started with something else",
+            f"cannot resume the {start.noun}: its inputs, options or libraries have changed",
             where=store.location,
             why=shown(lines),
             hint=_moved_hint(old, start.identity, start.inputs)
@@ -137,7 +137,7 @@ def _read_job(data: bytes, where: str) -> JobRecord:
 
 
 def _differences(workspace: Workspace, start: Start, stored: dict[str, Any]) -> list[str]:
-    """How a run that has begun differs from this one; of libraries, those that matter by now."""
+    """Return how a stored start differs from this one, with the libraries used so far."""
     store, identity = workspace.store, start.identity
     known = f"{AGREED}/{xxhash.xxh3_128_hexdigest(msgspec.json.encode(identity.inputs))}.json"
     state = Ledger(store, ())
@@ -153,11 +153,11 @@ def _differences(workspace: Workspace, start: Start, stored: dict[str, Any]) -> 
         return start.contents.change_since_receipts(index, state.receipts)
 
     lines = identity_differences(stored, identity, change_of)
-    if state.engine:  # before the first receipt, no library has decided
+    if state.engine:  # before the first receipt, no library has affected the output
         old, names = stored["versions"], start.deciding(state.engine)
         changed = version_differences(old, identity.versions, names)
         lines += [f"{name}: was version {then}, is {now}" for name, then, now in changed]
-    if compared and not lines:  # only their times differ: this takes as long as reading them
+    if compared and not lines:  # only times differ: remember it, as comparing reads the inputs
         store.create(known, b"{}\n")
     return lines
 
@@ -165,13 +165,13 @@ def _differences(workspace: Workspace, start: Start, stored: dict[str, Any]) -> 
 def agree_on_finished(
     workspace: Workspace, start: Start, sources: Sequence[SourceEntry], *, limited: bool
 ) -> tuple[Run, list[str]]:
-    """Compare something finished with what a run starts with; `sources` are those in its manifest.
+    """Compare a finished output with the start of a run; `sources` are from its manifest.
 
-    Returns how it was made, and a remark on every library that had a say in it and has another
-    version now: it is finished, so none of them can change it.
+    Returns the record of its run, and a remark on each library that affected the output and has
+    another version now. Such a version is not an error, because the output is finished.
 
     Raises:
-        OutputConflictError: it was made of something else; the message holds the differences.
+        OutputConflictError: It was made from something else. The message lists the differences.
     """
     run = open_record(workspace.store, RUN_NAME, workspace.store.read(RUN_NAME), Run)
 
@@ -197,6 +197,6 @@ def agree_on_finished(
 
 
 def _moved_hint(stored: Mapping[str, str], identity: AnyIdentity, inputs: Sequence[str]) -> str:
-    """How to resume with what the inputs stood for when the build was started."""
+    """Return a hint to name the commits that the inputs had when the build was started."""
     pinned = pinned_names(inputs, stored, identity.commits or {})
     return f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""

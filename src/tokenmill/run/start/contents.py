@@ -1,4 +1,4 @@
-"""Inputs read again: is their content still what an earlier attempt has read?"""
+"""Read inputs again to check whether their content has changed since an earlier attempt."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LEFT_OUT = "its content cannot be compared, because it was left out as damaged"
 UNDIGESTED = "its content cannot be compared, because an older version recorded only its texts"
 
 Part = tuple[int, int | None]
-"""[start, stop) of an extent."""
+"""The [start, stop) of an extent."""
 Digests = tuple[str, str]
-"""Of the bytes and of the rows that were read of a part, "" if there were none."""
+"""The digests of the bytes and of the rows of a part. "" if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Reads sources as a build does, for their digests alone."""
+    """Computes the digests of sources by reading them as a build does."""
 
     sources: Sequence[Source]
     fields: Fields
@@ -42,7 +42,7 @@ class Contents:
     """Called before a source is read."""
 
     def change_since_receipts(self, index: int, receipts: Mapping[str, Receipt]) -> str:
-        """How a source differs from what finished units have read of it, "" if it does not."""
+        """Return how a source differs from what finished units read of it, or ""."""
         stored: dict[Part, Digests] = {}
         for receipt in receipts.values():
             for extent in receipt.extents:
@@ -61,9 +61,9 @@ class Contents:
         )
 
     def change_since_build(self, index: int, read: str, rows: str) -> str:
-        """How a source differs from what a dataset was built from, "" if it does not.
+        """Return how a source differs from the one that a dataset was built from, or "".
 
-        `read` is the digest of the digests of all its parts, `rows` of those of their rows.
+        `read` is the digest of the byte digests of all parts, `rows` of their row digests.
         """
         if self._is_undecided(index, read, rows):
             return UNDIGESTED
@@ -75,7 +75,7 @@ class Contents:
         return self._change(index, is_same)
 
     def _is_undecided(self, index: int, read: str, rows: str) -> bool:
-        """Whether texts were read of rows that nobody has digested."""
+        """Whether texts were read, but the digests of their rows were not recorded."""
         has_rows = FORMATS[self.sources[index].format].digests_texts_only
         return has_rows and read not in ("", _joined([])) and not rows
 
@@ -112,5 +112,5 @@ class Contents:
 
 
 def _joined(digests: Iterable[str]) -> str:
-    """The digest of digests."""
+    """Return the digest of digests."""
     return xxhash.xxh3_128_hexdigest(b"".join(map(bytes.fromhex, digests)))

@@ -1,4 +1,4 @@
-"""The chat template of a build, and everything else that decides how conversations are read."""
+"""The chat template of a build, and its other options of conversations."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tokenmill.store.policies import ChatPolicies, Policies
 MAX_TEMPLATE_BYTES = 1 << 20
 DEFAULT_NAME = "default"
 TRL = "trl"
-"""Names the version of the tokenizer's own template that TRL trains with."""
+"""Names TRL's training version of the tokenizer's template."""
 
 
 def chat_policies(
     options: ChatOptions, file: TokenizerFile, reference: Reference, eos_id: int
 ) -> ChatPolicies | UnsetType:
-    """How conversations are rendered, as the manifest holds it; UNSET for other records.
+    """Return how conversations are rendered, for the manifest. UNSET for other records.
 
     Raises:
-        UserError: the template cannot be found or read.
+        UserError: The template cannot be found or read.
     """
     if options.chat is None:
         return UNSET
@@ -47,7 +47,7 @@ def chat_policies(
 
 
 def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> Conversations | None:
-    """What renders conversations in the way that policies say; None for other records."""
+    """Return the renderer of conversations that the policies describe. None for other records."""
     chat = policies.chat
     if isinstance(chat, UnsetType):
         return None
@@ -63,7 +63,7 @@ def conversations_of(policies: Policies, special_tokens: Mapping[str, int]) -> C
 
 
 def _template(named: str | None, file: TokenizerFile) -> str:
-    """The text of a template: of this package, of the tokenizer, or of a file."""
+    """Return the text of a template from the tokenizer, this package, TRL, or a file."""
     own = _own_templates(file)
     if named is None:
         if found := own.get(DEFAULT_NAME):
@@ -72,7 +72,7 @@ def _template(named: str | None, file: TokenizerFile) -> str:
         raise UserError(
             "the tokenizer has no chat template",
             where=file.origin,
-            why="tokenizer_config.json and chat_template.jinja name none",
+            why="neither tokenizer_config.json nor chat_template.jinja has one",
             hint=f"choose one with --chat-template: {names}, or a Jinja file",
         )
     if named in own:
@@ -89,8 +89,8 @@ def _template(named: str | None, file: TokenizerFile) -> str:
 
 
 def _training_version(template: str | None, file: TokenizerFile) -> str:
-    """What TRL puts in the place of a template, by equality of texts as TRL does."""
-    found = importlib.util.find_spec("trl")  # looks for its files and imports nothing
+    """Return TRL's training version of a template. Compares the texts, as TRL does."""
+    found = importlib.util.find_spec("trl")  # finds the package without importing it
     if found is None or found.origin is None:
         raise UserError("TRL is not installed", hint="pip install trl, or give a Jinja file")
     for path in sorted(Path(found.origin).parent.glob("chat_templates/*_training.jinja")):
@@ -105,7 +105,7 @@ def _training_version(template: str | None, file: TokenizerFile) -> str:
 
 
 def _own_templates(file: TokenizerFile) -> dict[str, str]:
-    """The templates of a tokenizer by name."""
+    """Return the templates of a tokenizer by name."""
     found = file.config.get("chat_template")
     if isinstance(found, str):
         return {DEFAULT_NAME: found}
@@ -129,7 +129,7 @@ def _decoded(data: bytes, where: str) -> str:
 
 
 def _named_tokens(file: TokenizerFile) -> dict[str, str]:
-    """What templates may name: bos_token, eos_token, pad_token and the like."""
+    """Return the special tokens that templates can name, such as bos_token and eos_token."""
     values = ((key, _content(value)) for key, value in sorted(file.config.items()))
     return {key: text for key, text in values if key.endswith("_token") and text is not None}
 

@@ -1,4 +1,4 @@
-"""Everything that is found out and refused before words are counted."""
+"""Resolve and check a count before it starts."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from tokenmill.words.splits import Split
 
 
 class CountIdentity(msgspec.Struct, kw_only=True):
-    """What counting starts with; a later attempt must agree with it."""
+    """The start of a count. A later attempt must agree with it."""
 
     commits: dict[str, str] | UnsetType = UNSET
-    """What moving names stand for, as the commit of each data set that is read."""
+    """The commits of remote data sets with names that can move, such as branches."""
     inputs: list[InputIdentity]
     split: Split
     by: str | None
@@ -54,51 +54,51 @@ class CountIdentity(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CountResolution:
-    """A recipe, resolved as far as it can be before anything is downloaded."""
+    """A recipe, resolved as far as possible before anything is downloaded."""
 
     recipe: CountRecipe
     split: Split
     sources: list[Source]
     groups: list[str]
-    """The group of each source; empty if groups are something else."""
+    """The group of each source. Empty if groups do not come from inputs."""
 
     @property
     def fields(self) -> Fields:
-        """What is taken of each record."""
+        """The fields to read from each record."""
         return self.recipe.reading.fields
 
     @property
     def policies(self) -> dict[str, Any]:
-        """The options of reading that decide what is counted."""
+        """The options of reading that affect the counts."""
         read = read_policies(self.recipe.read)
-        read.setdefault("streaming", False)  # counts have always named it
+        read.setdefault("streaming", False)  # counts have always recorded it
         return {name: value for name, value in read.items() if name not in NOT_FOR_COUNTS}
 
 
 @dataclass(frozen=True, slots=True)
 class CountPreparation(CountResolution):
-    """A recipe, resolved, and its sources ready to be read."""
+    """A resolved recipe with sources that are ready to read."""
 
     splitters: tuple[str, ...]
-    """Names, best first."""
+    """Names of splitters, best first."""
     resources: Resources
     items: list[Unit | Stream]
     sample: list[str]
-    """Real documents for calibration."""
+    """Documents of the inputs, for calibration."""
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all inputs on disk."""
+        """The size of all inputs on disk, in bytes."""
         return sum(source.num_bytes for source in self.sources)
 
 
 def resolve_count(
     recipe: CountRecipe, sources: Sequence[Source] | None, access: Access
 ) -> CountResolution:
-    """Find the split and the sources, unless they are given; nothing is downloaded or written.
+    """Find the split, and the sources unless they are given. Downloads and writes nothing.
 
     Raises:
-        UserError: something in the recipe cannot be carried out.
+        UserError: The recipe asks for something impossible.
     """
     split = with_digits(find_split(recipe.split), recipe.digits)
     if sources is None:
@@ -113,7 +113,7 @@ def resolve_count(
 def list_with_groups(
     inputs: Sequence[str], file_format: str, access: Access
 ) -> tuple[list[Source], list[str]]:
-    """As `list_sources`, with what the input of each is called as a group."""
+    """Return the sources like `list_sources`, and the group name of each source's input."""
     by_input = list_by_input(inputs, file_format, access)
     labels = group_names(inputs)
     names = [name for name, found in zip(labels, by_input, strict=True) for _ in found]
@@ -121,9 +121,10 @@ def list_with_groups(
 
 
 def group_names(inputs: Sequence[str]) -> list[str]:
-    """What each input is called as a group: its last part, as named; all of it where two are alike.
+    """Return the group name of each input: its last part, such as "web" for "/data/web/".
 
-    The same on every machine where folders are called alike: "web" for "/data/web/".
+    Inputs with the same last part get their full names. The last part is the same on every
+    machine, even if the folders above it differ.
     """
     short = [name.rstrip("/").rpartition("/")[2] or name for name in inputs]
     return [
@@ -134,11 +135,11 @@ def group_names(inputs: Sequence[str]) -> list[str]:
 def prepare_count(
     resolution: CountResolution, access: Access, resources: Resources, *, in_process: bool
 ) -> CountPreparation:
-    """Download what is to be downloaded, and read the first records of the inputs.
+    """Download remote inputs, and read the first records of the inputs.
 
     Raises:
-        UserError: something in the recipe cannot be carried out.
-        TokenmillError: a file cannot be fetched.
+        UserError: The recipe asks for something impossible.
+        TokenmillError: A file cannot be fetched.
     """
     recipe, fields = resolution.recipe, resolution.fields
     sources = ready_sources(resolution.sources, fields, recipe.read.format, recipe.out, access)
@@ -161,7 +162,7 @@ def prepare_count(
 
 
 def count_identity(resolution: CountResolution) -> CountIdentity:
-    """What a resumed count must agree with."""
+    """Return the identity that a resumed count must agree with."""
     recipe = resolution.recipe
     return CountIdentity(
         commits=commits_of(resolution.sources) or UNSET,
@@ -176,7 +177,7 @@ def count_identity(resolution: CountResolution) -> CountIdentity:
 
 
 def start_of_count(resolution: CountResolution, on_compare: Callable[[Source], None]) -> Start:
-    """What counting starts with, to be held against what is in the output folder."""
+    """Return the start of a count, for comparison with the output folder."""
     sources = resolution.sources
 
     def deciding(splitter: str) -> frozenset[str]:

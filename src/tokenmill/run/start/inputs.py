@@ -1,4 +1,4 @@
-"""Inputs before work starts: fetched, checked, and sampled."""
+"""Fetch, check and sample the inputs before work starts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WRITTEN = (
     *("manifest.json", "run.json", "tokenizer/tokenizer.json", "work/job.json"),
     *("tokens/0.bin", "tokens/0.idx", "documents/0.parquet", "rejected/0.jsonl"),
 )
-"""One name of each kind that a build gives."""
+"""One example of each kind of file that a build writes."""
 
 
 def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchListener) -> Access:
-    """How inputs that are not on this machine are read."""
+    """Return how to read remote inputs."""
     mode: ReadMode = "stream" if read.streaming else "download"
     return Access(mode, resources.cache_dir, listener)
 
@@ -38,11 +38,11 @@ def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchList
 def ready_sources(
     sources: Sequence[Source], fields: Fields, file_format: str, out: str, access: Access
 ) -> list[Source]:
-    """The same sources, downloaded where they are to be, with the fields that are asked for.
+    """Return the sources, downloaded if necessary, after checking that they have all fields.
 
     Raises:
-        UserError: a field is missing, or a file cannot be read in this way.
-        TokenmillError: a file cannot be fetched.
+        UserError: A field is missing, or a file cannot be read in this way.
+        TokenmillError: A file cannot be fetched.
     """
     check_before_fetch(sources, fields, file_format, access)
     fetched = fetch_sources(sources, file_format, access)
@@ -68,9 +68,9 @@ def refuse_output_inside(sources: Sequence[Source], out: str) -> None:
 
 
 def refuse_output_among(inputs: Sequence[str], out: str) -> None:
-    """Raise a UserError for an output prefix whose objects an input stands for.
+    """Raise a UserError if an input includes the output prefix.
 
-    Agents that start later would take them for inputs.
+    Agents that start later would read the output as input.
     """
     if not is_remote(out):
         return
@@ -83,13 +83,13 @@ def refuse_output_among(inputs: Sequence[str], out: str) -> None:
             raise UserError(
                 "the output prefix is inside an input",
                 where=str(output),
-                why=f"the input {name} stands for all that is below it, also for what is written",
+                why=f"the input {name} would include what the build writes",
                 hint="choose a prefix that is not below an input",
             )
 
 
 def _takes(key: str, output: Sequence[str]) -> bool:
-    """Whether a folder or a glob takes what is written below an output."""
+    """Whether a folder or a glob includes files that are written below an output."""
     if not is_glob(key):
         return not key or list(output[: key.count("/") + 1]) == key.split("/")
     pattern = key.split("/")
@@ -100,7 +100,7 @@ def _takes(key: str, output: Sequence[str]) -> bool:
 
 
 def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
-    """The first documents of some sources, for calibration and estimates."""
+    """Return the first documents of some sources, for calibration and estimates."""
     reader = Reader(sources, fields, SAMPLE_BYTES)
     chosen = [source for source in sources if source.num_bytes and not _too_large(source, fields)]
     chosen = chosen[:: max(len(chosen) // 8, 1)][:8]
@@ -121,13 +121,13 @@ def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
 
 
 def _too_large(source: Source, fields: Fields) -> bool:
-    """A file that is one document would have to be read whole."""
+    """Whether a source must be read whole and is too large for that."""
     whole = FORMATS[source.format].reads_whole(fields)
     return whole and decompressed_bytes(source) > MAX_WHOLE_BYTES
 
 
 def input_identity(source: Source) -> InputIdentity:
-    """What a resumed run must find of an input."""
+    """Return the identity of an input, which a resumed run must agree with."""
     name, num_bytes = source.name, source.num_bytes
     if isinstance(source.version, str):
         return InputIdentity(name=name, bytes=num_bytes, etag=source.version)

@@ -1,4 +1,4 @@
-"""Everything that is found out and refused before work starts."""
+"""Resolve and check a build before it starts."""
 
 from __future__ import annotations
 
@@ -42,56 +42,56 @@ from tokenmill.store.policies import Policies
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A recipe, resolved as far as it can be before anything is downloaded."""
+    """A recipe, resolved as far as possible before anything is downloaded."""
 
     inputs: list[str]
-    """As the user named them."""
+    """Inputs as the user named them."""
     out: str
     fields: Fields
     policies: Policies
     engine: str
-    """As the user named it."""
+    """The engine as the user named it."""
     sources: list[Source]
     file: TokenizerFile
     candidates: Candidates | None
-    """None where the named engine cannot be used: what is complete already needs none."""
+    """None if the named engine cannot be used. A complete dataset does not need it."""
     reference: Reference
     boundary: BoundaryTokens
 
     @property
     def dtype_name(self) -> str:
-        """The width of the shards' ids."""
+        """The dtype of the token ids in shards."""
         return token_dtype(self.reference.largest_id).name
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all inputs on disk."""
+        """The size of all inputs on disk, in bytes."""
         return sum(source.num_bytes for source in self.sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation(Resolution):
-    """A recipe, resolved, and its sources ready to be read."""
+    """A resolved recipe with sources that are ready to read."""
 
     candidates: Candidates
     resources: Resources
     items: list[Unit | Stream]
     sample: list[str]
-    """Real documents for calibration."""
+    """Documents of the inputs, for calibration."""
     tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
+    """The description that creates a Python tokenizer in a worker. "" for other tokenizers."""
 
 
 def resolve(
     recipe: Recipe, tokenizer: object, access: Access, executor: Executor | None = None
 ) -> Resolution:
-    """Load the tokenizer and find the sources; nothing is downloaded, nothing written.
+    """Load the tokenizer and find the sources. Downloads no input and writes nothing.
 
-    `tokenizer` is an object to encode with, or None where the recipe names it. `access` says how
-    inputs that are elsewhere are read. Workers of `executor` on this machine start meanwhile.
+    `tokenizer` is a tokenizer object to use instead of the one that the recipe names. `access`
+    says how to read remote inputs. Local workers of `executor` start in the meantime.
 
     Raises:
-        UserError: something in the recipe cannot be carried out.
+        UserError: The recipe asks for something impossible.
     """
     named = recipe.tokenizer if tokenizer is None else tokenizer
     file = require_harmless(load_tokenizer_file(named, recipe.encode.rank_encoding))
@@ -111,7 +111,7 @@ def resolve(
     reference = load_reference(file, control)
     boundary = resolve_boundary_tokens(reference, file, recipe.encode.eos, recipe.encode.pad)
     policies, fields = recipe.policies, recipe.read.fields
-    if is_chat:  # what begins a conversation is written by its template
+    if is_chat:  # the template writes the tokens at the start of a conversation
         chat = chat_policies(recipe.chat, file, reference, boundary.eos_id)
         policies = msgspec.structs.replace(policies, chat=chat)
         fields = replace(fields, rendering=conversations_of(policies, reference.special_tokens))
@@ -136,13 +136,13 @@ def resolve(
 def prepare(
     resolution: Resolution, access: Access, resources: Resources, *, in_process: bool = False
 ) -> Preparation:
-    """Download what is to be downloaded, and read the first records of the inputs.
+    """Download remote inputs, and read the first records of the inputs.
 
-    `in_process`: all units will run in this process.
+    With `in_process`, all units will run in this process.
 
     Raises:
-        UserError: something in the recipe cannot be carried out.
-        TokenmillError: a file cannot be fetched.
+        UserError: The recipe asks for something impossible.
+        TokenmillError: A file cannot be fetched.
     """
     file, fields, policies = resolution.file, resolution.fields, resolution.policies
     candidates = resolution.candidates or rank_engines(
@@ -178,16 +178,16 @@ def prepare(
 
 
 def source_for_workers(file: TokenizerFile) -> str:
-    """What makes a Python tokenizer in a worker process; "" for all others."""
+    """Return the description that creates a Python tokenizer in a worker. "" for others."""
     if not KINDS[file.kind].is_described:
-        return ""  # made of the dataset's own files
+        return ""  # loaded from the dataset's own files
     from tokenmill.encode.references.python_source import pickled_source
 
     return file.source or pickled_source(file.tokenizer)
 
 
 def identity_of(resolution: Resolution) -> Identity:
-    """What a resumed build must agree with."""
+    """Return the identity that a resumed build must agree with."""
     return Identity(
         commits=commits_of(resolution.sources) or msgspec.UNSET,
         inputs=[input_identity(source) for source in resolution.sources],
@@ -202,7 +202,7 @@ def identity_of(resolution: Resolution) -> Identity:
 
 
 def start_of(resolution: Resolution, on_compare: Callable[[Source], None]) -> Start:
-    """What a build starts with, to be held against what is in the output folder."""
+    """Return the start of a build, for comparison with the output folder."""
     kind, sources = resolution.file.kind, resolution.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[kind].is_slow)
     renderers = {"jinja2"} if resolution.policies.chat else set()
