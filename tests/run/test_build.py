@@ -418,5 +418,5 @@ def test_where_no_record_is_good_no_limit_is_advised(tokenizer_path: Path, tmp_p
     path.write_text('{"text": null}\n')
     with pytest.raises(DataError) as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    check = "no record is good, so check --text-field or --chat, and --format if it is given"
+    check = "every record is bad, so check --text-field or --chat, and --format if given"
     assert raised.value.hint == f"look at {tmp_path / 'out'}/rejected/*.jsonl; {check}"

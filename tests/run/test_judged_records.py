@@ -27,5 +27,5 @@ def test_where_no_record_is_good_no_share_is_advised(tmp_path: Path, tokenizer_p
     path.write_text('{"text": 1}\n{"text": 2}\n')
     with pytest.raises(DataError, match="2 of 2 records are bad") as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    assert "no record is good, so check --text-field" in (raised.value.hint or "")
+    assert "every record is bad, so check --text-field" in (raised.value.hint or "")
     assert not re.search("--max-bad", raised.value.hint or "")

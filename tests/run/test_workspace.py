@@ -280,5 +280,5 @@ def test_a_folder_of_the_output_may_not_be_a_link_out_of_it(name: str, tmp_path:
     fill(tmp_path, "elsewhere/lock", "out/manifest.json")
     (tmp_path / "out" / "manifest.json").write_bytes(DATASET_OUTPUT.start)
     (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputConflictError, match="is a link that leads out of it"):
+    with pytest.raises(OutputConflictError, match="is a link to a place outside the output"):
         check_output(Workspace(tmp_path / "out"))

@@ -256,7 +256,7 @@ class TestFailures:
         store, items = MemoryStore(), ["a"]
         first, second = (agent_claims(store, items, index, 2) for index in range(2))
         assert all_taken(first) == ["a"]
-        second.stop(InternalError("a unit that was run twice gave two results"))
+        second.stop(InternalError("a unit that ran twice gave two different results"))
         with pytest.raises(InternalError, match="gave two results"):
             first.heed_others()
 

@@ -1,1 +1,1 @@
-"""Several agents, one a machine, that share the items of a build without a coordinator."""
+"""Several agents, one on each machine, that share the work of a build without a coordinator."""

@@ -1,4 +1,4 @@
-"""Agents by name, and what each says of itself in `work/agents/AGENT.json`."""
+"""The names of agents, and the state that each stores in `work/agents/AGENT.json`."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ _Text = Annotated[str, Meta(max_length=1000)]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One life of an agent: its place outlives it, the word after that is never used again."""
+    """One run of an agent. A restarted agent keeps its `place`, and gets a new `life`."""
 
     place: str
     life: str
 
     @property
     def name(self) -> str:
-        """As "00003-9f3a2c55"; no other process has ever had it."""
+        """A unique name such as "00003-9f3a2c55"."""
         return f"{self.place}-{self.life}"
 
 
 def new_agent(shard: Shard | None) -> Agent:
-    """An agent for this process; without a shard its place is the host."""
+    """Return an agent for this process. Without a shard, its place is the host name."""
     place = shard.place if shard else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:80]
     return Agent(place or "-", secrets.token_hex(4))
 
 
 def place_of(agent: str) -> str:
-    """The place in an agent's name."""
+    """Return the place in an agent's name."""
     return agent.rpartition("-")[0]
 
 
 class Tallies(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent has done in its life, and what it is at."""
+    """The work that an agent has done since it started, and the items that it holds."""
 
     documents: _Count = 0
     tokens: _Count = 0
     bytes_done: _Count = 0
-    """Input bytes on disk, of finished units and of parts of those that are running."""
+    """Input bytes on disk of finished units, and of the finished parts of running units."""
     bytes_total: _Count = 0
-    """Of the whole build."""
+    """Input bytes on disk of the whole build."""
     items: Annotated[list[_Text], Meta(max_length=10_000)] = []
     """The items that it holds."""
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """A heart-beat: a hint for other agents, and for people."""
+    """A heart-beat, which informs other agents and `tokenmill status`."""
 
     agent: _Text
     counter: _Count
@@ -69,23 +69,23 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     pid: _Count = 0
     workers: _Count = 0
     seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0
-    """How long the agent has been at work."""
+    """How long the agent has been running."""
     clock: Annotated[float, Meta(ge=0, le=1e12)] = 0
-    """Seconds since 1970 by its machine: only people look at it."""
+    """Seconds since 1970 by the agent's clock. Only for display."""
     versions: dict[_Text, _Text] = {}
     attempt: Attempt | None = None
     tallies: Tallies = Tallies()
     left: _Text = ""
-    """Why the agent has left; "" while it is at work."""
+    """Why the agent has left. "" while it runs."""
 
 
 def state_name(agent: str) -> str:
-    """The name of the object in which an agent says how it is."""
+    """Return the name of the object with an agent's state."""
     return f"{FOLDER}/{agent}.json"
 
 
 def listed_agents(store: ObjectStore) -> Iterator[str]:
-    """Yield the names of all agents that ever were, in any order; the newest may be missing."""
+    """Yield the names of all present and past agents, in any order. New agents may be missing."""
     for entry in store.entries(FOLDER):
         if entry.num_bytes > MAX_STATE_BYTES:
             continue
@@ -95,12 +95,12 @@ def listed_agents(store: ObjectStore) -> Iterator[str]:
 
 
 def is_agent(name: str) -> bool:
-    """Whether an agent can have this name."""
+    """Whether this is a valid name of an agent."""
     return _NAME.fullmatch(name) is not None
 
 
 def parse_state(data: bytes | None) -> AgentState | None:
-    """What an agent said; None where it said nothing that can be read."""
+    """Return the state of an agent, or None if it cannot be read."""
     try:
         return msgspec.json.decode(data or b"", type=AgentState)
     except (ValueError, RecursionError):

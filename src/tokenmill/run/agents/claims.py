@@ -1,10 +1,12 @@
-"""Who runs which item: claims are hints, so a mistake costs time and never bytes.
+"""Claims decide which agent runs which item.
 
-`work/claims/N/ITEM.G` is created by the agent that takes an item; G counts how often it changed
-hands, and folder N has the claims of a thousand items, one page of a bucket's listing. An agent
-first takes the items dealt to it (every n-th one, so that all agents begin with the large ones and
-stay abreast in the order of the inputs), then those that nobody has claimed, folder by folder in an
-order of its own, and at last those whose agent has gone.
+Claims are only hints: a wrong claim costs time, but cannot change the dataset. An agent claims an
+item by creating `work/claims/N/ITEM.G`. G counts how often the item changed hands. Folder N holds
+the claims of 1,000 items, which is one page of a bucket's listing.
+
+An agent first takes every n-th item, so that all agents begin with large items and advance through
+the inputs together. Then it takes unclaimed items, folder by folder in random order. Last, it takes
+over items of agents that are gone.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from tokenmill.store.objects.object_store import ObjectStore
 
 FOLDER = "work/claims"
 NUM_WAITING = 4
-"""Agents that stay until everything is done; all others leave when there is nothing to take."""
+"""Agents that wait until everything is done. The others leave when nothing is left to claim."""
 MAX_FAILURES = 2
 ALL_ITEMS = "all"
-"""The name under which a failure ends the whole build."""
+"""The item name of a failure that ends the whole build."""
 ITEMS_A_FOLDER = 1000
 MAX_LOSSES = 8
-"""Claims lost to others after which it is cheaper to list what they have."""
+"""Claims lost to other agents, after which listing the claims is cheaper than trying."""
 MAX_ASKED = 256
-"""Claims whose owners are looked up at a time."""
+"""The most claims whose owners are read at once."""
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -44,18 +46,18 @@ class _Claim(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Held:
-    """An item that another agent claimed, as far as we know."""
+    """An item that another agent probably holds."""
 
     generation: int
     owner: str
 
 
 class Claims:
-    """The items of a build, as one agent sees them.
+    """An agent's view of which items are free, held or done.
 
     `items` are in the order of execution, large ones first, and the same for all agents. With
-    `alone` every other agent is known to have ended. What was done before must be asked of the
-    store after this was made, and passed to `refresh`.
+    `alone`, all other agents are known to have ended. After creating this object, list the finished
+    items in the store, and pass them to `refresh`.
     """
 
     def __init__(
@@ -77,16 +79,16 @@ class Claims:
             shard = Shard(0, 1)
         everything = range(len(items))
         self._next = deque(everything[shard.index :: shard.count] if shard else ())
-        """What to try, in this order: the items dealt to us, later those listed as unclaimed."""
+        """The items to try next: first this agent's share, later items listed as unclaimed."""
         self._folders: deque[int] = deque()
-        """Folders of claims that are still to be listed."""
+        """Folders of claims that have not been listed yet."""
         self._losses, self._has_listed = 0, False
         self._must_list = self._must_sweep = shard is None or shard.count > 1
         self._gone_items: deque[int] = deque()
         self._held: dict[int, _Held] = {}
         self._mine: set[str] = set()
         self._ended: set[str] = set()
-        """Items that we finished, or failed on."""
+        """Items that this agent has finished or failed on."""
         self._failed: dict[str, TokenmillError] = {}
         self._done: Collection[str] = frozenset()
         self._parked: dict[str, TokenmillError] = {}
@@ -94,7 +96,7 @@ class Claims:
 
     @property
     def alone(self) -> bool:
-        """Whether no other agent is known to be at work."""
+        """Whether no other agent is known to be running."""
         return not self._watch.others
 
     @property
@@ -104,29 +106,29 @@ class Claims:
 
     @property
     def waiting_for(self) -> list[str]:
-        """Items that others hold, and that were not done when last looked: ask the store for these.
+        """Unfinished items that other agents hold, as of the last `refresh`.
 
-        Complete once `take` has returned None and `refresh` was called.
+        The list is complete once `take` has returned None and `refresh` was called.
         """
         held = (self._items[number] for number in self._held)
         return [*held, *(item for item in self._failed if item not in self._parked)]
 
     @property
     def parked(self) -> dict[str, TokenmillError]:
-        """Items that nobody is to try again, with the error of one agent."""
+        """Items that no agent will try again, with the error of one agent."""
         return dict(self._parked)
 
     @property
     def exhausted(self) -> bool:
-        """Whether this agent has nothing more to take, now or later.
+        """Whether this agent has nothing to claim, now or later.
 
-        Either all other items are done or parked, or enough agents are left to wait for them.
+        Either all items are done or parked, or enough other agents wait for the rest.
         """
         return self.idle and (self._may_leave or not self.waiting_for)
 
     @property
     def idle(self) -> bool:
-        """Whether this agent has nothing to take at the moment."""
+        """Whether this agent has nothing to claim at the moment."""
         return not (self._may_find or self._gone_items or self._must_sweep)
 
     @property
@@ -135,12 +137,10 @@ class Claims:
         return self.exhausted and not self.waiting_for and not self._mine
 
     def take(self, accept: Callable[[str], bool] = lambda item: True) -> str | None:
-        """Claim an item: it is ours from now on; None if there is none to take at the moment.
-
-        Only one that is wanted at the moment: `accept` says so.
+        """Claim an item that `accept` approves, or return None if there is none at the moment.
 
         Raises:
-            StorageError: the store fails.
+            StorageError: The store fails.
         """
         self._watch.look()
         while self._may_find or self._gone_items:
@@ -160,20 +160,20 @@ class Claims:
         return None
 
     def upcoming(self, num_items: int) -> list[str]:
-        """What this agent tries next, unless others were faster: to read ahead."""
+        """Return the items that this agent will probably claim next, for reading ahead."""
         return [self._items[number] for number in itertools.islice(self._next, num_items)]
 
     def finished(self, item: str) -> None:
-        """An item of ours is done, and the store knows."""
+        """Record that this agent has finished an item and stored its receipts."""
         self._mine.discard(item)
         self._ended.add(item)
         self._failed.pop(item, None)
 
     def failed(self, item: str, error: TokenmillError) -> None:
-        """An item of ours failed in a way that another agent may not: note it, and let it go.
+        """Store that an item failed on this agent, and leave it to other agents.
 
         Raises:
-            StorageError: the store fails.
+            StorageError: The store fails.
         """
         note_failure(self._store, item, self._agent.name, error)
         self._mine.discard(item)
@@ -181,22 +181,22 @@ class Claims:
         self._failed[item] = error
 
     def stop(self, error: TokenmillError) -> None:
-        """End the build on all agents, because no result of any of them can be trusted.
+        """Stop all agents of the build, because a wrong result puts all results in doubt.
 
         Raises:
-            StorageError: the store fails.
+            StorageError: The store fails.
         """
         note_failure(self._store, ALL_ITEMS, self._agent.name, error)
 
     def refresh(self, done: Collection[str]) -> None:
-        """Learn which items are done; find those whose agents have gone, and whether to wait.
+        """Take note of finished items, find items of agents that are gone, and decide to wait.
 
-        `done` is what the store says now; it may hold only some of the items done, among them those
-        of `waiting_for`.
+        `done` are finished items from the store. It must include the finished items of
+        `waiting_for`, and may omit others.
 
         Raises:
-            StorageError: the store fails.
-            TokenmillError: another agent has stopped the build.
+            StorageError: The store fails.
+            TokenmillError: Another agent has stopped the build.
         """
         failures = self._failures()
         self._done = done
@@ -216,11 +216,11 @@ class Claims:
         self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
 
     def heed_others(self) -> None:
-        """Raise the error with which another agent has stopped the build, if one has."""
+        """Raise the error of another agent that has stopped the build, if any."""
         self._failures()
 
     def _failures(self) -> dict[str, set[str]]:
-        """By item: the agents that it failed on."""
+        """Return the agents that each item failed on."""
         failures = failed_agents(self._store, self._watch.is_past)
         if stopped := failures.pop(ALL_ITEMS, None):
             raise noted_failure(self._store, ALL_ITEMS, min(stopped))
@@ -228,11 +228,11 @@ class Claims:
 
     @property
     def _may_find(self) -> bool:
-        """Whether there may be items that nobody has claimed."""
+        """Whether there may be unclaimed items."""
         return bool(self._next or self._folders or self._must_list)
 
     def _popped(self, numbers: deque[int], accept: Callable[[str], bool]) -> int | None:
-        """The first item that is wanted, removed; None if there is none."""
+        """Remove and return the first item that `accept` approves. None if there is none."""
         for index, number in enumerate(numbers):
             if accept(self._items[number]):
                 del numbers[index]
@@ -245,7 +245,7 @@ class Claims:
         return not ours and number not in self._held and item not in self._done
 
     def _claim(self, number: int) -> bool:
-        """Whether an item is ours now; claims of those that ended before us do not count."""
+        """Try to claim an item. Overrides claims of agents that ended before this one started."""
         held = self._held.get(number)
         generation = held.generation + 1 if held else 0
         while True:
@@ -262,7 +262,7 @@ class Claims:
             generation += 1
 
     def _count_loss(self, number: int) -> None:
-        """Others are where we are: list what they have before trying anything else."""
+        """Count a claim lost to another agent. After several, list the claims of others."""
         self._losses += 1
         if self._losses < MAX_LOSSES:
             return
@@ -273,7 +273,7 @@ class Claims:
             self._must_list = self._must_sweep = True
 
     def _list_folder(self) -> None:
-        """Find what nobody has claimed; a listing that is late costs time, as claims decide."""
+        """List a folder of claims to find unclaimed items. An outdated listing only costs time."""
         if self._must_list:
             self._must_list, self._has_listed = False, True
             self._folders = deque(range(-(-len(self._items) // ITEMS_A_FOLDER)))
@@ -292,7 +292,7 @@ class Claims:
         self._losses = 0
 
     def _sweep(self) -> None:
-        """Once: everything that is not done and not ours is held by somebody."""
+        """Once all claims are listed, regard all other unfinished items as held."""
         if self._must_sweep:
             self._must_sweep = False
             for number in range(len(self._items)):
@@ -308,14 +308,14 @@ class Claims:
         }
         for name, data in self._store.read_all(names):
             held = self._held[names[name]]
-            if data is None:  # nobody's after all: take the same generation
+            if data is None:  # unclaimed after all: claim the same generation
                 held.generation -= 1
                 self._gone_items.append(names[name])
             else:
                 held.owner = _owner(data)
 
     def _park(self, failures: dict[str, set[str]]) -> None:
-        """An item that failed on two agents, or on us when nobody else is left, fails the build."""
+        """Park items that failed on two agents, or here without other agents left."""
         for item, agents in failures.items():
             if item in self._done or item in self._parked:
                 continue
@@ -325,7 +325,10 @@ class Claims:
             self._parked[item] = error
 
     def _find_gone(self, failures: dict[str, set[str]]) -> None:
-        """Items that changed hands often are tried last: they may be what ends their agents."""
+        """Find items of agents that are gone. Items that often changed hands come last.
+
+        They may be what kills their agents.
+        """
         for number in [n for n in self._held if self._items[n] in self._parked]:
             del self._held[number]
         gone = [
@@ -343,15 +346,15 @@ class Claims:
 
 
 def claim_name(number: int, item: str, generation: int) -> str:
-    """The name of the object that says who has an item, after it changed hands so many times.
+    """Return the name of a claim; `generation` counts how often the item changed hands.
 
-    `number` is its place in the order of execution.
+    `number` is the position of the item in the order of execution.
     """
     return f"{claims_folder(number)}/{item}.{generation}"
 
 
 def claims_folder(number: int) -> str:
-    """The folder of the claims of an item, by its place in the order of execution."""
+    """Return the folder of an item's claims, by its position in the order of execution."""
     return f"{FOLDER}/{number // ITEMS_A_FOLDER}"
 
 
@@ -368,4 +371,4 @@ def _owner(data: bytes) -> str:
     try:
         return msgspec.json.decode(data, type=_Claim).agent
     except (ValueError, RecursionError):
-        return "?"  # whoever wrote that will never be heard of
+        return "?"  # unreadable: no agent has this name, so its items can be taken over

@@ -1,4 +1,4 @@
-"""Notes of items that failed on an agent: `work/failed/ITEM.AGENT.json`."""
+"""Records of items that failed on an agent: `work/failed/ITEM.AGENT.json`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FOLDER = "work/failed"
 
 
 def note_failure(store: ObjectStore, item: str, agent: str, error: TokenmillError) -> None:
-    """Tell all agents that an item failed on this one."""
+    """Store that an item failed on an agent, for the other agents."""
     store.create(_name(item, agent), canonical_json(ErrorRecord.of(error)), durable=False)
 
 
 def noted_failure(store: ObjectStore, item: str, agent: str) -> TokenmillError:
-    """The error that an item failed with on an agent."""
+    """Return the error of an item that failed on an agent."""
     try:
         data = store.read(_name(item, agent)) or b""
         return msgspec.json.decode(data, type=ErrorRecord).rebuild()
     except (ValueError, RecursionError):
-        return EngineError(f"{item} failed on the agent {agent}", why="its note cannot be read")
+        return EngineError(f"{item} failed on the agent {agent}", why="its error is unreadable")
 
 
 def failed_agents(store: ObjectStore, is_past: Callable[[str], bool]) -> dict[str, set[str]]:
-    """By item: the agents that it failed on, without those that ended before the caller began."""
+    """Return the agents that each item failed on, except agents that are past."""
     found: dict[str, set[str]] = {}
     for entry in store.entries(FOLDER):
         name = entry.name.rpartition("/")[2].removesuffix(".json")

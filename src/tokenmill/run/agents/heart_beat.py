@@ -1,4 +1,4 @@
-"""The thread that shows other agents that this one is at work."""
+"""The thread that shows other agents that this agent is alive."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tokenmill.store.objects.object_store import ObjectStore
 
 BEAT_SECONDS = 20.0
 LAST_BEAT_SECONDS = 5.0
-"""How long an agent waits for its last words to be stored."""
+"""How long an agent waits until its last beat is stored."""
 
 
 class HeartBeat:
     """Replaces `work/agents/AGENT.json` every 20 s, from before the first claim to the end.
 
-    A store that fails does not end the build: others may take the agent for dead, which costs time.
+    An error of the store does not end the build. Others may take the agent for dead, which only
+    costs time.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class HeartBeat:
         seconds: float = 0,
     ) -> None:
         self.tallies = Tallies()
-        """What the next beat tells; replaced as a whole, from any thread."""
+        """The contents of the next beat. Any thread may replace the object."""
         self.attempt = attempt
         self._store, self._agent, self._versions = store, agent, versions
         self._seconds, self._started = seconds or BEAT_SECONDS, time.monotonic()
@@ -43,12 +44,12 @@ class HeartBeat:
         self._thread = threading.Thread(target=self._run, daemon=True, name="heart-beat")
 
     def begin(self) -> None:
-        """Store the first beat, so that claims have an owner; then beat until `end`."""
+        """Store the first beat, so that claims have an owner, and beat until `end`."""
         self._beat()
         self._thread.start()
 
     def end(self, why: str) -> None:
-        """Say that this agent leaves, and why: others take its items at once."""
+        """Store that this agent leaves, and why. Others take over its items at once."""
         if self._ending.is_set():
             return
         self._left = why or "done"
@@ -58,7 +59,7 @@ class HeartBeat:
 
     @property
     def state(self) -> AgentState:
-        """What the agent says of itself now."""
+        """The current state of the agent."""
         return AgentState(
             agent=self._agent.name,
             counter=self._counter,

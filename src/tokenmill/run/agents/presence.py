@@ -1,4 +1,4 @@
-"""An agent while it works: its name, its claims and its heart-beat."""
+"""A running agent: its claims and its heart-beat."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tokenmill.store.objects.object_store import ObjectStore
 
 @dataclass(slots=True)
 class Presence:
-    """What this process is among the agents of a build."""
+    """The claims and the heart-beat of this agent."""
 
     claims: Claims
     beat: HeartBeat
     _before: Snapshot | None = None
-    """How far the build was when this agent began."""
+    """The progress of the build when this agent started."""
 
     def tell(self, snapshot: Snapshot, num_recycled: int) -> None:
-        """Let the next beat say how far the agent is."""
+        """Put the agent's progress into its next beat."""
         before = self._before = self._before or snapshot
         self.beat.attempt.recycled_workers = num_recycled
         self.beat.tallies = Tallies(
@@ -57,7 +57,10 @@ def present(
     shard: Shard | None,
     alone: bool,
 ) -> Iterator[Presence]:
-    """Be an agent until the block ends; `alone` if the lock of the output is held alone."""
+    """Register this process as an agent until the block ends.
+
+    Set `alone` if this process is the only one that holds the lock of the output.
+    """
     agent = new_agent(shard)
     beat = HeartBeat(store, agent, attempt=attempt, versions=versions)
     alone = alone and all(state.host == socket.gethostname() for state in states(store))
@@ -72,13 +75,13 @@ def present(
 
 
 def states(store: ObjectStore) -> list[AgentState]:
-    """What all agents have said of themselves, by name; those that cannot be read are left out."""
+    """Return the states of all agents, sorted by name. Unreadable states are left out."""
     names = (state_name(agent) for agent in listed_agents(store))
     found = (parse_state(data) for _, data in store.read_all(names))
     return sorted((state for state in found if state), key=lambda state: state.agent)
 
 
 def attempts_of(store: ObjectStore) -> list[Attempt]:
-    """All attempts at a run, in the order in which they began."""
+    """Return all attempts at a run, in the order of their start."""
     found = [state.attempt for state in states(store) if state.attempt]
     return sorted(found, key=lambda attempt: attempt.started)

@@ -1,4 +1,4 @@
-"""Which of how many agents this process is: `--shard i/n`, or what a launcher left in variables."""
+"""The index of this agent among all: `--shard i/n`, or the environment variables of a launcher."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PAIRS = (
     ("CLOUD_RUN_TASK_INDEX", "CLOUD_RUN_TASK_COUNT"),
     ("BATCH_TASK_INDEX", "BATCH_TASK_COUNT"),
 )
-"""Launchers that start one process a task: variables for the index, from 0, and the number."""
-_HINT = "write it yourself: --shard i/n, with i from 0 to n - 1"
+"""Variables of launchers that start one process per task: the index from 0, and the count."""
+_HINT = "use --shard i/n, with i from 0 to n - 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class Shard:
     """Agent `index` of `count`, counted from 0.
 
     Raises:
-        UserError: the index is not below the count.
+        UserError: The index is not below the count.
     """
 
     index: int
     count: int
     place: str = ""
-    """What stays the same when this agent is started again; by default the index."""
+    """A name that stays the same when this agent is restarted. By default the index."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MAX_COUNT:
             raise UserError(
-                f"there is no shard {self.index}/{self.count}",
-                why=f"shards are counted from 0, and there are at most {MAX_COUNT:,}",
-                hint=f"the last one of {self.count} is {self.count - 1}/{self.count}"
+                f"invalid shard {self.index}/{self.count}",
+                why=f"the index counts from 0, and there are at most {MAX_COUNT:,} shards",
+                hint=f"the last of {self.count} shards is {self.count - 1}/{self.count}"
                 if 0 < self.count <= MAX_COUNT
                 else _HINT,
             )
@@ -50,20 +50,20 @@ class Shard:
 
 
 def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
-    """The shard that `text` names: "i/n", or "auto" for what the variables of a launcher say.
+    """Read a shard: "i/n", or "auto" to use the environment variables of a launcher.
 
-    Known are Slurm's arrays and steps of several tasks, indexed jobs of Kubernetes (whose pods need
-    JOB_COMPLETIONS beside JOB_COMPLETION_INDEX), array jobs of AWS Batch, Cloud Run and Google's
-    Batch, and RANK with WORLD_SIZE where each machine has one process.
+    "auto" supports Slurm job arrays and steps with several tasks, indexed jobs of Kubernetes (set
+    JOB_COMPLETIONS in the pods), array jobs of AWS Batch, Cloud Run jobs, Google Batch, and RANK
+    with WORLD_SIZE if each machine runs one process.
 
     Raises:
-        UserError: the text is neither, or no launcher left its variables.
+        UserError: The text is not a shard, or no launcher has set its variables.
     """
     if text == AUTO:
         return _found(environ)
     parts = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if parts is None:
-        raise UserError(f"{text!r} is not a shard", hint=f"{_HINT}, or --shard auto")
+        raise UserError(f"invalid shard {text!r}", hint=f"{_HINT}, or --shard auto")
     return Shard(int(parts[1]), int(parts[2]))
 
 
@@ -84,13 +84,18 @@ def _found(environ: Mapping[str, str]) -> Shard:
     raise UserError(
         "--shard auto found no launcher",
         why="none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, AWS_BATCH_JOB_ARRAY_INDEX, "
-        "CLOUD_RUN_TASK_INDEX, BATCH_TASK_INDEX, RANK is set, and this is no srun of several tasks",
+        "CLOUD_RUN_TASK_INDEX, BATCH_TASK_INDEX, RANK is set, and srun has not started several "
+        "tasks",
         hint=_HINT,
     )
 
 
 def _of_slurm_array(environ: Mapping[str, str]) -> Shard:
-    """Task ids need not begin at 0; an array of a few ids, as `3,17`, has no known positions."""
+    """Return the shard of a Slurm array task.
+
+    Task ids may not begin at 0. The position in an array of arbitrary ids such as `3,17` is
+    unknown, so such an array counts as one from 0 to its last id.
+    """
     task = _number(environ, "SLURM_ARRAY_TASK_ID")
     first = _number(environ, "SLURM_ARRAY_TASK_MIN", 0)
     last = _number(environ, "SLURM_ARRAY_TASK_MAX")
@@ -109,7 +114,7 @@ def _one_a_machine(environ: Mapping[str, str], index: str, count: str, nodes: st
 
 
 def _several_a_machine(why: str) -> UserError:
-    hint = "start one process a machine (srun --ntasks-per-node=1); it uses all cores by itself"
+    hint = "start one process per machine (srun --ntasks-per-node=1): it uses all cores"
     return UserError("--shard auto found several processes on this machine", why=why, hint=hint)
 
 
@@ -120,5 +125,5 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
     if not re.fullmatch(r"[0-9]{1,9}", text):
         why = f"{name} is {text!r}" if text else f"{name} is not set"
         hint = f"set {name}, or {_HINT}" if not text else _HINT
-        raise UserError("--shard auto cannot tell the shard", why=why, hint=hint)
+        raise UserError("--shard auto cannot determine the shard", why=why, hint=hint)
     return int(text)

@@ -1,8 +1,8 @@
-"""Which agents are at work, silent, or gone, by counters and a clock of our own.
+"""Decide which agents are running or gone.
 
-No two clocks are compared: an agent is silent when its counter was found unchanged in three looks,
-each at least 20 s of our monotonic time after the last one. An outage of the store, or of this
-process, does not count as a look: who was away takes nobody for dead.
+Clocks of different machines are never compared. An agent counts as gone if its counter did not
+change in three looks, each at least 20 s apart by this process's monotonic clock. An outage of the
+store or of this process does not count as a look.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokenmill.store.objects.object_store import ObjectStore
 LOOK_SECONDS = 20.0
 LOOKS_UNTIL_SILENT = 3
 NUM_WATCHED = 32
-"""Of many agents each watches those that follow it, so that some know at once who has died."""
+"""How many agents each agent watches: those that follow it by name."""
 MAX_ASKED = 64
 
 
@@ -35,14 +35,14 @@ class _Seen:
 
 
 class Watch:
-    """What one agent knows of the others."""
+    """An agent's view of the other agents."""
 
     def __init__(
         self, store: ObjectStore, agent: Agent, clock: Callable[[], float], *, alone: bool
     ) -> None:
         self._store, self._agent, self._clock, self._alone = store, agent, clock, alone
         self.asked: Collection[str] = ()
-        """Agents that have what this one waits for: they are watched, too."""
+        """More agents to watch: those that hold the items that this agent waits for."""
         self._seen: dict[str, _Seen] = {}
         self._present = sorted(name for name in listed_agents(store) if name != agent.name)
         self._past: set[str] = set()
@@ -53,11 +53,11 @@ class Watch:
         self._first = frozenset(self._present)
 
     def is_past(self, agent: str) -> bool:
-        """Whether an agent had ended before this one began, as far as could be told then."""
+        """Whether an agent is known to have ended before this one started."""
         return agent in self._past or (self._alone and agent != self._agent.name)
 
     def is_gone(self, agent: str) -> bool:
-        """Whether an agent has left, fallen silent, or was an earlier life of this one's place."""
+        """Whether an agent has left, is silent, or was an earlier run of this agent."""
         if agent == self._agent.name:
             return False
         if self.is_past(agent):
@@ -67,18 +67,19 @@ class Watch:
 
     @property
     def others(self) -> list[str]:
-        """The agents that are not known to be gone, by name."""
+        """The names of agents that are not known to be gone."""
         return [name for name in self._present if not self.is_gone(name)]
 
     @property
     def living(self) -> list[str]:
-        """Of those the ones that were seen at work."""
+        """The names of agents that are known to be running."""
         return [name for name in self.others if name in self._seen and self._seen[name].has_changed]
 
     def look(self) -> bool:
-        """Read counters: of agents that follow this one, of the first ones, and of those asked for.
+        """Read the counters of the agents to watch.
 
-        Returns whether it was time for that, and the store answered.
+        These are agents that follow this one by name, the first agents, and those in `asked`.
+        Returns False if it was too early, or the store did not answer.
         """
         if self._alone or self._clock() < self._next_look:
             return False
@@ -121,7 +122,7 @@ class Watch:
                 self._past.add(agent)
         else:
             seen.counter, seen.unchanged_looks, seen.has_changed = counter, 0, True
-            self._past.discard(agent)  # it lives: two agents share a place
+            self._past.discard(agent)  # it is alive: two agents share a place
 
     def _ended_before(self, agent: str) -> bool:
         seen = self._seen.get(agent)

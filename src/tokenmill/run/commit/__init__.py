@@ -1,1 +1,1 @@
-"""Receipts, limits, and how finished units become a dataset."""
+"""Receipts and limits, and the step from finished units to a dataset."""

@@ -1,4 +1,4 @@
-"""Receipts to a folder of word counts: the runs of all units are merged."""
+"""Merge the sorted runs of all units into a folder of word counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def describe_counts(
     receipts: Sequence[Receipt],
     quarantined: Mapping[int, str],
 ) -> Description:
-    """What a folder of counts says beside its words; the books of sources balance."""
+    """Return the description of a folder of counts: options, sources and totals."""
     entries = describe_sources(sources, receipts, quarantined)
     totals = Counts()
     for entry in entries:
@@ -57,7 +57,7 @@ def describe_counts(
 def judge_counts(
     workspace: Workspace, description: Description, receipts: Sequence[Receipt], max_bad: float
 ) -> None:
-    """Raise a DataError if too many records were rejected, or there is no document."""
+    """Raise a DataError if too many records were rejected, or there are no documents."""
     names = [file.name for file in rejected_files(receipts)]
     judge_rejected(description.totals, max_bad, workspace.store, names)
     if not description.totals.documents:
@@ -65,10 +65,10 @@ def judge_counts(
 
 
 def merge_runs(workspace: Workspace, description: Description, receipts: Sequence[Receipt]) -> None:
-    """Merge the runs of all units into the folder: from then on the counts exist.
+    """Merge the runs of all units into the folder, which completes the counts.
 
     Raises:
-        DataError: there are too many groups.
+        DataError: There are too many groups.
     """
     groups: dict[str, list[WordCounts]] = {} if description.by else {"": []}
     occurrences = 0
@@ -80,9 +80,9 @@ def merge_runs(workspace: Workspace, description: Description, receipts: Sequenc
         raise too_many_groups(description.by)
     if occurrences != description.totals.tokens:
         why = f"units counted {description.totals.tokens:,}, their runs hold {occurrences:,}"
-        raise InternalError("the books of words do not balance", why=why)
+        raise InternalError("the totals of word counts do not match", why=why)
     for counts in (description.totals, *(source.counts for source in description.sources)):
-        counts.tokens = 0  # the groups say how many words there are
+        counts.tokens = 0  # the groups record the number of words
     write_counts(workspace.folder, description, groups)
 
 

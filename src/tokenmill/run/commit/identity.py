@@ -1,7 +1,8 @@
-"""What a build was started with, and what of it a later attempt must agree with.
+"""The start of a build, and what a later attempt must agree with.
 
-Options and the tokenizer must be equal. Of an input, name and size must be; where only its time
-differs, its content decides. Of the libraries only those count that decide this build's bytes.
+The options and the tokenizer must be equal. The names and sizes of inputs must be equal; if only a
+modification time differs, the content is compared. Only libraries that affect the output of this
+build must have the same versions.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ MAX_SHOWN = 12
 
 
 class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """One input: its name, its size, and what changes when its content does."""
+    """The name, size and version of an input."""
 
     name: str
     bytes: int
     etag: str | UnsetType = UNSET
-    """Of a file that is not on this machine: its version there."""
+    """The version of a remote file."""
     mtime_ns: int | UnsetType = UNSET
-    """Of every other."""
+    """The modification time of a local file."""
 
 
 class AnyIdentity(Protocol):
-    """What any run starts with."""
+    """The start of any run."""
 
     commits: dict[str, str] | UnsetType
     inputs: list[InputIdentity]
@@ -45,10 +46,10 @@ class AnyIdentity(Protocol):
 
 
 class Identity(msgspec.Struct, kw_only=True):
-    """What a build starts with."""
+    """The start of a build."""
 
     commits: dict[str, str] | UnsetType = UNSET
-    """What moving names stand for, as the commit of each data set that is read."""
+    """The commits of remote data sets with names that can move, such as branches."""
     inputs: list[InputIdentity]
     tokenizer: str
     eos_id: int
@@ -56,28 +57,28 @@ class Identity(msgspec.Struct, kw_only=True):
     prefix_ids: list[int]
     policies: Policies
     engine: str
-    """As the recipe names it."""
+    """The engine as the recipe names it."""
     versions: dict[str, str]
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was started with; it never changes."""
+    """The stored start of a run, which never changes."""
 
     job: str
-    """Tells this run from all others."""
+    """A unique name of the run."""
     identity: msgspec.Raw
     digest: str = ""
 
 
 class StoredIdentity(msgspec.Struct, kw_only=True):
-    """The parts of a stored identity that are not compared as they are."""
+    """The parts of a stored identity that need their own comparison."""
 
     inputs: list[InputIdentity] = []
     versions: dict[str, str] = {}
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that can have a say in the bytes of a dataset."""
+    """Return the versions of Python and of all libraries that can affect a dataset."""
     names = ("tokenmill", "tokenizers", "fastokens", "gigatoken", "tiktoken", "sentencepiece")
     found = {"python": platform.python_version()}
     for name in (*names, "jinja2", "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
@@ -89,15 +90,15 @@ def versions() -> dict[str, str]:
 
 
 def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> frozenset[str]:
-    """What decides the bytes of a build: the libraries that read, encode and write.
+    """Return the libraries that affect the bytes of a build: those that read, encode and write.
 
-    `kind` is that of the tokenizer, `engine` the one that encodes.
+    `kind` is the kind of the tokenizer.
     """
     names = {"tokenmill", "pyarrow", KINDS[kind].library}
     formats = {source.format for source in sources} - {AUTO}
     names.update(*(FORMATS[name].libraries for name in formats))
     if engine in {NATIVE, MEMO}:
-        names |= {"numba", "python"}  # its kernels, and the Unicode tables that it cuts texts by
+        names |= {"numba", "python"}  # its kernels, and its Unicode tables
     return frozenset(names | {engine} & {"fastokens", "gigatoken"})
 
 
@@ -106,7 +107,7 @@ def version_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (library, version then, version now) for those of `names` that differ.
 
-    A library that an old version of this code did not record is passed over.
+    Libraries that an old version of this code did not record are skipped.
     """
     for name in sorted(names):
         if name in old and old[name] != new.get(name):
@@ -116,13 +117,13 @@ def version_differences(
 def identity_differences(
     stored: Mapping[str, Any], now: AnyIdentity, change_of: Callable[[int], str]
 ) -> list[str]:
-    """How a stored identity and today's differ, libraries aside; a line each.
+    """Return the differences between a stored identity and the current one, except libraries.
 
-    `change_of` compares the content of an input, by index, and says what has changed, "" if nothing
-    has. It is asked only if everything else is equal: it takes as long as reading the input.
+    `change_of` compares the content of an input, given its index, and returns what has changed, or
+    "". It is called only if everything else is equal, because it reads the whole input.
 
     Raises:
-        msgspec.ValidationError: what is stored is no identity.
+        msgspec.ValidationError: The stored data is not an identity.
     """
     new: dict[str, Any] = msgspec.to_builtins(now)
     found = [
@@ -150,7 +151,7 @@ def _when(known: InputIdentity) -> str:
 
 
 def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity]) -> Iterator[str]:
-    """What differs beside times."""
+    """Yield all differences between inputs except modification times."""
     names = [[known.name for known in side] for side in (old, new)]
     if names[0] != names[1]:
         yield from (f"{name}: is no longer an input" for name in names[0] if name not in names[1])
@@ -162,11 +163,11 @@ def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity
         if a.bytes != b.bytes:
             yield f"{b.name}: had {a.bytes:,} bytes, has {b.bytes:,}"
         elif a.etag != b.etag:
-            yield f"{b.name}: its content changed; its version at its place is another"
+            yield f"{b.name}: its content changed (its remote version is different)"
 
 
 def differences(old: Any, new: Any, name: str) -> Iterator[str]:
-    """Where two values of JSON differ; an absent key and a null are the same."""
+    """Yield the differences between two JSON values. An absent key equals a null."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key), new.get(key), f"{name}.{key}")
@@ -178,7 +179,7 @@ def differences(old: Any, new: Any, name: str) -> Iterator[str]:
 
 
 def shown(lines: Sequence[str]) -> str:
-    """Differences as the `why` of an error."""
+    """Join differences to the `why` of an error."""
     more = len(lines) - MAX_SHOWN
     rest = [f"... and {more} more"] if more > 0 else []
     return "\n       ".join([*lines[:MAX_SHOWN], *rest])

@@ -1,4 +1,4 @@
-"""What of a run is done: receipts, and what attempts have found out; stored as it happens."""
+"""The finished work of a run: receipts, ends of streams, damaged sources, and the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAMAGED = re.compile(DAMAGED + r"/\d{8}\.json")
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine of all receipts, and the versions of what has a say in them."""
+    """The engine of all receipts, and the versions of the libraries that affect them."""
 
     engine: str
     versions: dict[str, str]
@@ -47,31 +47,31 @@ class Reused:
 
     units: int
     bytes: int
-    """Record bytes, decompressed."""
+    """Decompressed bytes of records."""
     seconds: float
-    """What they took their workers, divided by the workers of this attempt."""
+    """The time they took, divided by the number of workers of this attempt."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What all agents of a run have done, in the order of its inputs."""
+    """The finished work of all agents of a run, in the order of the inputs."""
 
     store: ObjectStore
     items: Sequence[Unit | Stream]
     limit: Limit = NO_LIMIT
-    """Of the whole run."""
+    """The limit of the whole run."""
     versions_for: Callable[[str], dict[str, str]] = lambda engine: {}
-    """Versions of the libraries that decide what an engine's units hold."""
+    """Returns the versions of the libraries that affect the output of an engine."""
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    """Those that have been read, or written, here."""
+    """Receipts that this process has read or written."""
     finished: set[str] = field(default_factory=set)
     """Units that are known to have a receipt."""
     ends: dict[int, int] = field(default_factory=dict)
-    """Parts of the streams that were read to their end, by source."""
+    """The number of parts of each finished stream, by source."""
     quarantined: dict[int, str] = field(default_factory=dict)
     """Why damaged sources were left out, by index."""
     engine: str = ""
-    """The engine of all receipts; "" before the first."""
+    """The engine of all receipts. "" before the first receipt."""
     _prefix: Prefix = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Ledger:
         self.refresh()
 
     def refresh(self) -> None:
-        """Learn what other agents have done."""
+        """Read what other agents have finished."""
         self._learn_damage()
         self.ends |= read_stream_ends(self.store, self.ends)
         if self.limit != NO_LIMIT:
@@ -91,16 +91,16 @@ class Ledger:
             self.finished |= finished_keys(self.store)
 
     def read_all(self) -> None:
-        """Read the receipts of all units; those whose files are lost run again."""
+        """Read the receipts of all units. Units with lost files will run again."""
         self._learn_damage()
         self.ends |= read_stream_ends(self.store, self.ends)
         known = {**self.receipts, **read_receipts(self.store, self.receipts)}
         self.receipts = without_lost_files(self.store, known)
-        self._prefix = Prefix(self.sound_items(), self.limit)  # others may have found losses, too
+        self._prefix = Prefix(self.sound_items(), self.limit)  # others may have found damage
         self.finished = set(self.receipts)
 
     def reused(self, num_workers: int) -> Reused | None:
-        """What earlier attempts spare one with so many workers; None if nothing."""
+        """Return the work that earlier attempts save this one. None if there is none."""
         receipts = self.receipts.values()
         if not receipts:
             return None
@@ -111,26 +111,26 @@ class Ledger:
         )
 
     def agree_on_engine(self, engine: str) -> None:
-        """Store the engine of all receipts, before the first one.
+        """Store the engine of all receipts before the first one, or compare with the stored one.
 
         Raises:
-            InputChangedError: other agents encode with something else.
+            InputChangedError: Other agents use another engine or other versions.
         """
         if self.engine != engine:
             self._agree_on_engine(engine)
 
     def count(self, receipt: Receipt) -> None:
-        """A unit has this receipt in the store."""
+        """Record a receipt that is in the store."""
         self.receipts[receipt.key] = receipt
         self.finished.add(receipt.key)
 
     def end_stream(self, source: int, num_parts: int) -> None:
-        """Remember that a stream was read to its end."""
+        """Store the number of parts of a stream that was read to its end."""
         write_stream_end(self.store, source, num_parts)
         self.ends[source] = num_parts
 
     def quarantine(self, damaged: Mapping[int, TokenmillError]) -> None:
-        """Leave damaged sources out."""
+        """Exclude damaged sources from the run."""
         for source, error in damaged.items():
             name = f"{DAMAGED}/{source:08d}.json"
             damage = _Damage(why=f"{error.what}: {error.why}")
@@ -138,11 +138,11 @@ class Ledger:
         self._prefix = Prefix(self.sound_items(), self.limit)
 
     def sound_items(self) -> list[Unit | Stream]:
-        """Units and streams that are not quarantined as a whole."""
+        """Return the units and streams that are not quarantined as a whole."""
         return [item for item in self.items if not self._is_quarantined(item)]
 
     def is_finished(self, item: Unit | Stream) -> bool:
-        """Whether all units of an item have receipts, or it is left out."""
+        """Whether all units of an item have receipts, or the item is quarantined."""
         if self._is_quarantined(item):
             return True
         if isinstance(item, Stream) and item.source not in self.ends:
@@ -150,7 +150,7 @@ class Ledger:
         return all(key in self.finished for key in unit_keys(item, self.ends))
 
     def is_complete(self) -> bool:
-        """Whether nothing is left to do but to publish."""
+        """Whether all units are done and only publishing is left."""
         self._advance()
         if self._prefix.crossing:
             return self._prefix.crossing[0] + LIMITED in self.finished
@@ -158,12 +158,12 @@ class Ledger:
 
     @property
     def crossing(self) -> tuple[str, Limit] | None:
-        """The unit in which a limit is reached, and what it may still write."""
+        """The unit that reaches the limit, and what it may still write."""
         self._advance()
         return self._prefix.crossing
 
     def final_receipts(self) -> list[Receipt]:
-        """What the dataset is made of: all receipts in order, up to a limit."""
+        """Return the receipts of the dataset: all in order, up to a limit."""
         self._advance()
         keys = list(self._prefix.keys)
         if self._prefix.crossing:
@@ -181,7 +181,7 @@ class Ledger:
         lines += [f"{name}: theirs is version {old}, here {new}" for name, old, new in changed]
         if lines:
             raise InputChangedError(
-                "another agent of this build encodes with something else",
+                "another agent of this build uses another engine or other library versions",
                 where=self.store.location,
                 why=shown(lines),
                 hint="install the same versions on all machines",

@@ -1,5 +1,7 @@
-"""Limits on documents and tokens. Units run in any order, so where a limit falls is found
-afterwards, in the order of the inputs: it is the same for any number of workers.
+"""Limits on documents and tokens.
+
+Units run in any order, but limits apply in the order of the inputs. So the unit that reaches a
+limit is found afterwards, and is the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from tokenmill.read.units import Stream, Unit, unit_key
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
 
 LIMITED = "-limit"
-"""What follows the name of a unit that was run again, up to a limit."""
+"""The suffix of the key of a unit that ran again up to a limit."""
 
 
 def unit_keys(item: Unit | Stream, ends: Mapping[int, int]) -> Iterator[str]:
-    """Yield the units of an item; those of a stream whose end nobody has seen never end."""
+    """Yield the unit keys of an item. For a stream without a known end, yield keys forever."""
     if isinstance(item, Unit):
         yield item.key
         return
@@ -26,7 +28,7 @@ def unit_keys(item: Unit | Stream, ends: Mapping[int, int]) -> Iterator[str]:
 
 
 class Prefix:
-    """Finished units in the order of the inputs, up to the first that is not, or to the limit."""
+    """Finished units in the order of the inputs, up to the first unfinished one or the limit."""
 
     def __init__(self, items: Sequence[Unit | Stream], limit: Limit) -> None:
         self._limit = limit
@@ -35,19 +37,19 @@ class Prefix:
         self._documents = self._tokens = self._num_parts = 0
         self.keys: list[str] = []
         self.crossing: tuple[str, Limit] | None = None
-        """The unit in which the limit is reached, and what it may still write."""
+        """The unit that reaches the limit, and what it may still write."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether all units are finished, or the limit is reached."""
         return self._item is None or self.crossing is not None
 
     def advance(
         self, finished: Container[str], receipts: Mapping[str, Receipt], ends: Mapping[int, int]
     ) -> None:
-        """Go as far as units are `finished`; their `receipts` are asked for if there is a limit.
+        """Extend the prefix by `finished` units. With a limit, their `receipts` are needed.
 
-        `ends` holds the parts of finished streams.
+        `ends` holds the number of parts of finished streams.
         """
         while self._item is not None and self.crossing is None:
             for key in itertools.islice(unit_keys(self._item, ends), self._num_parts, None):
@@ -60,7 +62,7 @@ class Prefix:
             self._item, self._num_parts = next(self._items, None), 0
 
     def _add(self, receipt: Receipt) -> bool:
-        """Count a unit; True if the limit is reached in it."""
+        """Count a unit. True if it reaches the limit."""
         limit = Limit(
             documents=_rest(self._limit.documents, self._documents),
             tokens=_rest(self._limit.tokens, self._tokens),

@@ -1,7 +1,7 @@
-"""The lock of an output folder: one build alone, or several agents together.
+"""The lock of an output folder, held by one build alone or by several agents together.
 
-It keeps two builds of one machine out of each other's way, and `--overwrite` from what is being
-written. What a build writes needs none: see `store/objects/object_store.py`.
+It keeps two builds of one machine apart, and keeps `--overwrite` from removing what another build
+writes. The files of a build are safe without it: see `store/objects/object_store.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOGGER = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 5.0
-"""A build holds the lock alone for a moment while it looks at what is there."""
+"""How long an agent waits for a build that holds the lock alone while it checks the output."""
 
 
 How = Literal["alone", "together", "either"]
@@ -33,13 +33,14 @@ How = Literal["alone", "together", "either"]
 
 @contextmanager
 def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
-    """Hold the output's lock until the process ends, however it ends; True if it is held alone.
+    """Hold the lock of the output; yields whether this process is the only holder.
 
-    Those that hold it together let each other in. A bucket has no lock.
+    Processes that hold it together share it. The lock ends with the process, even if that is
+    killed. A bucket has no lock.
 
     Raises:
-        OutputConflictError: another build holds it.
-        StorageError: the folder cannot be made, or cannot be locked.
+        OutputConflictError: Another build holds the lock.
+        StorageError: The folder cannot be created or locked.
     """
     if workspace.bucket is not None:
         yield False
@@ -50,12 +51,12 @@ def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
         if workspace.is_complete() and (alone or _is_last(file)):
             _remove_lock(workspace)
     finally:
-        with contextlib.suppress(OSError):  # it is closed even so
+        with contextlib.suppress(OSError):  # the file is closed nevertheless
             file.close()
 
 
 def _is_last(file: FileIO) -> bool:
-    """Whether nobody else holds the lock: who does may still write, so it must keep others away."""
+    """Whether no other process holds the lock. Other holders may still be writing."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -75,7 +76,7 @@ def _remove_lock(workspace: Workspace) -> None:
 
 
 def _take_lock(workspace: Workspace, how: How) -> tuple[FileIO, bool]:
-    """The lock's file, locked, and whether nobody else holds it."""
+    """Return the locked file, and whether this process is the only holder."""
     patient_until = time.monotonic() + (PATIENCE_SECONDS if how == "together" else 0)
     while True:
         with storage_errors("create the output folder", workspace.folder):

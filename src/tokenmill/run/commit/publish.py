@@ -1,6 +1,6 @@
-"""Receipts to a dataset: the books of all units, and the manifest that makes them a dataset.
+"""Write the manifest, which turns the files of all units into a dataset.
 
-Any agent may do it: of equal receipts all make equal manifests, and the first one counts.
+Any agent can do this: equal receipts give equal manifests, and the first manifest counts.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _STEM = re.compile(r"\d{8}-\d{6}(-limit)?")
 
 
 def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry]:
-    """Write the tokenizer's exact bytes, and the configuration that was beside it.
+    """Store the tokenizer's exact bytes and its configuration.
 
-    Where the output is a bucket, workers find them in the agent's own folder.
+    If the output is a bucket, also write them to the agent's local folder, for its workers.
     """
     contents = {f"tokenizer/{FILE_NAMES[file.kind]}": file.data}
     if file.rank_encoding:
@@ -64,7 +64,7 @@ def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry
                 folder.mkdir(parents=True, exist_ok=True)
                 (workspace.folder / name).write_bytes(data)
         if workspace.store.create(name, data) != data:
-            workspace.store.replace(name, data)  # of an earlier build with other bytes
+            workspace.store.replace(name, data)  # an earlier build has stored other bytes
     return [
         FileEntry(name=name, bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data))
         for name, data in contents.items()
@@ -73,7 +73,7 @@ def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a manifest says beside its shards."""
+    """The contents of a manifest except its shards."""
 
     sources: list[SourceEntry]
     tokenizer: TokenizerEntry
@@ -83,10 +83,10 @@ class Description:
 def describe(
     store: ObjectStore, description: Description, receipts: Sequence[Receipt], max_bad: float
 ) -> Manifest:
-    """Judge what the units did, and describe the dataset.
+    """Check the number of rejected records, and return the manifest.
 
     Raises:
-        DataError: too many records were rejected, or there is no document.
+        DataError: Too many records were rejected, or there are no documents.
     """
     tokenizer = description.tokenizer
     totals = Counts()
@@ -120,7 +120,7 @@ def describe(
 
 
 def rejected_files(receipts: Sequence[Receipt]) -> list[FileEntry]:
-    """The files of rejected records, in the order of the inputs."""
+    """Return the files of rejected records, in the order of the inputs."""
     return [
         _named(receipt, file)
         for receipt in receipts
@@ -130,22 +130,22 @@ def rejected_files(receipts: Sequence[Receipt]) -> list[FileEntry]:
 
 
 def _named(receipt: Receipt, file: FileEntry) -> FileEntry:
-    """The entry of a unit's file, with the name that it has below the output."""
+    """Return the entry of a unit's file, with its name in the output."""
     return msgspec.structs.replace(file, name=part_name(receipt.key, file.name))
 
 
 def publish(store: ObjectStore, run: Run, manifest: Manifest) -> Run:
-    """Write `run.json` and `manifest.json`: from now on the dataset exists.
+    """Write `run.json` and `manifest.json`, which completes the dataset.
 
-    Returns how it was made, by the agent that was first.
+    Returns the stored record of the run: the one of the agent that published first.
 
     Raises:
-        InternalError: another agent has made another manifest of the same receipts.
+        InternalError: Another agent has built another manifest from the same receipts.
     """
     first = create_record(store, RUN_NAME, run)
     data = canonical_json(sealed(manifest))
     if store.create(MANIFEST_NAME, data) != data:
-        why = "they were made of the same receipts"
+        why = "both were built from the same receipts"
         raise InternalError("two manifests differ", where=store.location, why=why)
     return first
 
@@ -153,7 +153,7 @@ def publish(store: ObjectStore, run: Run, manifest: Manifest) -> Run:
 def describe_sources(
     sources: Sequence[Source], receipts: Sequence[Receipt], quarantined: Mapping[int, str]
 ) -> list[SourceEntry]:
-    """Books and digest of every source, over all units that read a part of it."""
+    """Return the counts and digest of every source, summed over all units that read it."""
     counts = {source.index: Counts() for source in sources}
     digests = dict.fromkeys(counts, b"")  # a hasher takes 600 bytes, and there may be many sources
     for receipt in receipts:
@@ -179,7 +179,7 @@ def describe_sources(
 
 
 def describe_rows(receipts: Sequence[Receipt]) -> dict[str, str] | msgspec.UnsetType:
-    """The digest of the rows of each table of which all units have one."""
+    """Return the row digest of each table, if all its units have one."""
     digests: dict[str, bytes] = {}
     lacking: set[str] = set()
     for receipt in receipts:
@@ -196,15 +196,15 @@ def describe_rows(receipts: Sequence[Receipt]) -> dict[str, str] | msgspec.Unset
 
 
 def stored_manifest(store: ObjectStore) -> Manifest:
-    """The manifest of a complete output."""
+    """Return the manifest of a complete output."""
     return open_record(store, MANIFEST_NAME, store.read(MANIFEST_NAME), Manifest)
 
 
 def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
-    """Remove what a complete output does not need: the work of all agents, but for a lock that is
-    still held, and files of units that are not `named`, as those behind a limit; None: all are.
+    """Remove the working files of a complete output, except a lock that is still held.
 
-    What cannot be removed stays: the output is complete without it.
+    With `named`, also remove files of units that are not among these names, such as those after a
+    limit. Files that cannot be removed are left: they do no harm.
     """
     store, keep = workspace.store, None if named is None else set(named)
     with contextlib.suppress(TokenmillError, OSError):
@@ -224,6 +224,6 @@ def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
 
 
 def _is_part(name: str) -> bool:
-    """Whether a name is that of a unit's file."""
+    """Whether this is the name of a unit's file."""
     stem, _, part = name.rpartition("/")[2].partition(".")
     return _STEM.fullmatch(stem) is not None and part_name(stem, part) == name

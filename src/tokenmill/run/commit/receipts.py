@@ -1,4 +1,4 @@
-"""Receipts: what is known of a finished unit. A unit with a receipt is never run again."""
+"""Receipts of finished units. A unit with a receipt is never run again."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _STREAM = re.compile(STREAMS + r"/\d{8}\.json")
 
 
 class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How many units a stream became."""
+    """The number of units of a stream that was read to its end."""
 
     num_parts: int
     digest: str = ""
 
 
 def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
-    """Store a receipt: from now on the unit is done. Returns the one that counts.
+    """Store a receipt, which completes its unit. Returns the stored receipt.
 
     Raises:
-        InternalError: another agent has done the unit, with another result.
+        InternalError: Another agent has run the unit with a different result.
     """
     name = receipt_name(receipt.key)
     first = create_record(store, name, receipt)
     if not first.is_like(receipt):
         raise InternalError(
-            "a unit that was run twice gave two results",
+            "a unit that ran twice gave two different results",
             where=f"unit {receipt.key}",
-            why=f"its receipt is {store.location}/{name}; the second run differs from it",
-            hint="tokenizer, libraries or memory of one machine are at fault: compare the machines",
+            why=f"the second result differs from the receipt {store.location}/{name}",
+            hint="compare the tokenizers, libraries and memory of the machines",
         )
     return first
 
 
 def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, Receipt]:
-    """The receipts of all units by key, but for those that are `known`."""
+    """Return the receipts of all units by key, except those that are `known`."""
     names = (
         entry.name
         for entry in store.entries(RECEIPTS)
@@ -62,12 +62,12 @@ def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, 
 
 
 def finished_keys(store: ObjectStore) -> set[str]:
-    """The units that have a receipt."""
+    """Return the keys of all units with a receipt."""
     return {_key_of(entry.name) for entry in store.entries(RECEIPTS) if _KEY.fullmatch(entry.name)}
 
 
 def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> dict[str, Receipt]:
-    """The receipts whose files are there in full; the others are removed: their units run again."""
+    """Return receipts with complete files. Removes the others, so that their units run again."""
     wanted = {
         part_name(key, file.name): file.bytes
         for key, receipt in receipts.items()
@@ -87,17 +87,17 @@ def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> d
 
 
 def num_finished_units(out: str | Path) -> int:
-    """Units that a later attempt at an unfinished build will not run again."""
+    """Return the number of units that a resumed build will not run again."""
     return len(finished_keys(open_store(str(out))))
 
 
 def write_stream_end(store: ObjectStore, source: int, num_parts: int) -> None:
-    """Remember that a stream was read to its end."""
+    """Store the number of parts of a stream that was read to its end."""
     store.create(_stream_name(source), canonical_json(sealed(StreamEnd(num_parts=num_parts))))
 
 
 def read_stream_ends(store: ObjectStore, known: Collection[int] = ()) -> dict[int, int]:
-    """Number of parts of every stream that was read to its end, by source; not the `known` ones."""
+    """Return the number of parts of each finished stream by source, except `known` ones."""
     names = [
         entry.name
         for entry in store.entries(STREAMS)
@@ -121,9 +121,9 @@ def _key_of(name: str) -> str:
 def judge_rejected(
     totals: Counts, max_bad: float, store: ObjectStore, files: Sequence[str]
 ) -> None:
-    """Raise a DataError if more records were set aside than the recipe allows.
+    """Raise a DataError if more records were rejected than the recipe allows.
 
-    `files` are the names of those that hold the records, in the order of the inputs.
+    `files` are the names of the files with rejected records, in the order of the inputs.
     """
     if totals.num_rejected <= max_bad * max(totals.records, 1):
         return
@@ -133,7 +133,7 @@ def judge_rejected(
     first = msgspec.json.decode(data[: data.index(b"\n")])
     hint = f"look at {store.location}/rejected/*.jsonl"
     if totals.num_rejected == totals.records:
-        hint += "; no record is good, so check --text-field or --chat, and --format if it is given"
+        hint += "; every record is bad, so check --text-field or --chat, and --format if given"
     else:
         allowed = _just_above(share)
         hint += f", then run the same command with --max-bad {allowed}: nothing is encoded again"
@@ -147,7 +147,7 @@ def judge_rejected(
 
 
 def _just_above(share: float) -> str:
-    """A share a little larger than one under 1, as a percentage under 100 %."""
+    """Return a percentage slightly above a share, and below 100%."""
     allowed = min(share * 1.01, (1 + share) / 2)
     shown = (f"{allowed:.{digits}%}" for digits in range(4, 17))
     return next(each for each in shown if share <= float(each[:-1]) / 100 < 1)

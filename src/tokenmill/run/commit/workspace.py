@@ -1,4 +1,4 @@
-"""The place that a run writes to."""
+"""The output of a run while it is written."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
 
 HALF_WRITTEN = re.compile(r"(manifest|counts|run)\.json\.\d+\.tmp|\.(manifest|run)\.json\.\w+\.tmp")
-"""What a kill may leave beside the files that it was meant to become."""
+"""Names of temporary files that a killed process may leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputKind:
-    """What a run makes of its output folder, and what such a folder may hold."""
+    """A kind of output, and what its folder may hold."""
 
     manifest: str
     """The file that is written last."""
     start: bytes
-    """How that file begins."""
+    """The first bytes of that file."""
     folders: tuple[str, ...]
     files: str
-    """A glob of the other files that it is made of; "" if they are all in folders."""
+    """A glob of files outside folders. "" if there are none."""
     noun: str
-    """For errors."""
+    """The kind's name in errors."""
     the: str
     other: str
 
@@ -56,39 +56,39 @@ DATASET_OUTPUT = OutputKind(
 
 
 JOB_NAME = "work/job.json"
-"""What the run was started with: from then on it is begun."""
+"""The stored start of a run. Once it exists, the run can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a run keeps what is not yet a dataset, or whatever it makes."""
+    """The output of a run, with the files that it needs until it is finished."""
 
     folder: Path
-    """The output; for a bucket, a local folder of this agent for its own files."""
+    """The output folder. If the output is a bucket, a local folder for this agent's files."""
     kind: OutputKind = DATASET_OUTPUT
     bucket: ObjectStore | None = None
-    """The output, if it is not a folder."""
+    """The output if it is a bucket."""
     life: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Tells this agent's files from those of all others."""
+    """A unique name for this agent's files."""
 
     @property
     def store(self) -> ObjectStore:
-        """The output."""
+        """The output as an object store."""
         return self.bucket or FolderStore(self.folder)
 
     @property
     def location(self) -> str:
-        """The output, for people."""
+        """The output's name for messages."""
         return self.store.location
 
     @property
     def work(self) -> Path:
-        """Everything that goes away when the dataset is complete."""
+        """The folder that is removed when the dataset is complete."""
         return self.folder / "work"
 
     @property
     def lock(self) -> Path:
-        """Held while a build lives."""
+        """The file that a running build holds a lock on."""
         return self.work / "lock"
 
     @property
@@ -98,26 +98,26 @@ class Workspace:
 
     @property
     def scratch(self) -> Path:
-        """Shards while they are written, and spool files: of this agent alone."""
+        """The folder of this agent's spool files and unfinished shards."""
         return self.attempts / self.life
 
     @property
     def shards(self) -> Path:
-        """Finished files that the output does not keep, under the names of their units."""
+        """The folder of finished files that the output does not keep, such as word runs."""
         return self.work / "shards"
 
     def is_complete(self) -> bool:
-        """Whether what the run makes exists."""
+        """Whether the output is complete."""
         return self.store.size(self.kind.manifest) is not None
 
     def is_begun(self) -> bool:
-        """Whether there is a run to be continued."""
+        """Whether there is a run to resume."""
         return self.store.size(JOB_NAME) is not None
 
     def create(self, *, alone: bool = True) -> None:
-        """Make the folders, and clear what an earlier attempt left half done.
+        """Create the folders, and remove unfinished files of earlier attempts.
 
-        If an agent is not `alone`, what it finds may be another's.
+        Unless the agent is `alone`, nothing is removed: the files may be another agent's.
         """
         with storage_errors("create the output folder", self.folder):
             if alone:
@@ -126,14 +126,14 @@ class Workspace:
             self.scratch.mkdir(parents=True, exist_ok=True)
 
     def make_room(self, *, overwrite: bool) -> None:
-        """Remove what may not be there when a run begins."""
+        """Clear the output for a new run."""
         if overwrite or not (self.is_complete() or self.is_begun()):
             self.remove_output()  # or what an interrupted --overwrite has left
 
     def remove_output(self) -> None:
-        """Remove a dataset or a build, or whatever the run makes.
+        """Remove a finished or unfinished output.
 
-        The manifest goes first, and what the run was started with last.
+        Removes the manifest first and the start record last.
         """
         with storage_errors(f"remove the old {self.kind.noun}", self.folder):
             for name in (self.kind.manifest, RUN_NAME):
@@ -156,11 +156,11 @@ WORK_FOLDERS = tuple(
         *("agents", "damaged", "failed", "agreed"),
     )
 )
-"""What a run keeps below `work/` until it is finished, beside single files."""
+"""The folders below `work/` that a run keeps until it is finished."""
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove what a kill has left of files that were to appear whole."""
+    """Remove temporary files that a killed process has left."""
     for name in ("", "work", "tokenizer", *WORK_FOLDERS):
         for path in (folder / name).glob(".*.tmp"):
             if path.is_file():
@@ -173,7 +173,7 @@ def sweep_unfinished(folder: Path) -> None:
 
 
 def check_output(workspace: Workspace) -> None:
-    """Raise an OutputConflictError where the output holds anything but a dataset or a build."""
+    """Raise an OutputConflictError if the output holds anything but a dataset or a build."""
     out, noun = workspace.folder, workspace.kind.noun
     if workspace.bucket is not None:
         from tokenmill.cloud.client import open_client  # imports what talks to servers
@@ -197,15 +197,15 @@ def check_output(workspace: Workspace) -> None:
 
 
 def _refuse_links(workspace: Workspace) -> None:
-    """A folder of the output that is a link to elsewhere would be written to, and swept, there."""
+    """Refuse folders that are links out of the output: a build would remove files there."""
     root = Path(os.path.realpath(workspace.folder))
     for name in workspace.kind.folders:
         real = Path(os.path.realpath(root / name))
         if not real.is_relative_to(root):
             raise OutputConflictError(
-                f"the folder {name!r} of the output is a link that leads out of it",
+                f"the folder {name!r} of the output is a link to a place outside the output",
                 where=str(workspace.folder / name),
-                why=f"it points to {real}, and whatever is named like a part would be replaced",
+                why=f"it points to {real}, where a build could replace files",
                 hint="remove the link; the whole output folder may be a link",
             )
 
@@ -214,12 +214,14 @@ def _refuse_links(workspace: Workspace) -> None:
 def open_workspace(
     out: str | Path, kind: OutputKind = DATASET_OUTPUT, *, scratch: str | None = None
 ) -> Iterator[Workspace]:
-    """The place for what a run makes. `scratch` is a folder for the files of an agent while it
-    writes to a bucket; None: the system's temporary folder.
+    """Open the output of a run.
+
+    `scratch` is a folder for the files of an agent that writes to a bucket; by default, the
+    system's temporary folder.
 
     Raises:
-        UserError: its name cannot be used.
-        OutputConflictError: it holds something else.
+        UserError: The name of the output cannot be used.
+        OutputConflictError: The output holds something else.
     """
     with contextlib.ExitStack() as stack:
         if is_remote(str(out)):
@@ -238,7 +240,7 @@ def open_workspace(
 
 
 def is_finished(workspace: Workspace) -> bool:
-    """Whether an output holds what its kind says, by the first bytes of the file that says it."""
+    """Whether an output is complete, judged by the first bytes of its manifest."""
     name, start = workspace.kind.manifest, workspace.kind.start
     if workspace.bucket is not None:
         return workspace.bucket.size(name) is not None
@@ -248,9 +250,9 @@ def is_finished(workspace: Workspace) -> bool:
 
 
 def _may_be_begun(workspace: Workspace, names: set[str]) -> bool:
-    """A run that has not finished holds nothing but what its kind of output may hold.
+    """Whether the output may hold an unfinished run: only files that its kind of output allows.
 
-    In a folder its first step makes the empty folder `work`, the second the lock in it.
+    A run creates the empty folder `work` first, and the lock in it second.
     """
     work, kind = workspace.work, workspace.kind
     if workspace.bucket is None and names == {"work"} and work.is_dir() and not any(work.iterdir()):
