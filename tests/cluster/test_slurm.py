@@ -35,7 +35,7 @@ def test_more_agents_than_the_cluster_takes_are_refused(
     write_corpus(tmp_path / "data", num_files=1, per_file=3)
     command = submit(tmp_path / "out", tmp_path / "data", tokenizer_path, agents=41)
     assert main(command) == 2
-    assert "41 agents are more than this Slurm takes in one array" in capsys.readouterr().err
+    assert "41 agents are more than this Slurm allows in one array" in capsys.readouterr().err
     assert not (tmp_path / "out.slurm").exists()
 
 

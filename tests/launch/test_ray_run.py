@@ -126,7 +126,7 @@ def test_one_agent_a_node_begins_the_job_and_the_others_join_it() -> None:
     fleet = PaperFleet({"n1": 4, "n2": 8}, [LEFT, DONE])
     assert run(fleet) == [
         "agents  2, on 2 nodes of Ray, 12 CPUs",
-        "left  agent 0 on n1: nothing more to take",
+        "left  agent 0 on n1: no work left to claim",
         "documents  5",
         "tokens  60 in 2 shards",
         "dataset  xxh3:1, c",
@@ -176,7 +176,7 @@ def test_the_agent_of_a_new_node_succeeds_the_one_that_is_lost() -> None:
     assert run(fleet)[1:4] == [
         "lost  agent 0 on n1",
         "joined  agent 0 on n3",
-        "left  agent 1 on n2: nothing more to take",
+        "left  agent 1 on n2: no work left to claim",
     ]
     assert [(a.node.id, a.index) for a in fleet.seen] == [("n1", 0), ("n2", 1), ("n3", 0)]
 
@@ -210,6 +210,6 @@ def test_when_all_that_stayed_are_lost_those_that_left_take_it_up_again() -> Non
 
 
 def test_without_any_node_the_build_ends_and_can_be_resumed() -> None:
-    with pytest.raises(StorageError, match="no node of Ray is left") as caught:
+    with pytest.raises(StorageError, match="no Ray node is left") as caught:
         run(PaperFleet({"n1": 1}, [LOST]))
     assert "the same command resumes" in caught.value.hint

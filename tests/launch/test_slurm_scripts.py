@@ -34,7 +34,7 @@ def test_the_array_is_the_command_of_the_user_with_a_shard(tmp_path: Path) -> No
         scripts.agents.read_text()
         == f"""\
 #!/bin/bash
-# 4 agents of one build, one a machine; tokenmill wrote this file.
+# 4 agents of one build, one per machine. Written by tokenmill.
 # Submit it as often as you like, with any size: sbatch {tmp_path}/corpus.slurm/agents.sbatch
 #SBATCH --job-name=tokenmill-corpus
 #SBATCH --array=0-3
@@ -88,8 +88,8 @@ def test_a_path_with_percent_and_spaces_reaches_slurm_as_it_is(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--array=0-3", "--slurm takes no --array: the build sets it itself"),
-        ("-d afterok:1", "--slurm takes no -d: the build sets it itself"),
+        ("--array=0-3", "--slurm cannot set --array: the build sets it"),
+        ("-d afterok:1", "--slurm cannot set -d: the build sets it"),
         ("--comment='x", "cannot be read: No closing quotation"),
         ("--comment='x\ny'", "a line break cannot be written into an sbatch file"),
     ],

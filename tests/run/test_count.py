@@ -327,7 +327,7 @@ def test_a_field_with_a_value_for_each_document_is_refused(
 
 def test_a_value_that_is_a_text_of_its_own_is_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", [{"text": "a", "body": "x" * 1001}])
-    with pytest.raises(DataError, match="'body' is too long for the name of a group") as caught:
+    with pytest.raises(DataError, match="'body' is too long to be a group name") as caught:
         tokenmill.count_words(source, tmp_path / "out", split="gpt2", by="body", workers=1)
     assert caught.value.where == "a.jsonl, position 0"
 

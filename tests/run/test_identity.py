@@ -115,7 +115,9 @@ def test_a_build_that_an_older_version_has_begun_is_refused_unless_it_is_to_be_r
 ) -> None:
     leave_unfinished(build)
     (tmp_path / "out" / "work" / "job.json").rename(tmp_path / "out" / "work" / "build.json")
-    with pytest.raises(OutputConflictError, match="an unfinished dataset of an older version") as caught:
+    with pytest.raises(
+        OutputConflictError, match="an unfinished dataset of an older version"
+    ) as caught:
         build()
     assert caught.value.hint == (
         "finish it with the version that started it, or start again with --overwrite"
@@ -267,7 +269,9 @@ def test_finished_units_of_a_table_are_compared_row_by_row(
     with pytest.raises(DataError, match="records are bad"):
         build_table(table, tokenizer_path, max_bad=0.0)
     write_table(table, OTHER_ROWS["another value is kept"])
-    with pytest.raises(InputChangedError, match="its inputs, options or libraries have changed") as caught:
+    with pytest.raises(
+        InputChangedError, match="its inputs, options or libraries have changed"
+    ) as caught:
         build_table(table, tokenizer_path)
     assert caught.value.why.startswith(f"{table.name}: its content changed; it has the same size")
     write_table(table, ROWS)

@@ -132,7 +132,7 @@ def test_a_stored_tokenizer_that_vanishes_with_its_folder_is_a_storage_error(
         largest_id=371,
         unk_id=None,
     )
-    with pytest.raises(StorageError, match="cannot read the tokenizer that the build has stored"):
+    with pytest.raises(StorageError, match="cannot read the stored tokenizer of the build"):
         tokenizer_of(task)
 
 

@@ -89,7 +89,7 @@ def test_a_worker_that_hangs_is_ended_twice_and_then_the_document_is_named(
     error = failure(corpus, SleepingBytes(asleep), tmp_path / "out", workers=2)
     assert error.what == "a worker was ended twice on unit 00000000-000000"
     assert error.where == f"corpus.jsonl, position {POSITION}"
-    assert error.why.endswith("in the engine python, over a document of 23 bytes")
+    assert error.why.endswith("in the engine python, on a document of 23 bytes")
     assert "made no progress for" in error.why
     assert error.exit_code == 7
 
@@ -100,8 +100,9 @@ def test_a_worker_that_dies_twice_names_the_document(tmp_path: Path) -> None:
     assert error.what == "a worker died twice on unit 00000000-000000"
     assert error.where == f"corpus.jsonl, position {POSITION}"
     assert error.why == (
-        "the last one ended with exit code -11 (negative: the signal; -9 is usually memory), "
-        "in the engine python, over a document of 22 bytes"
+        "the last one ended with exit code -11 "
+        "(negative: killed by a signal; -9 usually means out of memory), "
+        "in the engine python, on a document of 22 bytes"
     )
 
 
@@ -184,7 +185,7 @@ def test_a_regex_that_backtracks_for_hours_is_ended_with_one_worker_as_well(
     tokenizer = save(BACKTRACKING, tmp_path)
     error = failure(corpus, tokenizer, tmp_path / "out", workers=workers, eos="<e>")
     assert error.where == f"corpus.jsonl, position {POSITION}"
-    assert "in the pre-tokenizer, over a document of 115,013 bytes" in error.why
+    assert "in the pre-tokenizer, on a document of 115,013 bytes" in error.why
 
 
 def test_a_normalizer_that_makes_a_text_a_billion_times_longer_is_ended(
@@ -197,7 +198,7 @@ def test_a_normalizer_that_makes_a_text_a_billion_times_longer_is_ended(
     options = {"workers": 2, "memory": 512_000_000, "eos": "<e>", "engine": "reference"}
     error = failure(corpus, tokenizer, tmp_path / "out", **options)
     assert error.where == f"corpus.jsonl, position {POSITION}"
-    assert "in the normalizer, over a document of 15 bytes" in error.why
+    assert "in the normalizer, on a document of 15 bytes" in error.why
     assert "bytes of memory, more than" in error.why
 
 

@@ -1,1 +1,1 @@
-"""Agents started elsewhere: by Slurm, by Ray."""
+"""Start agents on other machines with Slurm or Ray."""

@@ -1,8 +1,8 @@
-"""Launchers start agents of one build on many machines; what the agents do is the build itself.
+"""Launchers start the agents of one build on many machines.
 
-A launcher is a module with a function `launch`. To add one, write the module and name it in
-`LAUNCHERS`. A launcher starts processes and no more: it keeps no state that the build needs, so
-every agent may die, and so may the launcher.
+A launcher is a module with a function `launch`. To add one, write the module and add it to
+`LAUNCHERS`. A launcher only starts processes. It keeps no state that the build needs, so any agent
+can die, and so can the launcher.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ LAUNCHERS = {
     "slurm": "tokenmill.launch.slurm",
     "ray": "tokenmill.launch.ray",
 }
-"""The module of each launcher, by the word or the scheme that `--on` takes."""
+"""The module of each launcher, by the name or scheme in `--on`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What a launcher is asked to start."""
+    """The build that a launcher starts, and its options."""
 
     recipe: Recipe
     command: tuple[str, ...]
-    """`build INPUT ... --out OUT`: the command line of an agent, without what is the launcher's."""
+    """`build INPUT ... --out OUT`: the command line of an agent, without launcher options."""
     num_agents: int | None
-    """One agent a machine; None: the launcher decides."""
+    """The number of agents, one per machine. None lets the launcher decide."""
     options: dict[str, Any]
-    """Options that only one launcher has, by their names."""
+    """Options of single launchers, by name."""
     say: Callable[[str], None]
-    """Called with each line to show to the user."""
+    """Shows a line to the user."""
 
 
 class Launcher(Protocol):
-    """The member of a launcher's module."""
+    """The interface of a launcher's module."""
 
     def launch(self, where: str, request: LaunchRequest) -> None:
-        """Start the agents; `where` is the value of `--on`.
+        """Start the agents. `where` is the value of `--on`.
 
         Raises:
-            UserError: the cluster refuses the request, or cannot be reached.
+            UserError: The cluster refuses the request, or cannot be reached.
         """
 
 
 def launcher_for(where: str) -> Launcher:
-    """The launcher that a value of `--on` names: `slurm`, `ray` or `ray://address`.
+    """Return the launcher for a value of `--on`: `slurm`, `ray` or `ray://ADDRESS`.
 
     Raises:
-        UserError: there is no such launcher.
+        UserError: The value does not name a launcher.
     """
     name = where.partition("://")[0]
     if name not in LAUNCHERS:
         close = nearest(name, LAUNCHERS)
         raise UserError(
-            f"{where!r} is not a value of --on",
+            f"invalid value of --on: {where!r}",
             why=f"choose from {', '.join(LAUNCHERS)}",
             hint=f"did you mean {close}?" if close else "",
         )

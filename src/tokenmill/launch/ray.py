@@ -1,8 +1,7 @@
-"""Builds on Ray: agents in actors, one a node.
+"""Builds on Ray, with one agent in an actor on each node.
 
-Ray starts the agents and says which of them are gone, and that is all: no document, no token and no
-receipt passes through it. This process may die, and so may the head of the cluster: the same
-command resumes, on Ray or without it.
+Ray only starts the agents and reports which of them are gone. No document, token or receipt passes
+through it. If this process or the head node dies, the same command resumes, with or without Ray.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from tokenmill.errors import UserError
 from tokenmill.launch.launcher import LaunchRequest
 
 OLDEST = (2, 52)
-"""Older ones let any page in a browser on a node run code there (CVE-2025-62593)."""
+"""Older versions let web pages in a browser on a node run code there (CVE-2025-62593)."""
 
 
 def launch(where: str, request: LaunchRequest) -> None:
     """Start agents on the nodes of a Ray cluster, and return when the dataset is complete.
 
-    `where` is `ray` for the cluster that this machine belongs to, or that RAY_ADDRESS names, and
-    `ray://HOST:PORT` for one with a Ray Client server there.
+    `where` is `ray` for the cluster of this machine or of RAY_ADDRESS, or `ray://HOST:PORT` for the
+    Ray Client server of another cluster.
 
     Raises:
-        UserError: there is no such cluster, or its nodes have no room, or other packages.
-        StorageError: no node is left.
-        TokenmillError: as for a build, of the first agent that failed.
+        UserError: The cluster cannot be reached, or its nodes have no room or other packages.
+        StorageError: No node is left.
+        TokenmillError: The error of the first agent that failed, as for a build.
     """
     _check_installed()
     with _connection(where):
@@ -57,7 +56,7 @@ def _check_installed() -> None:
 
 @contextmanager
 def _connection(where: str) -> Iterator[None]:
-    """Connect to a cluster; SIGTERM stays with whoever had it before."""
+    """Connect to a cluster, and keep the previous handler of SIGTERM."""
     import ray
 
     address = "auto" if where == "ray" else where
@@ -66,8 +65,8 @@ def _connection(where: str) -> Iterator[None]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
         hint = (
-            "ray start --head starts one; from elsewhere, name its Ray Client server as "
-            "--on ray://HOST:10001, or hand the command to ray job submit"
+            "start one with ray start --head; from another machine, use --on ray://HOST:10001 "
+            "(its Ray Client server) or ray job submit"
         )
         raise UserError("cannot reach a Ray cluster", why=str(error), hint=hint) from error
     try:

@@ -1,4 +1,4 @@
-"""One agent of a build in an actor of Ray: what it is asked, what it answers."""
+"""One agent of a build in a Ray actor, and the messages that it exchanges with the driver."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ GAUGES = {
     "tokens": "tokens that an agent has written",
     "read_bytes": "record bytes that an agent has read",
 }
-"""Fields of a `Snapshot` that are metrics of Ray, and what they are."""
+"""Fields of a `Snapshot` that are reported as Ray metrics, with their descriptions."""
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """Who an agent is, before it has any work."""
+    """An agent's host and versions, sent before it gets work."""
 
     host: str
     versions: dict[str, str]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is to do; the same after a restart."""
+    """The work of an agent, which stays the same after a restart."""
 
     recipe: Recipe
     index: int
     num_agents: int
     folder: str
-    """Where relative names begin."""
+    """The folder of relative paths."""
     job: str = ""
-    """The job to join; "" for the first agent, which may begin one."""
+    """The job to join. "" for the first agent, which may start one."""
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an agent is."""
+    """The progress of an agent."""
 
     job: str = ""
-    """"" until there is one."""
+    """The agent's job. "" if there is none yet."""
     resumed_bytes: int = 0
-    """Input bytes on disk that were done when it began."""
+    """Input bytes on disk that were finished when the agent started."""
     done_bytes: int = 0
-    """Those that it has done itself."""
+    """Input bytes on disk that this agent has finished."""
     total_bytes: int = 0
     tokens: int = 0
-    """Tokens that it has written itself."""
+    """Tokens that this agent has written."""
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent ended."""
 
     dataset_id: str = ""
-    """"" where others are still at work, or after an error."""
+    """The id of the dataset. "" if other agents are still working, or after an error."""
     documents: int = 0
     tokens: int = 0
     shards: int = 0
@@ -77,10 +77,10 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentActor:
-    """Runs one agent. All that passes through Ray is JSON of a few kilobytes.
+    """Runs one agent. Only a few kilobytes of JSON pass through Ray.
 
-    `run` takes as long as the build; `condition` is answered meanwhile, by another thread. The
-    signals of the process are Ray's.
+    `run` takes as long as the build. Meanwhile, another thread answers `condition`. Ray handles the
+    signals of the process.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class AgentActor:
         self._condition = Condition()
 
     def greet(self) -> bytes:
-        """A `Greeting`."""
+        """Return a `Greeting`."""
         return msgspec.json.encode(Greeting(host=socket.gethostname(), versions=versions()))
 
     def run(self, order: bytes) -> bytes:
-        """Carry out an `Order`; returns a `Leaving`, also for errors."""
+        """Execute an `Order`, and return a `Leaving`, which also reports errors."""
         asked = msgspec.json.decode(order, type=Order)
         try:
             _enter(asked)
@@ -104,7 +104,7 @@ class AgentActor:
         return msgspec.json.encode(leaving)
 
     def condition(self) -> bytes:
-        """A `Condition`."""
+        """Return a `Condition`."""
         if self._out and not self._job:
             self._job = _job_at(self._out)
         return msgspec.json.encode(msgspec.structs.replace(self._condition, job=self._job))
@@ -142,7 +142,7 @@ class AgentActor:
 
 
 def _enter(asked: Order) -> None:
-    """Be in the folder, and have the variable, that an agent's command line would have."""
+    """Set the current folder and the environment variable of an agent."""
     try:
         os.chdir(asked.folder)
     except OSError as error:
@@ -162,7 +162,7 @@ class _Job(msgspec.Struct):
 
 
 def _job_at(out: str) -> str:
-    """The name of the job that was begun at an output; "" if there is none yet."""
+    """Return the job of an output. "" if there is none yet."""
     with contextlib.suppress(TokenmillError, msgspec.MsgspecError):
         if data := open_store(out).read(JOB_NAME):
             return msgspec.json.decode(data, type=_Job).job
@@ -170,7 +170,7 @@ def _job_at(out: str) -> str:
 
 
 def _measure(out: str, index: int) -> Callable[[Snapshot, Snapshot], None]:
-    """What keeps the metrics of this agent: what was done since a first moment."""
+    """Return a function that updates this agent's metrics, given the first and current progress."""
     from ray.util.metrics import Gauge
 
     tags = {"out": out, "agent": str(index)}

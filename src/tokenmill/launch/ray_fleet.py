@@ -1,4 +1,4 @@
-"""The agents of a build on the nodes of a Ray cluster: hired, asked, dismissed."""
+"""Start, query and end the agents of a build on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from tokenmill.launch.ray_actor import AgentActor, Condition, Greeting, Leaving
 Answer = TypeVar("Answer", Condition, Greeting, Leaving)
 
 START_SECONDS = 120.0
-"""A node that has not started an agent by then never will: something else has its CPUs."""
+"""How long to wait for an agent to start. After that, something else holds the node's CPUs."""
 ANSWER_SECONDS = 5.0
 MAX_RESTARTS = 20
-"""How often Ray starts an agent again on its node: one that always dies must end some time."""
+"""How often Ray restarts an agent on its node, so that an agent that always dies ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that is alive."""
+    """A live node."""
 
     id: str
     address: str
     cpus: float
-    """All of them, whoever uses them."""
+    """All CPUs of the node, free or not."""
 
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """An actor on a node; it greets, gets its work, and leaves."""
+    """An actor on a node, which greets, gets work, and leaves."""
 
     index: int
     node: Node
     cpus: float
     actor: Any
     greeting: Any
-    """Reference to a `Greeting`; None once it was read."""
+    """Ray's reference to a `Greeting`. None once it was read."""
     deadline: float
     leaving: Any = None
-    """Reference to a `Leaving`; None before there is work."""
+    """Ray's reference to a `Leaving`. None before the agent gets work."""
     condition: Condition = field(default_factory=Condition)
-    """What it said last."""
+    """Its last known progress."""
 
 
 class Fleet:
@@ -57,13 +57,13 @@ class Fleet:
     def __init__(self, out: str) -> None:
         self._name = re.sub(r"\W+", "-", out.rstrip("/").rpartition("/")[2])
         self.seen: list[Agent] = []
-        """Every agent that ever was."""
+        """All agents, including those that are gone."""
         self.agents: dict[int, Agent] = {}
-        """By index, those that are here."""
+        """The present agents, by index."""
 
     @property
     def arriving(self) -> list[Agent]:
-        """Agents that have not greeted."""
+        """Agents that have not greeted yet."""
         return [agent for agent in self.agents.values() if agent.greeting is not None]
 
     @property
@@ -73,12 +73,12 @@ class Fleet:
 
     @property
     def idle(self) -> list[Agent]:
-        """Agents that have greeted and have no work."""
+        """Agents that have greeted but have no work."""
         here = self.agents.values()
         return [agent for agent in here if agent.greeting is None and agent.leaving is None]
 
     def nodes(self) -> list[Node]:
-        """Nodes that are alive and have at least one CPU, in the order of their ids."""
+        """Return live nodes with at least one CPU, sorted by id."""
         nodes = [
             Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"].get("CPU", 0.0))
             for node in ray.nodes()
@@ -87,11 +87,11 @@ class Fleet:
         return sorted((node for node in nodes if node.cpus >= 1), key=lambda node: node.id)
 
     def free_cpus(self) -> float:
-        """CPUs of all nodes that nobody has reserved."""
+        """Return the number of free CPUs of all nodes."""
         return float(ray.available_resources().get("CPU", 0.0))
 
     def hire(self, index: int, node: Node, cpus: float) -> None:
-        """Ask Ray for an actor on a node; it need not come."""
+        """Ask Ray for an actor on a node, which may never start."""
         actor = (
             ray.remote(AgentActor)
             .options(
@@ -111,7 +111,7 @@ class Fleet:
         self.seen.append(self.agents[index])
 
     def greetings(self, seconds: float) -> Iterator[tuple[Agent, Greeting | str]]:
-        """Yield agents that have started, and those that never will, with the reason."""
+        """Yield agents that have started, and the reason for those that did not start in time."""
         awaited = {agent.greeting: agent for agent in self.arriving}
         ready = _ready([*awaited], seconds)
         for reference, agent in awaited.items():
@@ -123,20 +123,20 @@ class Fleet:
                     yield agent, str(error).strip().rpartition("\n")[2]
             elif time.monotonic() > agent.deadline:
                 agent.greeting = None
-                yield agent, f"nothing came for {START_SECONDS:.0f} s"
+                yield agent, f"no answer within {START_SECONDS:.0f} s"
 
     def employ(self, agent: Agent, order: bytes) -> None:
-        """Give an agent its work."""
+        """Give work to an agent."""
         agent.leaving = agent.actor.run.remote(order)
 
     def leavings(self, seconds: float) -> Iterator[tuple[Agent, Leaving | None]]:
-        """Yield agents that have ended, and those (with None) that are gone with their node."""
+        """Yield agents that have ended, with None for agents that were lost with their node."""
         awaited = {agent.leaving: agent for agent in self.working}
         for reference in _ready([*awaited], seconds):
             yield awaited[reference], _answer(reference, Leaving)
 
     def look(self) -> None:
-        """Ask all agents at work how far they are; those that are slow keep what they said."""
+        """Update the progress of all working agents. Slow agents keep their last known progress."""
         asked = {
             agent.actor.condition.options(max_task_retries=0).remote(): agent
             for agent in self.working
@@ -146,18 +146,18 @@ class Fleet:
                 asked[reference].condition = found
 
     def forget(self, agent: Agent) -> None:
-        """An agent has ended: its CPUs are free again."""
+        """Remove an agent that has ended, and free its CPUs."""
         del self.agents[agent.index]
         ray.kill(agent.actor)
 
     def dismiss_all(self) -> None:
-        """End all agents at once; what they have not committed is run again by others."""
+        """End all agents at once. Other agents or a resumed build repeat uncommitted work."""
         for agent in list(self.agents.values()):
             self.forget(agent)
 
 
 def _ready(references: Sequence[Any], seconds: float, *, wait_for_all: bool = False) -> list[Any]:
-    """Those that are ready after so many seconds, or as soon as one is, or all are."""
+    """Wait until one reference is ready, or all, and return the ready ones."""
     if not references:
         time.sleep(seconds)
         return []
@@ -169,10 +169,10 @@ def _ready(references: Sequence[Any], seconds: float, *, wait_for_all: bool = Fa
 
 
 def _answer(reference: Any, kind: type[Answer]) -> Answer | None:
-    """What an agent said; None if it is gone.
+    """Return the answer of an agent, or None if the agent is gone.
 
     Raises:
-        RayTaskError: a bug in the agent.
+        RayTaskError: The agent has a bug.
     """
     try:
         return msgspec.json.decode(ray.get(reference), type=kind)

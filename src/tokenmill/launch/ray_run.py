@@ -1,4 +1,4 @@
-"""One attempt at a build on Ray: room, versions, work, and nodes that come and go."""
+"""One attempt at a build on Ray: find room, compare versions, hand out work, follow the nodes."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 TELL_SECONDS = 10.0
 WAIT_SECONDS = 2.0
 ROOM_SECONDS = 15.0
-"""Ray takes so long to see that the actors of a process that was killed are gone."""
+"""How long to wait for CPUs. Ray needs this to notice that the actors of a killed process ended."""
 NODE_SECONDS = 300.0
 """How long to wait for a node when none is left."""
 LEAVE_SECONDS = 30.0
-"""Once the dataset is complete, the other agents find out by themselves."""
+"""How long to wait for the other agents to notice that the dataset is complete."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Agents are hired where there is room; who has gone is replaced; who has left stays away."""
+    """Starts agents where there is room. Lost agents are replaced; agents that left are not."""
 
     request: LaunchRequest
     fleet: Fleet
     job: str = ""
-    """What all agents but the first are to join; "" until that one has begun it."""
+    """The job that agents join. "" until the first agent has started it."""
     count: int = 0
     vacant: list[int] = field(default_factory=list)
-    """Indexes of agents that are gone: whoever gets one takes over its claims at once."""
+    """Indexes of lost agents. An agent that gets one takes over its claims at once."""
     ended: set[str] = field(default_factory=set)
-    """Nodes whose agents found nothing more to do, failed, or never started."""
+    """Nodes with an agent that found no more work, failed, or never started."""
     errors: list[TokenmillError] = field(default_factory=list)
     result: Leaving | None = None
     _started: float = field(default_factory=time.monotonic)
     _told: float = field(default_factory=time.monotonic)
     _seen: float = field(default_factory=time.monotonic)
-    """When there was an agent last."""
+    """The last time when there was an agent."""
 
     def run(self) -> None:
-        """Return when the dataset is complete.
+        """Run the build, and return when the dataset is complete.
 
         Raises:
-            UserError: there is no room, or a node has other packages.
-            StorageError: no node is left.
-            TokenmillError: the first error of an agent, where none finished the build.
+            UserError: The cluster has no room, or a node has other packages.
+            StorageError: No node is left.
+            TokenmillError: The first error of an agent, if no agent finished the build.
         """
         self._hire_first()
         self._handshake()
@@ -72,7 +72,7 @@ class Run:
         self._finish(self.result)
 
     def _hire_first(self) -> None:
-        """An agent for each place there is; refuse, where Ray would wait without a word."""
+        """Start an agent in each place. Without room, raise an error: Ray would just wait."""
         places = list(self._places(self.fleet.nodes()))
         wanted = self.request.num_agents or max(len(places), 1)
         if len(places) < wanted:
@@ -100,19 +100,19 @@ class Run:
                 else:
                     missing.add(f"{agent.node.address}: {greeting}")
         if missing:
-            hint = "are the same packages installed there, and are its CPUs free?"
+            hint = "check that the same packages are installed there, and that its CPUs are free"
             raise UserError(
-                "a node of Ray starts no agent", why="; ".join(sorted(missing)), hint=hint
+                "a Ray node did not start its agent", why="; ".join(sorted(missing)), hint=hint
             )
         if differences:
             raise UserError(
-                "the nodes of Ray have other packages than this machine",
+                "the Ray nodes have other packages than this machine",
                 why="; ".join(sorted(differences)),
-                hint="install the same versions everywhere",
+                hint="install the same versions on all machines",
             )
 
     def _give_work(self) -> None:
-        """Work for all who have none; but the first agent begins the job alone."""
+        """Give work to all idle agents. The first agent starts the job alone."""
         for agent in self.fleet.idle:
             if self.job or not self.fleet.working:
                 self.fleet.employ(agent, self._order(agent))
@@ -140,8 +140,8 @@ class Run:
             self._say("lost", where)
             if agent.node in self.fleet.nodes():
                 self.ended.add(agent.node.id)
-                what = f"the {where} died again and again"
-                self.errors.append(EngineError(what, hint="ray logs shows its last words"))
+                what = f"the {where} died repeatedly"
+                self.errors.append(EngineError(what, hint="ray logs shows its last output"))
         elif leaving.error:
             self.ended.add(agent.node.id)
             self.errors.append(leaving.error.rebuild())
@@ -152,10 +152,10 @@ class Run:
             self.result = leaving
         else:
             self.ended.add(agent.node.id)
-            self._say("left", f"{where}: nothing more to take")
+            self._say("left", f"{where}: no work left to claim")
 
     def _welcome(self, agent: Agent, greeting: Greeting | str) -> None:
-        """A node that joined later: with other packages it gets no work."""
+        """Handle a node that joined later. With other packages it gets no work."""
         wrong = greeting if isinstance(greeting, str) else "; ".join(_differences(greeting))
         if wrong:
             self.fleet.forget(agent)
@@ -186,7 +186,7 @@ class Run:
         return f"{done / max(total, 1):.1%}", line
 
     def _hire_more(self) -> None:
-        """Agents for nodes that have joined; they get the indexes of agents that are gone first."""
+        """Start agents on nodes that have joined, with the indexes of lost agents first."""
         most = self.request.num_agents
         has = Counter(agent.node.id for agent in self.fleet.agents.values())
         nodes = [node for node in self.fleet.nodes() if node.id not in self.ended]
@@ -200,7 +200,7 @@ class Run:
                 self.fleet.hire(index, node, cpus)
 
     def _places(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, float]]:
-        """Where agents may be, and how many CPUs each has: one place a node, then the second."""
+        """Yield the node and the CPUs of each possible agent: one per node first, then a second."""
         each: int | None = self.request.options.get("cpus_per_agent")
         workers = self.request.recipe.resources.workers
         if each is None:
@@ -211,16 +211,16 @@ class Run:
             yield from ((node, float(each)) for node, places in rows if row < places)
 
     def _check_anybody_left(self) -> None:
-        """Without agents: say why, or wait for a node that takes the place of a lost one."""
+        """If no agent is left, raise the reason, or wait for a node to replace a lost one."""
         if self.fleet.agents:
             self._seen = time.monotonic()
         elif self.errors:
             raise self.errors[0]
         elif self.ended:
-            self.ended.clear()  # who waited for the others is gone: these take it up again
+            self.ended.clear()  # the agents that waited are gone, so let these nodes resume
         elif time.monotonic() - self._seen > NODE_SECONDS:
             hint = "the same command resumes, with or without --on ray"
-            raise StorageError("no node of Ray is left for this build", hint=hint)
+            raise StorageError("no Ray node is left for this build", hint=hint)
 
     def _finish(self, result: Leaving) -> None:
         deadline = time.monotonic() + LEAVE_SECONDS
@@ -243,7 +243,7 @@ def _no_room(wanted: int, why: str) -> UserError:
 
 
 def _differences(greeting: Greeting) -> list[str]:
-    """How the packages of a node differ from ours."""
+    """Return how the packages of a node differ from this machine's."""
     own, theirs = versions(), greeting.versions
     names = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
     return [

@@ -1,10 +1,10 @@
-"""Builds on Slurm: an array of agents, and a job that finishes what they leave.
+"""Builds on Slurm, with an array of agents and a job that finishes what they leave.
 
-Both are sbatch files in `OUT.slurm/`, which can be read, edited and submitted by hand. Slurm only
-starts the agents. A task of the array whose node fails is queued again and resumes. A task that
-reaches its time limit, or is cancelled, stops within seconds and leaves its work to the others. The
-finishing job starts when no task of the array is left, however those ended. It runs the same
-command as one agent: in most cases it only finds that the dataset is complete.
+Both are sbatch files in `OUT.slurm/`, which you can read, edit and submit by hand. Slurm only
+starts the agents. If a node fails, its task is queued again and resumes. A task that is cancelled
+or reaches its time limit stops within seconds and leaves its work to the others. The finishing job
+starts when all tasks of the array have ended, for whatever reason. It runs the same command as a
+single agent, and usually finds that the dataset is complete.
 
 Source: the pages sbatch, scontrol and job_array of Slurm's documentation.
 """
@@ -26,14 +26,14 @@ from tokenmill.run.start.agreement import JOB_VARIABLE
 from tokenmill.store.files import storage_errors
 
 STOP_SECONDS = 120
-"""How long before its time limit an agent is told to stop; Slurm may be 60 s late."""
+"""How long before its time limit an agent gets the signal to stop. Slurm may send it 60 s late."""
 
 OWN_OPTIONS = ("--array", "-a", "--dependency", "-d", "--signal")
-"""Options of sbatch that the files set, and that would break them."""
+"""Options of sbatch that the files set themselves. Other values would break them."""
 
 AGENTS = """\
 #!/bin/bash
-# {num_agents} agents of one build, one a machine; tokenmill wrote this file.
+# {num_agents} agents of one build, one per machine. Written by tokenmill.
 # Submit it as often as you like, with any size: {submit}
 #SBATCH --job-name={name}
 #SBATCH --array=0-{last}
@@ -50,8 +50,8 @@ exec {command}
 
 FINISH = """\
 #!/bin/bash
-# One agent that finishes what the array has left; tokenmill wrote this file.
-# By hand: {submit}
+# One agent that finishes what the array leaves. Written by tokenmill.
+# To submit it by hand: {submit}
 #SBATCH --job-name={finish_name}
 #SBATCH --nodes=1 --ntasks=1{whole_node}
 #SBATCH --requeue --open-mode=append
@@ -73,36 +73,36 @@ class Scripts:
 
     @property
     def agents(self) -> Path:
-        """The array."""
+        """The file of the array."""
         return self.folder / "agents.sbatch"
 
     @property
     def finish(self) -> Path:
-        """The job that depends on it."""
+        """The file of the job that runs after the array."""
         return self.folder / "finish.sbatch"
 
     @property
     def logs(self) -> Path:
-        """What the jobs print."""
+        """The folder of the jobs' output."""
         return self.folder / "logs"
 
 
 def launch(where: str, request: LaunchRequest) -> None:
-    """Write the two sbatch files, submit them, and say what to look at.
+    """Write and submit the two sbatch files, and show the commands to watch and stop the build.
 
     Raises:
-        UserError: Slurm is not here or refuses the jobs, or there are more agents than it takes.
-        StorageError: the files cannot be written.
+        UserError: Slurm is not installed, refuses the jobs, or does not allow this many agents.
+        StorageError: The files cannot be written.
     """
     if where != "slurm":
-        raise UserError(f"{where!r} is not a value of --on", hint="did you mean slurm?")
+        raise UserError(f"invalid value of --on: {where!r}", hint="did you mean slurm?")
     num_agents = request.num_agents
     if num_agents is None:
         raise UserError("--on slurm needs --agents N, the number of machines")
     largest = _largest_array()
     if num_agents > largest:
         raise UserError(
-            f"{num_agents:,} agents are more than this Slurm takes in one array",
+            f"{num_agents:,} agents are more than this Slurm allows in one array",
             why=f"its MaxArraySize is {largest:,}",
             hint=f"--agents {largest}; an agent uses all cores of its machine",
         )
@@ -126,13 +126,13 @@ def launch(where: str, request: LaunchRequest) -> None:
 
 
 def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
-    """Write the sbatch files of the agents and of the finishing job, beside the output.
+    """Write the sbatch files of the agents and of the finishing job next to the output.
 
-    Agents refuse to work where they do not find `job`: on a machine that does not share the folder.
+    Agents check that the output holds `job`, so they fail on a machine that does not share it.
 
     Raises:
-        UserError: the options for sbatch cannot be read, or a path cannot be put into its files.
-        StorageError: the files cannot be written.
+        UserError: The sbatch options cannot be parsed, or a path cannot be written into the files.
+        StorageError: The files cannot be written.
     """
     scripts = Scripts(_folder_of(request.recipe.out))
     extra = _extra_options(str(request.options.get("slurm") or ""))
@@ -168,7 +168,7 @@ def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
 
 
 def _folder_of(out: str) -> Path:
-    """`corpus.slurm` beside a folder `corpus`; in the current folder for a bucket."""
+    """Return `corpus.slurm` next to a folder `corpus`, or in the current folder for a bucket."""
     if "://" in out:
         return Path.cwd() / f"{out.rstrip('/').rpartition('/')[2]}.slurm"
     path = Path(out).expanduser().absolute()
@@ -182,7 +182,7 @@ def _extra_options(text: str) -> list[str]:
         raise UserError(f"--slurm {text!r} cannot be read: {error}") from error
     for word in extra:
         if word.partition("=")[0] in OWN_OPTIONS:
-            raise UserError(f"--slurm takes no {word.partition('=')[0]}: the build sets it itself")
+            raise UserError(f"--slurm cannot set {word.partition('=')[0]}: the build sets it")
         _word(word)
     return extra
 
@@ -193,14 +193,14 @@ def _asks_for_cpus(options: Sequence[str]) -> bool:
 
 
 def _word(text: str) -> str:
-    """A word as a line of #SBATCH takes it."""
+    """Quote a word for a line of #SBATCH."""
     if re.search(r"[\n\r]", text):
         raise UserError("a line break cannot be written into an sbatch file", where=text)
     return shlex.quote(text)
 
 
 def _in_lines(command: Sequence[str]) -> str:
-    """A command with each of its options in a line of its own."""
+    """Return a command with each option on its own line."""
     return " ".join(
         f"\\\n    {shlex.quote(word)}" if word.startswith("--") else shlex.quote(word)
         for word in command
@@ -208,15 +208,15 @@ def _in_lines(command: Sequence[str]) -> str:
 
 
 def _largest_array() -> int:
-    """How many tasks an array may have."""
+    """Return the largest number of tasks in an array."""
     found = re.search(r"MaxArraySize\s*=\s*(\d+)", _run("scontrol", "show", "config"))
     if found is None:
-        raise UserError("scontrol show config names no MaxArraySize")
+        raise UserError("scontrol show config does not list MaxArraySize")
     return int(found[1])
 
 
 def _submitted(script: Path, *options: str) -> str:
-    """The id of a job that Slurm has taken."""
+    """Submit a job and return its id."""
     return _run("sbatch", "--parsable", *options, str(script)).strip().partition(";")[0]
 
 
@@ -230,7 +230,7 @@ def _run(*command: str) -> str:
             hint="run it on a login node of the cluster",
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise StorageError(f"{command[0]} has not answered for {error.timeout:.0f} s") from error
+        raise StorageError(f"{command[0]} did not answer within {error.timeout:.0f} s") from error
     except subprocess.CalledProcessError as error:
         raise UserError(
             f"{command[0]} refused: {error.stderr.strip()}", hint=f"it ran: {shlex.join(command)}"

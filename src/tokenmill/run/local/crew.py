@@ -35,13 +35,13 @@ from tokenmill.run.units.growth import WITHIN_UNIT
 MOST_REPORTS = 200
 """Reports of progress a second, of all workers together."""
 MOST_LINES = 1_000
-"""Messages that are served before there is a look at anything else."""
+"""Most messages to handle before anything else is checked."""
 Line = tuple[Process, bytes | None] | None
-"""A message of a process as a line, or None for its end; None alone wakes."""
+"""A process and its message, or None after its last one. A lone None ends a wait."""
 
 
 class Crew:
-    """The workers of one phase; an Executor, but for `begin`."""
+    """The workers of one phase. An Executor without `begin`."""
 
     def __init__(self, phase: Phase, tell: Tell, fleet: Fleet) -> None:
         self._phase = phase
@@ -50,7 +50,7 @@ class Crew:
         self._lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         self._processes: list[Process] = []
         self._waiting: deque[Assignment] = deque()
-        """For a process that has run nothing yet."""
+        """Assignments that wait for a worker."""
         self._watchdog = Watchdog(phase.setup)
         num_workers = fleet.resources.num_workers
         seconds = max(phase.setup.report_seconds, num_workers / MOST_REPORTS)
@@ -59,12 +59,12 @@ class Crew:
             self._enlist()
 
     def room(self) -> int:
-        """Workers that have no unit; one that is full counts if it can be replaced."""
+        """Return the number of idle workers. A full worker counts if it can be replaced."""
         free = [p for p in self._free() if not p.full or _is_replaceable(p)]
         return len(free) - len(self._waiting)
 
     def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        """Give a unit to a worker, and ask the kernel for what follows, lest a disk stop it."""
+        """Give a unit to a worker, and ask the kernel to read the upcoming files ahead."""
         self._waiting.append(assignment)
         self._place()
         for unit in upcoming:
@@ -73,7 +73,7 @@ class Crew:
                     _advise(path, extent.start, extent.stop)
 
     def wait(self, seconds: float) -> None:
-        """Serve the lines of workers that are there, or the next one; end overdue workers."""
+        """Handle messages that have arrived, or wait for the next one. Ends overdue workers."""
         for line in self._lines_within(seconds):
             if line is not None:
                 process, data = line
@@ -86,7 +86,7 @@ class Crew:
         self._end_overdue()
 
     def _lines_within(self, seconds: float) -> Iterator[Line]:
-        """The next line, if it comes in time, and others that are there by then."""
+        """Yield the next line if it arrives in time, and all other lines that have arrived."""
         with contextlib.suppress(queue.Empty):
             yield self._lines.get(timeout=seconds)
             for _ in range(MOST_LINES):
@@ -114,10 +114,10 @@ class Crew:
         try:
             for line in process.popen.stdout:
                 if not line.endswith(b"\n"):
-                    break  # killed in the middle of a message
+                    break  # the worker was killed in the middle of a message
                 self._lines.put((process, line))
         except ValueError:
-            pass  # closed because the worker was dismissed
+            pass  # closed, because the worker was dismissed
         finally:
             self._lines.put((process, None))
 
@@ -134,8 +134,9 @@ class Crew:
                 process.send(assignment)
 
     def _choose(self, assignment: Assignment) -> Process | None:
-        """A worker for a unit; a careful one gets a process that has run nothing yet, in the place
-        of a full one if there is any, even if that takes a moment.
+        """Return a worker for a unit, or None if there is none.
+
+        A careful unit gets a fresh process, which replaces a full worker if there is one.
         """
         free = self._free()
         full = [p for p in free if p.full]
@@ -146,7 +147,7 @@ class Crew:
         return self._replace(replaceable[0]) if replaceable else None
 
     def _replace(self, process: Process) -> Process:
-        """Put a fresh process in the place of one that has nothing left to commit."""
+        """Replace a process that has nothing left to commit by a fresh one."""
         self._processes.remove(process)
         self._fleet.dismiss(process)
         self._tell(Gone(process.popen.pid, ()))
@@ -182,7 +183,7 @@ class Crew:
                 self._tell(executor.Failed(pid, message.key, error, message.source))
 
     def _exceeded(self, process: Process, message: Exceeded) -> None:
-        """A worker has stopped a unit, because its memory had grown too far."""
+        """Handle a worker that stopped its unit because its memory had grown too much."""
         del process.uncommitted[message.key]
         process.running, process.full = None, True
         allowed = WITHIN_UNIT * self._phase.setup.growth_bytes
@@ -191,15 +192,14 @@ class Crew:
             Crashed(
                 message.key,
                 "a worker exceeded its share of memory",
-                why=f"grew by {message.grown_bytes:,} bytes; its share allows {allowed:,} within "
-                "a unit",
+                why=f"grew by {message.grown_bytes:,} bytes; its share allows {allowed:,} per unit",
                 where=f"{name}, after position {message.position}",
-                hint="raise --memory or lower --workers; a Python tokenizer may keep too much",
+                hint="raise --memory or lower --workers; a Python tokenizer may leak memory",
             )
         )
 
     def _send_exam(self) -> None:
-        """Send the exam to workers that read commands; one that loads or encodes would block."""
+        """Send the exam to idle workers. Writing to one that loads or encodes would block."""
         if not self._phase.exam.done():
             return
         for process in self._processes:
@@ -210,18 +210,18 @@ class Crew:
                 process.send(Calibrate(texts=exam.texts, ids=ids, offsets=offsets))
 
     def _end_overdue(self) -> None:
-        """End workers that hang or take too much memory; each arrives as one that has died."""
+        """Kill workers that hang or use too much memory. They are then handled as dead."""
         for process, why in self._watchdog.overdue(self._processes):
             process.blame = process.blame or why
             self._fleet.kill(process)
 
     def _ended(self, process: Process) -> None:
-        """A worker has died. What it was at has crashed, and if it was at nothing, all it had."""
+        """Handle a dead worker. Its running unit has crashed, or else all its uncommitted units."""
         if process not in self._processes:
-            return  # dismissed, because its memory had grown
+            return  # it was dismissed because its memory had grown
         self._processes.remove(process)
         code = self._fleet.dismiss(process)
-        signals = "(negative: the signal; -9 is usually memory)"
+        signals = "(negative: killed by a signal; -9 usually means out of memory)"
         why = process.blame or f"ended with exit code {code} {signals}"
         keys = list(process.uncommitted)
         crashed = [process.running.unit.key] if process.running else keys
@@ -238,13 +238,13 @@ class Crew:
         what = "a worker was ended" if process.blame else "a worker died"
         if not (found := process.encoding) or not found.step:
             return Crashed(key, what, why)
-        why += f", in the {found.step}, over a document of {found.num_bytes:,} bytes"
+        why += f", in the {found.step}, on a document of {found.num_bytes:,} bytes"
         where = f"{self._phase.sources[found.source].name}, position {found.position}"
         return Crashed(key, what, why, where)
 
 
 def _is_replaceable(process: Process) -> bool:
-    """Whether nothing is lost with a worker: results count only once it has passed the exam."""
+    """Whether a worker can be replaced without losing results that still need its exam."""
     return not process.uncommitted and (process.calibrated or not process.used)
 
 
@@ -256,4 +256,4 @@ def _advise(path: Path, start: int, stop: int | None) -> None:
             length = (stop - start) if stop is not None else 0
             os.posix_fadvise(file.fileno(), start, length, os.POSIX_FADV_WILLNEED)
     except OSError:
-        pass  # advice only: the reader reports what is wrong with the file
+        pass  # only advice: the reader reports problems of the file

@@ -1,6 +1,6 @@
-"""Worker processes: started, told what to do, and ended.
+"""Start, command and end worker processes.
 
-The first worker is started before anything else is imported, so this module needs little.
+The first worker starts before anything else is imported, so this module imports little.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WORKER_ENVIRONMENT = {
     "FASTOKENS_BPE_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "ARROW_IO_THREADS": "1",
-    # Batches are allocated and freed all the time: keep their pages instead of faulting them anew.
-    # 32 MiB is the most that glibc accepts.
+    # Batches are constantly allocated and freed, so keep their pages instead of faulting them in
+    # again. 32 MiB is the largest threshold that glibc accepts.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -48,28 +48,28 @@ class Process:
     popen: subprocess.Popen[bytes]
     running: Assignment | None = None
     uncommitted: dict[str, Assignment] = field(default_factory=dict)
-    """By key: what is running, and what is being flushed."""
+    """The running unit and the units that are being flushed, by key."""
     used: bool = False
     """Whether it has been given a unit."""
     examined: bool = False
     calibrated: bool = False
     full: bool = False
-    """Its memory has grown beyond its share: it is given no more units."""
+    """Whether its memory has grown beyond its share, so that it gets no more units."""
     heard: float = 0.0
-    """When it was last told or said something, as `time.monotonic` counts."""
+    """The time of the last message to or from it, by `time.monotonic`."""
     encoding: Encoding | None = None
-    """The document that it encodes, if it has announced one."""
+    """The document that it is encoding, if it has announced one."""
     ready_bytes: int = 0
-    """Its memory when its engine was loaded."""
+    """Its memory after its engine was loaded. 0 before."""
     blame: str = ""
-    """What it has done, if the main process has ended it."""
+    """Why the main process killed it. "" if it did not."""
 
     @cached_property
     def system(self) -> psutil.Process:
-        """What the system says of it.
+        """The process as psutil sees it.
 
         Raises:
-            psutil.Error: it is gone.
+            psutil.Error: The process is gone.
         """
         import psutil
 
@@ -77,12 +77,12 @@ class Process:
 
     @property
     def examining(self) -> bool:
-        """Whether it encodes the calibration texts."""
+        """Whether it is encoding the calibration texts."""
         return self.examined and not self.calibrated
 
     @property
     def reads_carefully(self) -> bool:
-        """Whether it announces each document and has announced none: then it reads or writes."""
+        """Whether it runs a careful unit and is between documents: it is reading or writing."""
         careful = self.running is not None and self.running.careful
         return careful and self.ready_bytes > 0 and self.encoding is None
 
@@ -94,30 +94,33 @@ class Process:
             self.popen.stdin.write(wire.encode(command))
             self.popen.stdin.flush()
         except BrokenPipeError:
-            pass  # its end arrives as an event
+            pass  # the end of the process arrives as an event
 
 
 class Fleet:
-    """Worker processes: some wait, engine loaded, before there is anything to tell them."""
+    """All worker processes. Some are started, and load an engine, before they are needed."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self._processes: list[Process] = []
         self._waiting: list[Process] = []
         self._memory: int | None = None
-        """Descriptor of an unnamed file in memory, through which workers get a tokenizer."""
+        """The descriptor of an unnamed file in memory that passes a tokenizer to workers."""
 
     def prepare(self, num_workers: int) -> None:
-        """Start workers until so many wait, if this run uses any: they import meanwhile."""
+        """Start workers until `num_workers` wait, so that they import modules early.
+
+        Does nothing if the run uses this process only.
+        """
         num_workers = min(num_workers, self.resources.num_workers)
         if self.resources.num_workers > 1:
             while len(self._waiting) < num_workers:
                 self._waiting.append(self._spawn())
 
     def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
-        """Let workers that wait load the engine that will probably be asked of them.
+        """Let waiting workers load the engine that they will probably need.
 
-        Nothing is done for tokenizers that are more than the bytes of one file.
+        Does nothing for tokenizers that consist of more than one file.
         """
         from tokenmill.encode.kinds import KINDS
         from tokenmill.run.local.preloading import Preload
@@ -129,7 +132,7 @@ class Fleet:
             os.ftruncate(self._memory, 0)
             written = os.pwrite(self._memory, file.data, 0)
         except OSError:
-            return  # there is no memory for it: they load what is stored, later
+            return  # not enough memory: workers load the stored tokenizer later
         order = Preload(
             descriptor=self._memory,
             num_bytes=len(file.data),
@@ -144,7 +147,7 @@ class Fleet:
                 process.send(order)
 
     def dismiss_all(self) -> None:
-        """End all workers, and those that wait."""
+        """End all workers, including those that wait."""
         for process in self._processes:
             self.dismiss(process)
         if self._memory is not None:
@@ -152,17 +155,17 @@ class Fleet:
             self._memory = None
 
     def enlist(self) -> Process:
-        """A worker that has not been told anything yet."""
+        """Return a fresh worker."""
         return self._waiting.pop() if self._waiting else self._spawn()
 
     def kill(self, process: Process) -> None:
-        """End a worker and the processes that it has started; its end arrives as an event."""
-        if process.popen.returncode is None:  # else its number may be that of another process
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, of the dead
+        """Kill a worker and the processes that it has started. Its end arrives as an event."""
+        if process.popen.returncode is None:  # else another process may have its number
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, if it is dead
                 os.killpg(process.popen.pid, signal.SIGKILL)
 
     def dismiss(self, process: Process) -> int:
-        """End a worker and the processes that it has started; returns its exit code."""
+        """Kill a worker and the processes that it has started. Returns its exit code."""
         self.kill(process)
         code = process.popen.wait()
         for stream in (process.popen.stdin, process.popen.stdout):
@@ -173,10 +176,10 @@ class Fleet:
 
     def _spawn(self) -> Process:
         if self._memory is None and hasattr(os, "memfd_create"):
-            with contextlib.suppress(OSError):  # forbidden here: nothing is loaded ahead
+            with contextlib.suppress(OSError):  # forbidden on this system: nothing is preloaded
                 self._memory = os.memfd_create("tokenizer")
         popen = subprocess.Popen(
-            # -P: no module is looked for in the folder where the command happens to be run.
+            # -P: do not import modules from the current folder.
             [sys.executable, "-P", "-m", "tokenmill.run.local.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -187,7 +190,7 @@ class Fleet:
                 "PYTHONPATH": os.pathsep.join(sys.path),
             },
             pass_fds=() if self._memory is None else (self._memory,),
-            start_new_session=True,  # Ctrl-C is for the main process; and all of it ends at once
+            start_new_session=True,  # so that Ctrl-C only reaches the main process
         )
         process = Process(popen)
         self._processes.append(process)

@@ -1,4 +1,4 @@
-"""Units run in this process, one after another."""
+"""Run units in this process, one after another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tokenmill.run.units.unit import UnitRunner
 
 
 class InProcess:
-    """A phase in which `start` runs the whole unit; an Executor, but for `begin`."""
+    """A phase in which `start` runs the whole unit. An Executor without `begin`."""
 
     def __init__(self, phase: Phase, tell: Tell) -> None:
         self._tell = tell
@@ -32,7 +32,7 @@ class InProcess:
         try:
             engine = None
             if phase.twin:
-                phase.exam.result()  # until then another thread asks the object
+                phase.exam.result()  # until then another thread uses the object
                 engine = phase.twin()
             self._runner = UnitRunner(phase.setup, engine)
             tell(Loaded(self._runner.startup_seconds))
@@ -42,7 +42,7 @@ class InProcess:
         tell(Calibrated(self._pid))
 
     def room(self) -> int:
-        """A unit is done when `start` returns."""
+        """Always 1, because a unit is done when `start` returns."""
         return 1
 
     def start(self, assignment: Assignment, _: Sequence[Unit]) -> None:
@@ -64,7 +64,7 @@ class InProcess:
         self._woken.set()
 
     def end(self) -> None:
-        """Nothing is running."""
+        """Do nothing, because no unit is running."""
 
     def pids(self) -> set[int]:
         return {self._pid}

@@ -1,4 +1,4 @@
-"""What the main process and its workers say to each other: one JSON object a line."""
+"""Messages between the main process and its workers: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenmill.store.files import storage_error
 
 
 class Calibrate(msgspec.Struct, tag="calibrate", kw_only=True):
-    """To a worker: encode these texts and compare."""
+    """To a worker: encode these texts and compare the ids."""
 
     texts: list[str]
     ids: list[int]
@@ -37,24 +37,24 @@ class Progress(msgspec.Struct, tag="progress", kw_only=True):
 
 
 class Encoded(msgspec.Struct, tag="encoded", kw_only=True):
-    """From a worker: ready for the next unit, while the last one is flushed."""
+    """From a worker: ready for the next unit while the last one is flushed."""
 
     full: bool = False
-    """Its memory has grown beyond its share: it asks for no more."""
+    """Whether its memory has grown beyond its share, so that it takes no more units."""
 
 
 class Exceeded(msgspec.Struct, tag="exceeded", kw_only=True):
-    """From a worker: it has stopped a unit, because its memory has grown too far."""
+    """From a worker: it stopped a unit because its memory had grown too much."""
 
     key: str
     grown_bytes: int
     source: int
     position: int
-    """Of the last record that was done."""
+    """The position of the last finished record."""
 
 
 class Failed(msgspec.Struct, tag="failed", kw_only=True):
-    """From a worker: an error, and the unit that it ended; no unit for an error of the engine."""
+    """From a worker: an error ended a unit, or if the key is "", the engine."""
 
     key: str
     error: ErrorRecord
@@ -66,7 +66,7 @@ Message = Started | Calibrated | Encoding | Progress | Encoded | Exceeded | Outc
 
 
 def failure(key: str, error: BaseException, source: int | None) -> Failed:
-    """The message for an error of any kind."""
+    """Return the message for an error of any kind."""
     if isinstance(error, OSError) and not isinstance(error, TokenmillError):
         error = storage_error(error, "read or write a file")
     elif isinstance(error, MemoryError):
@@ -76,10 +76,10 @@ def failure(key: str, error: BaseException, source: int | None) -> Failed:
 
 
 def decode(line: bytes) -> Message:
-    """The message that a worker sent.
+    """Decode a message of a worker.
 
     Raises:
-        InternalError: the line is not a message.
+        InternalError: The line is not a message.
     """
     try:
         message: Message = _DECODER.decode(line)

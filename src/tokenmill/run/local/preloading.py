@@ -1,7 +1,7 @@
-"""An engine that a worker loads before the build knows all that it will ask of it.
+"""Load an engine in a worker while the main process still prepares the build.
 
-The main process still resolves the recipe and loads the reference then. What was loaded is used
-only where it is just what the setup asks for, of the very bytes that are stored for the task.
+A preloaded engine is used only if it is exactly the one that the setup asks for later, loaded from
+the same bytes as the stored tokenizer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tokenmill.run.units.tasks import CountTask
 
 
 class Preload(msgspec.Struct, tag="preload", frozen=True, kw_only=True):
-    """To a worker that waits: load an engine that it will probably be asked for."""
+    """To a waiting worker: load the engine that it will probably need."""
 
     descriptor: int
-    """Of the file that holds the tokenizer, from its start."""
+    """The descriptor of the file that begins with the tokenizer."""
     num_bytes: int
     kind: str
     encoding: str
@@ -39,7 +39,7 @@ class Preload(msgspec.Struct, tag="preload", frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Preloaded:
-    """An engine, and what it was made of."""
+    """An engine, with the order and the bytes that it was loaded from."""
 
     order: Preload
     data: bytes
@@ -47,7 +47,7 @@ class Preloaded:
     seconds: float
 
     def engine_for(self, setup: Setup) -> Engine | None:
-        """The engine, if it is what a setup asks for."""
+        """Return the engine if it is the one that a setup asks for."""
         task, order = setup.task, self.order
         if isinstance(task, CountTask):
             return None
@@ -67,14 +67,14 @@ class Preloaded:
 
 
 def preload(order: Preload) -> Preloaded | None:
-    """Load an engine; None where that fails: the setup's own attempt tells why."""
+    """Load an engine. None if that fails: loading it again for the setup raises the error."""
     started = time.perf_counter()
-    # Needed when the first unit ends. Engines that load let other threads run.
+    # The first unit needs this module at its end. Engines release the GIL while they load.
     threading.Thread(target=importlib.import_module, args=("pyarrow.parquet",), daemon=True).start()
     with contextlib.suppress(Exception):
         data = os.pread(order.descriptor, order.num_bytes, 0)
         file = TokenizerFile(order.kind, data, order.encoding)
         engine = load_engine(order.engine, file, order.control_tokens, order.cache_bytes)
-        engine.encode(["a"])  # the first call of some takes longer than all that follow
+        engine.encode(["a"])  # the first call of some engines is slow
         return Preloaded(order, data, engine, time.perf_counter() - started)
     return None

@@ -1,4 +1,4 @@
-"""The executor of one machine: worker processes, or this process alone."""
+"""The executor for one machine, with worker processes or only this process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class LocalProcesses:
-    """Runs units in workers that start, and load their engine, before there is anything to run.
+    """Runs units in worker processes, which start and load their engine ahead of time.
 
-    A run with one worker has it in this process, unless it is to be watched. One with more keeps
-    its units away from this process, also where there is only one: a crash must not end the run.
+    A run with one worker uses this process, unless the tokenizer must be watched. A run with
+    several workers never runs units in this process, so that a crash cannot end the run.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -33,16 +33,16 @@ class LocalProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all workers at once: what they have not committed is run again by a resume."""
+        """End all workers at once. A resumed run repeats what they have not committed."""
         self._fleet.dismiss_all()
 
     def expect(self, num_units: int | None) -> None:
-        """Start as many workers as so many units can use; None: nobody knows how many there are."""
+        """Start workers for this number of units. None if the number is unknown."""
         most = self._fleet.resources.num_workers
         self._fleet.prepare(most if num_units is None else num_units)
 
     def preload(self, file: TokenizerFile, control_tokens: bool, engine: str) -> None:
-        """Let workers load an engine before they are asked for it; see `Fleet.preload`."""
+        """Let workers load an engine ahead of time; see `Fleet.preload`."""
         self._fleet.preload(file, control_tokens, engine)
 
     def begin(self, phase: Phase, tell: Tell) -> None:

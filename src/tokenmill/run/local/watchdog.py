@@ -1,7 +1,7 @@
-"""Watches workers from outside: one that hangs or swells within a single call cannot tell.
+"""Watch workers from outside, because a worker cannot report that it hangs within a single call.
 
-A call of an engine cannot be interrupted, so its process is ended. It is never a document that is
-rejected: what ended a worker twice ends the build.
+A call of an engine cannot be interrupted, so its process is killed. The document is never rejected
+for it: if the same unit kills two workers, the build ends.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from tokenmill.run.units.assignment import LONG_BATCH, Setup
 from tokenmill.run.units.growth import WITHIN_UNIT
 
 STALL_SECONDS = 300.0
-"""Without a message from a worker that encodes, plus a second for every 100 kB that it encodes."""
+"""How long a worker may encode without a message, plus a second for every 100 kB of text."""
 STALL_BYTES_A_SECOND = 100_000
 MEMORY_A_BYTE = 1_000
-"""By how much a worker may grow for a byte of text: `tokenizers` takes 30 to 200 (measured)."""
+"""Memory growth allowed for each byte of text. `tokenizers` needs 30 to 200 bytes (measured)."""
 BEYOND_OWN_LIMIT = 2
-"""Between batches a worker stops by itself, and knows better: here it may have twice as much."""
+"""Workers check their own, tighter limit between batches. The watchdog allows twice as much."""
 CHECK_SECONDS = 0.2
 MOST_TIME = 0.01
-"""Share of the time that may be spent on looking: many workers are looked at less often."""
+"""The most time to spend on checks, as a share. Many workers are checked less often."""
 ASLEEP_SECONDS = 10.0
-"""After so long without a look, this process was stopped or busy: no worker is to blame for it."""
+"""After this long without a check, this process itself was stopped or busy.
+
+Workers are not blamed for that time."""
 
 
 class Watchdog:
-    """Finds workers that are to be ended."""
+    """Finds workers that must be killed."""
 
     def __init__(self, setup: Setup) -> None:
         self._usual_bytes = LONG_BATCH * setup.batch_bytes
@@ -39,7 +41,7 @@ class Watchdog:
         self._next_look = self._looked + CHECK_SECONDS
 
     def overdue(self, processes: Sequence[Process]) -> Iterator[tuple[Process, str]]:
-        """Workers that have made no progress or grown too far, and what they did, in words."""
+        """Yield workers that hang or use too much memory, with the reason in words."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -69,7 +71,7 @@ class Watchdog:
 
 
 def resident_bytes(process: Process) -> int:
-    """The memory of a worker; 0 if it is gone."""
+    """Return the memory of a worker. 0 if it is gone."""
     try:
         return int(process.system.memory_info().rss)
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""A worker process: commands come in on standard input, messages go out on standard output."""
+"""A worker process, which reads commands from stdin and writes messages to stdout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tokenmill.streams import lasting_streams
 
 
 class Worker:
-    """Runs units one after another; a second thread flushes the finished ones."""
+    """Runs units one after another. A second thread flushes finished units."""
 
     def __init__(self, commands: BinaryIO, out: BinaryIO) -> None:
         self._commands = commands
@@ -45,9 +45,9 @@ class Worker:
         self._preloaded: Preloaded | None = None
 
     def run(self) -> None:
-        """Work until the commands end."""
+        """Handle commands until they end."""
         if not (setup := self._read_setup()):
-            return  # never needed
+            return  # this worker was never needed
         committer = threading.Thread(target=self._commit_all, daemon=True)
         committer.start()
         preloaded, self._preloaded = self._preloaded, None
@@ -71,7 +71,7 @@ class Worker:
         committer.join()
 
     def _read_setup(self) -> Setup | None:
-        """What to do; an engine may be loaded before that is known."""
+        """Read commands until the setup arrives. Preloads an engine if asked to."""
         decode = wire.decoder(Preload | Setup).decode
         for line in self._commands:
             command: Preload | Setup = decode(line)
@@ -95,7 +95,7 @@ class Worker:
             self._tally = tally
             growth.check(tally.bytes)
             if command.careful:
-                self._reported = 0.0  # the announced document is done
+                self._reported = 0.0  # report at once that the announced document is done
             self._report(tally)
 
         try:
@@ -137,24 +137,24 @@ class Worker:
                 self._out.write(wire.encode(message))
                 self._out.flush()
             except BrokenPipeError:
-                os._exit(1)  # the main process is gone: leave everything as it is
+                os._exit(1)  # the main process is gone: exit without cleaning up
 
 
 def main() -> None:
     """Run a worker on this process's standard input and output."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends the whole process, not just the unit
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT must end the process, not only the unit
     commands = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), sys.stdin.fileno())  # a library that reads must get no command
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not be heard
+        os.dup2(nothing.fileno(), sys.stdin.fileno())  # libraries must not read commands
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries must not print into messages
     os.register_at_fork(after_in_child=lambda: _let_go(commands, out))
     with lasting_streams():
         Worker(commands, out).run()
 
 
 def _let_go(*pipes: BinaryIO) -> None:
-    """In a process that a tokenizer forks: the pipes must end with the worker."""
+    """Close the pipes in a process that a tokenizer forks, so that they end with the worker."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for pipe in pipes:
         os.dup2(nothing, pipe.fileno(), inheritable=False)

@@ -1,1 +1,1 @@
-"""What a worker does: one unit from its sources to a finished shard."""
+"""Run one unit in a worker, from its sources to a finished shard."""

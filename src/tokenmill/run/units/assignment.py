@@ -1,4 +1,4 @@
-"""What a worker is told, how much it may write, and what comes of a unit."""
+"""The setup and the assignments of workers, and the receipts and results of units."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
 RECEIPTS = "work/receipts"
 LONG_BATCH = 2
-"""A batch of more than so many times the usual bytes is announced: it may take long."""
+"""Batches larger than this multiple of the usual size are announced, because they may take long."""
 
 
 class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
-    """What every worker of a phase is told once."""
+    """The setup that every worker of a phase gets once."""
 
     task: Task
     fields: Fields
     engine: str
     is_watched: bool
-    """Whether the tokenizer has unknown steps: documents are then encoded in processes that can be
-    ended, never in the one that builds."""
+    """Whether the tokenizer has unknown steps. Then documents are only encoded in worker processes,
+    which can be killed."""
     batch_bytes: int
     cache_bytes: int
     audit_share: float
-    """Of documents whose ids the reference gives, too."""
+    """The share of documents that the reference encodes as well."""
     growth_bytes: int
-    """By how much a worker may grow before a fresh one takes its place."""
+    """By how much a worker may grow before a fresh one replaces it."""
     scratch: str
-    """The folder for files until their units are finished."""
+    """The folder of files of unfinished units."""
     out: str
-    """The store that finished units go to."""
+    """The store of finished units."""
     report_seconds: float = 0.1
-    """How often a worker tells at most how far it has come."""
+    """The shortest time between progress messages of a worker."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a unit, or a build, may still write."""
+    """How much a unit or a build may still write."""
 
     documents: int | None = None
     tokens: int | None = None
@@ -50,21 +50,21 @@ NO_LIMIT = Limit()
 
 
 class Assignment(msgspec.Struct, tag="run", frozen=True, kw_only=True):
-    """One unit for a worker."""
+    """A unit that a worker must run."""
 
     unit: Unit
     sources: list[Source]
-    """Those that the unit reads."""
+    """The sources that the unit reads."""
     spool: SpooledPart | None
     excluded: list[int]
-    """Damaged sources, which are left out."""
+    """Indexes of damaged sources, which are left out."""
     limit: Limit
     careful: bool = False
-    """It has crashed before: encode each document alone, and announce it."""
+    """Whether to encode each document alone and announce it, because the unit has crashed."""
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What a unit has done so far, for progress; reported after every batch."""
+    """The progress of a unit, reported after each batch."""
 
     source: int = 0
     position: int = 0
@@ -75,37 +75,38 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished unit: what was read, what was written, and their digests."""
+    """The record of a finished unit: what was read and written, with digests."""
 
     key: str
     extents: list[ExtentEntry]
     files: list[FileEntry]
-    """Named by their part: of a shard bin, idx, xxh3, parquet, jsonl."""
+    """The unit's files, named by their part: bin, idx, xxh3, parquet and jsonl for a shard."""
     documents: int
     tokens: int
     counts: dict[str, Counts]
-    """By index of the source."""
+    """Counts by index of the source."""
     read_digests: dict[str, str]
-    """By index of the source: xxh3-128 of the decompressed bytes that were read."""
+    """The xxh3-128 of the decompressed bytes that were read, by index of the source."""
     row_digests: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """By index of the source: of tables, what the bytes of their texts leave out; older receipts
-    do not say.
+    """Digests of the rows of tables, by index of the source. UNSET in older receipts.
+
+    They cover columns that the digests of the texts do not.
     """
     audited: int
     audit_share: float | msgspec.UnsetType = msgspec.UNSET
-    """The share of documents drawn for the audit; UNSET if no audit was needed."""
+    """The share of documents drawn for the audit. UNSET if no audit was needed."""
     audit_drawn: int | msgspec.UnsetType = msgspec.UNSET
-    """Those of `audited` that the share has drawn; the others are the short ones of units."""
+    """Audited documents that were drawn by the share. The others are short documents."""
     excluded: list[int]
     """Damaged sources that were left out."""
     limited: bool = False
     """Whether the unit stopped at --max-documents or --max-tokens."""
     seconds: float | msgspec.UnsetType = msgspec.UNSET
-    """What the unit took its worker; older receipts do not say."""
+    """The time that the worker needed. UNSET in older receipts."""
     digest: str = ""
 
     def is_like(self, other: Receipt) -> bool:
-        """Whether both are of the same work: the same records became the same bytes."""
+        """Whether both receipts have the same records and the same output bytes."""
         return all(
             getattr(self, name) == getattr(other, name)
             for name in self.__struct_fields__
@@ -117,15 +118,15 @@ _CIRCUMSTANCES = ("seconds", "audited", "audit_share", "audit_drawn", "digest")
 
 
 def receipt_name(key: str) -> str:
-    """Where the receipt of a unit is, below the output."""
+    """Return the name of a unit's receipt in the output."""
     return f"{RECEIPTS}/{key}.json"
 
 
 class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):
-    """What came of a unit whose files have their names."""
+    """The result of a unit whose files have their final names."""
 
     receipt: Receipt
     audit_texts: list[str]
     audit_ids: list[list[int]]
     seconds: dict[str, float]
-    """By stage: of a build read, encode, write, fsync."""
+    """Seconds by stage. The stages of a build are read, encode, write and fsync."""

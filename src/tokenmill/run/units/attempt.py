@@ -1,4 +1,4 @@
-"""One try at one unit: what all tasks have in common, from the books to the blame."""
+"""One attempt at a unit, with everything that all tasks share: counts, digests, timing, errors."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class UnitAttempt:
-    """The books of one try at one unit, and the calls of its engine."""
+    """One attempt at a unit: its counts, and the calls of its engine."""
 
     setup: Setup
     assignment: Assignment
     careful: CarefulCalls
     announce: Announce
     limited: bool = False
-    """Whether the limit was reached: no more groups are wanted."""
+    """Whether the limit was reached, so that no more groups are needed."""
     tally: Tally = field(default_factory=Tally)
     counts: dict[int, Counts] = field(default_factory=dict)
     sources: dict[int, Source] = field(init=False)
-    """Those that the unit reads, by index."""
+    """The sources that the unit reads, by index."""
     digests: ReadDigests = field(init=False)
     audited: AuditSample = field(init=False)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -55,25 +55,25 @@ class UnitAttempt:
 
     @property
     def source_names(self) -> dict[int, str]:
-        """By index."""
+        """The names of sources, by index."""
         return {index: source.name for index, source in self.sources.items()}
 
     @property
     def folder(self) -> Path:
-        """Where files are written until the unit is finished."""
+        """The folder of the unit's files until it is finished."""
         return Path(self.setup.scratch)
 
     @property
     def stem(self) -> str:
-        """How the names of these files begin."""
+        """The prefix of the names of these files."""
         return f"{self.assignment.unit.key}.{os.getpid()}"
 
     def path(self, part: str) -> Path:
-        """Where a part is written."""
+        """Return the path of a part."""
         return self.folder / f"{self.stem}.{part}"
 
     def remove_files(self) -> None:
-        """Remove what was written of all parts."""
+        """Remove all files of this attempt."""
         for path in self.folder.glob(f"{self.stem}.*"):
             with contextlib.suppress(OSError):  # the next attempt clears its folder
                 path.unlink()
@@ -81,10 +81,10 @@ class UnitAttempt:
     def guarded(
         self, group: Sequence[DocumentBatch], together: Callable[[], T], alone: Callable[[], T]
     ) -> T:
-        """What `together` returns for a group; `alone` after a crash, and to blame a document.
+        """Call `together` for a group, or `alone` after a crash and to find a failing document.
 
         Raises:
-            EngineError: the engine failed; the error names the document.
+            EngineError: The engine failed. The error names the document.
         """
         num_bytes = sum(int(batch.record_bytes.sum()) for batch in group)
         try:
@@ -111,10 +111,10 @@ class UnitAttempt:
             raise
 
     def encode(self, encoder: Encoder, group: Sequence[DocumentBatch]) -> TokenBatch:
-        """The ids of all documents of a group, one after another; its time is booked.
+        """Encode all documents of a group, and measure the time.
 
         Raises:
-            EngineError: the engine failed; the error names the document.
+            EngineError: The engine failed. The error names the document.
         """
 
         def call(text: str) -> TokenBatch:
@@ -129,16 +129,17 @@ class UnitAttempt:
             return self.guarded(group, lambda: encoder.encode(texts), alone)
 
     def hashes(self, batch: DocumentBatch) -> UInt64Array:
-        """Shape (n,): a number for each document that depends on nothing but its id or place."""
+        """Return a hash of each document's id, or of its position, of shape (n,)."""
         return document_hashes(self.sources[batch.source].name, batch)
 
     def audit_hashes(self, batch: DocumentBatch) -> UInt64Array:
-        """The same by places alone: documents that share an id are not drawn together."""
+        """Return a hash of each document's position, so that equal ids are drawn independently."""
         return place_hashes(self.sources[batch.source].name, batch)
 
     def book(self, batch: DocumentBatch, written: int, written_bytes: int, extra: Counts) -> None:
-        """Count a batch; `written` of its documents are not empty. `extra` holds what else there is
-        to count: tokens, special strings, unknown tokens.
+        """Count a batch with `written` documents that are not empty.
+
+        `extra` holds the other counts: tokens, special strings and unknown tokens.
         """
         rejected: dict[str, int] = {}
         for item in batch.rejected:
@@ -169,7 +170,7 @@ class UnitAttempt:
         self.tally.position = int(batch.positions[-1]) if len(batch.positions) else 0
 
     def outcome(self, files: list[FileEntry]) -> Outcome:
-        """The receipt, and what is audited before it counts."""
+        """Return the receipt, with the documents to audit before it counts."""
         counts = {str(source): counts for source, counts in sorted(self.counts.items())}
         unit = self.assignment.unit
         excluded = set(self.assignment.excluded) & {extent.source for extent in unit.extents}
@@ -200,7 +201,7 @@ class UnitAttempt:
         )
 
     def timed(self, stage: str, batches: Iterator[DocumentBatch]) -> Iterator[DocumentBatch]:
-        """The same batches, the time to get each booked on a stage."""
+        """Yield the batches, and add the time to get each to a stage."""
         while True:
             with self.timing(stage):
                 batch = next(batches, None)
@@ -210,7 +211,7 @@ class UnitAttempt:
 
     @contextmanager
     def timing(self, stage: str) -> Iterator[None]:
-        """Book the time of the enclosed block on a stage."""
+        """Add the time of the enclosed block to a stage."""
         started = time.perf_counter()
         yield
         spent = time.perf_counter() - started
@@ -218,26 +219,26 @@ class UnitAttempt:
 
 
 class UnitTask(Protocol):
-    """One unit of a task: files are written where `UnitAttempt.path` says."""
+    """One unit of a task. Writes its files to `UnitAttempt.path`."""
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
-        """Do some batches of documents, and book them."""
+        """Process and count some batches of documents."""
 
     def close(self) -> list[FileEntry]:
-        """Finish the files; those with nothing in them are removed and not returned."""
+        """Finish and return the files. Empty files are removed."""
 
     def discard(self) -> None:
         """Remove what was written."""
 
 
 class TaskRunner(Protocol):
-    """What a worker needs for a task, loaded once."""
+    """The part of a task that a worker loads once."""
 
     encoder: Encoder
-    """What the exam tries, behind its guards."""
+    """The engine that takes the exam."""
 
     def steps(self) -> list[Step]:
-        """The steps before the engine that can be run by themselves, for blame."""
+        """Return the steps before the engine that can run alone, to find the one that fails."""
 
     def begin(self, attempt: UnitAttempt) -> UnitTask:
         """Start a unit."""

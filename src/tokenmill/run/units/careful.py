@@ -1,6 +1,6 @@
-"""Documents encoded one at a time, each announced first: for a unit that failed in batches.
+"""Encode documents one at a time and announce each, for units that failed in batches.
 
-If a worker hangs or dies then, the main process knows the document, and the step that it was in.
+If the worker then hangs or dies, the main process knows the document and the step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tokenmill.records import DocumentBatch
 
 
 class Encoding(msgspec.Struct, tag="encoding", kw_only=True):
-    """From a worker: it begins with a document, or with a batch that holds long ones."""
+    """From a worker: it starts to encode a document, or a batch with long documents."""
 
     source: int
     position: int
     num_bytes: int
     step: str = ""
-    """As "normalizer", "pre-tokenizer" or "engine tokenizers"; "" for a batch."""
+    """For example "normalizer", "pre-tokenizer" or "engine tokenizers". "" for a batch."""
 
 
 Announce = Callable[[Encoding], None]
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class CarefulCalls:
-    """Calls an engine for the documents of a batch one by one, after each step before it."""
+    """Runs the steps of a tokenizer and its engine on one document at a time."""
 
     def __init__(self, sources: Sources, load_steps: Callable[[], list[Step]]) -> None:
         self._sources = sources
@@ -43,10 +43,10 @@ class CarefulCalls:
     def each(
         self, batch: DocumentBatch, engine: str, call: Callable[[str], T], announce: Announce
     ) -> list[T]:
-        """What `call`, which asks `engine`, returns for every document.
+        """Return the result of `call`, which calls `engine`, for each document.
 
         Raises:
-            EngineError: one failed; the error names its source, its position and the step.
+            EngineError: A document failed. The error names its source, its position and the step.
         """
         if self._steps is None:
             self._steps = self._load_steps()

@@ -1,6 +1,6 @@
-"""Documents to counts of their words: one table for each group, written as sorted runs.
+"""Count the words of documents in one table for each group, and write the tables as sorted runs.
 
-A document without text is empty in the books; one whose text has no words is not.
+A document without text counts as empty. A document with text but without words does not.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tokenmill.words.table import WordTable
 
 MAX_GROUP_CHARACTERS = 1_000
 GROUP_ROOM = 1 << 8
-"""Words that the table of a group begins with: there may be thousands of groups."""
+"""The initial capacity of a group's table, in words. There may be thousands of groups."""
 
 
 class CountRunner:
-    """Holds the splitter; a TaskRunner."""
+    """Holds the splitter. A TaskRunner."""
 
     def __init__(self, setup: Setup, task: CountTask) -> None:
         self.setup, self.task = setup, task
@@ -48,7 +48,7 @@ class CountRunner:
         self.encoder = Encoder(self.splitter, LARGEST_HASH)
 
     def steps(self) -> list[Step]:
-        """Normalizer and pre-tokenizer."""
+        """Return the normalizer and the pre-tokenizer."""
         return steps_before_model(as_tokenizer_file(self.task.split))
 
     def begin(self, attempt: UnitAttempt) -> CountedUnit:
@@ -57,7 +57,7 @@ class CountRunner:
 
 
 class CountedUnit:
-    """The words of one unit; a UnitTask."""
+    """The words of one unit. A UnitTask."""
 
     def __init__(self, runner: CountRunner, attempt: UnitAttempt) -> None:
         self._runner, self._task, self._attempt = runner, runner.task, attempt
@@ -84,7 +84,7 @@ class CountedUnit:
                 self._spill()
 
     def close(self) -> list[FileEntry]:
-        """Write what the tables hold."""
+        """Write the tables, and finish the files."""
         self._spill()
         with storage_errors("write rejected records", self._rejected_path):
             self._rejected.close()
@@ -102,7 +102,7 @@ class CountedUnit:
         self._attempt.remove_files()
 
     def _within_limit(self, group: Sequence[DocumentBatch]) -> list[DocumentBatch]:
-        """Documents are taken in order until a limit is reached."""
+        """Return the documents up to the limit, in order."""
         limit = self._attempt.assignment.limit.documents
         if limit is None:
             return list(group)
@@ -119,7 +119,7 @@ class CountedUnit:
         return wanted
 
     def _count(self, group: Sequence[DocumentBatch]) -> list[int]:
-        """Count all words; returns how many each batch has."""
+        """Count all words. Returns the number of words in each batch."""
         splitter = self._runner.splitter
         if len(group) == 1 and not self._task.column:
             return [splitter.count(group[0].texts, self._table(self._group(group[0].source)))]
@@ -151,14 +151,14 @@ class CountedUnit:
         return found
 
     def _group(self, source: int) -> str:
-        """The group of a source; "" if groups come from the documents, or there is only one."""
+        """Return the group of a source. "" if groups come from documents, or there is only one."""
         return self._task.groups[source] if self._task.groups else ""
 
     def _names(self, batch: DocumentBatch) -> list[str]:
-        """The group of each document; see NO_VALUE.
+        """Return the group of each document, `NO_VALUE` for documents without one.
 
         Raises:
-            DataError: a value cannot be a group.
+            DataError: A value is too long.
         """
         if not self._task.column:
             return [self._group(batch.source)] * len(batch.texts)
@@ -166,16 +166,17 @@ class CountedUnit:
         if any(len(name) > MAX_GROUP_CHARACTERS for name in names):
             index = next(i for i, name in enumerate(names) if len(name) > MAX_GROUP_CHARACTERS)
             raise DataError(
-                f"a value of {self._task.column!r} is too long for the name of a group",
+                f"a value of {self._task.column!r} is too long to be a group name",
                 where=f"{self._attempt.sources[batch.source].name}, position "
                 f"{batch.positions[index]}",
-                why=f"it has {len(names[index]):,} characters, over {MAX_GROUP_CHARACTERS:,}",
-                hint="group by a column with few values, as a language or a domain",
+                why=f"it has {len(names[index]):,} characters; at most {MAX_GROUP_CHARACTERS:,} "
+                "are allowed",
+                hint="group by a column with few values, such as a language or a domain",
             )
         return names
 
     def _stretches(self, batch: DocumentBatch) -> Iterator[tuple[str, int, int]]:
-        """Yield (group, start, stop) for documents [start, stop) that follow each other."""
+        """Yield (group, start, stop) for each run of documents [start, stop) of the same group."""
         names, start = self._names(batch), 0
         for place in range(1, len(names) + 1):
             if place == len(names) or names[place] != names[start]:
@@ -193,8 +194,8 @@ class CountedUnit:
     def _sample_for_audit(self, batch: DocumentBatch) -> None:
         attempt, encoder = self._attempt, self._runner.encoder
         if self._runner.setup.engine == LIBRARY:
-            return  # it is what everything else is held against
-        # At least one short document of every unit.
+            return  # the library is the reference itself
+        # Audit at least one short document of each unit.
         with_short = attempt.tally.bytes == 0
         chosen = attempt.audited.draw(batch.texts, attempt.audit_hashes(batch), with_short)
         for text in (batch.texts[index] for index in chosen):
@@ -207,7 +208,7 @@ class CountedUnit:
         self._attempt.book(batch, int(written.sum()), num_bytes, Counts(tokens=num_words))
 
     def _spill(self) -> None:
-        """Write the tables as one run, and empty them."""
+        """Write the tables as one sorted run, and clear them."""
         words: dict[str, WordCounts] = {}
         for name in sorted(self._tables):
             if found := self._tables.pop(name).take():

@@ -1,4 +1,4 @@
-"""Documents to a finished shard: encode, screen, enclose, write."""
+"""Turn documents into a shard: encode them, apply limits, add boundary tokens, write."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tokenmill.store.shard import ShardLayout, ShardWriter
 
 
 class EncodeRunner:
-    """Holds the engine; a TaskRunner."""
+    """Holds the engine. A TaskRunner."""
 
     def __init__(self, setup: Setup, task: EncodeTask, engine: Engine | None) -> None:
-        """`engine` is given where this process has it already: a Python tokenizer of its own."""
+        """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
         self.setup, self.task = setup, task
         control = task.control_tokens
         engine = engine or load_engine(setup.engine, tokenizer_of(task), control, setup.cache_bytes)
@@ -50,7 +50,7 @@ class EncodeRunner:
         )
 
     def steps(self) -> list[Step]:
-        """The tokenizer's own."""
+        """Return the tokenizer's steps."""
         return steps_of_tokenizer(self.task)
 
     def begin(self, attempt: UnitAttempt) -> ShardTask:
@@ -59,14 +59,14 @@ class EncodeRunner:
 
 
 def steps_of_tokenizer(task: TokenizerTask) -> list[Step]:
-    """A tokenizer's steps; a Python object has none that could be run by themselves."""
+    """Return the steps of a tokenizer that can run alone. Python tokenizers have none."""
     if not KINDS[task.tokenizer_kind].is_json:
         return []
     return steps_before_model(tokenizer_of(task))
 
 
 def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
-    """The tokenizer that is stored for a task, or a Python one, made again."""
+    """Return the stored tokenizer of a task, or create a Python tokenizer again."""
     source = task.tokenizer_source
     if KINDS[task.tokenizer_kind].is_described:
         from tokenmill.encode.references.python_source import make_tokenizer
@@ -78,20 +78,20 @@ def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
     try:
         return open_stored_tokenizer(folder, task.tokenizer_kind, task.encoding)
     except UserError:
-        with storage_errors("read the tokenizer that the build has stored", folder):
-            folder.stat()  # if the output folder has vanished, the user's tokenizer is not to blame
+        with storage_errors("read the stored tokenizer of the build", folder):
+            folder.stat()  # if the folder has vanished, blame that instead of the tokenizer
         raise
 
 
 class ShardTask:
-    """One shard; a UnitTask."""
+    """One shard. A UnitTask."""
 
     def __init__(self, runner: EncodeRunner, attempt: UnitAttempt) -> None:
         self.runner, self.task, self.attempt = runner, runner.task, attempt
         self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout, attempt.source_names)
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
-        """Encode, screen and write some batches of documents."""
+        """Encode, check and write some batches of documents."""
         attempt = self.attempt
         tokens = attempt.encode(self.runner.encoder, group)
         screened: list[tuple[DocumentBatch, TokenBatch]] = []
@@ -120,7 +120,7 @@ class ShardTask:
     def _within_limit(
         self, batch: DocumentBatch, tokens: TokenBatch
     ) -> tuple[DocumentBatch, TokenBatch]:
-        """Documents are taken in order until the next one would exceed a limit."""
+        """Return the documents before the first that would exceed a limit."""
         limit = self.attempt.assignment.limit
         if limit == NO_LIMIT:
             return batch, tokens
@@ -138,7 +138,7 @@ class ShardTask:
         return batch.head(count), tokens.head(count)
 
     def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
-        """Count everything, and refuse what a policy forbids."""
+        """Count a batch, and raise an error for text that a policy forbids."""
         task = self.task
         special = self._special_strings(batch)
         if special and task.policies.special_tokens == "error":
@@ -162,13 +162,13 @@ class ShardTask:
         self.attempt.book(batch, documents, int(batch.record_bytes[written].sum()), extra)
 
     def _special_strings(self, batch: DocumentBatch) -> dict[int, int]:
-        """How many special tokens are in the texts that have any, by index of the text."""
+        """Return the number of special-token strings in each text that has any, by index."""
         if batch.special_strings is None:
             return self.runner.special_strings.counts(batch.texts)
         return {i: n for i, n in enumerate(batch.special_strings.tolist()) if n}
 
     def _ends(self, tokens: TokenBatch) -> npt.NDArray[np.bool_]:
-        """Which documents end with the EOS already, of shape (num_documents,)."""
+        """Return which documents already end with the EOS, of shape (num_documents,)."""
         if not self.task.is_chat:
             return np.zeros(len(tokens.lengths), bool)
         return ends_with(tokens, self.task.eos_id)
@@ -185,8 +185,8 @@ class ShardTask:
     def _sample_for_audit(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         is_reference = self.runner.setup.engine == REFERENCE
         if is_reference and not KINDS[self.task.tokenizer_kind].may_vary:
-            return  # it is what everything else is held against; a Python object may have moods
-        # At least one short document of every unit.
+            return  # the reference needs no audit, unless it is a Python object that may vary
+        # Audit at least one short document of each unit.
         with_short = self.attempt.tally.bytes == 0
         hashes = self.attempt.audit_hashes(batch)
         self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
@@ -216,7 +216,7 @@ class ShardTask:
             self.writer.append(rows, ids, lengths)
 
     def _in_validation(self, batches: Sequence[DocumentBatch]) -> npt.NDArray[np.bool_]:
-        """Which documents are in the validation subset, of shape (num_documents,)."""
+        """Return which documents are in the validation subset, of shape (num_documents,)."""
         if not self.task.validation:
             return np.zeros(sum(len(batch.texts) for batch in batches), bool)
         hashes = np.concatenate([self.attempt.hashes(batch) for batch in batches])
@@ -229,8 +229,9 @@ def _with_ends(
     eos_has_loss: npt.NDArray[np.bool_],
     shift: int,
 ) -> list[CharSpans]:
-    """Ranges without loss, `shift` tokens preceding each conversation, which belong to what it
-    begins with; with the EOS of those whose EOS has none.
+    """Shift ranges without loss by the prefix, and add the EOS where it has no loss.
+
+    The `shift` tokens of the prefix belong to a range at the start of the conversation.
     """
     ranges = [[(a + shift if a else 0, b + shift) for a, b in spans] for spans in no_loss]
     ends = zip(ranges, (tokens.lengths + shift).tolist(), eos_has_loss.tolist(), strict=True)
@@ -238,7 +239,7 @@ def _with_ends(
 
 
 def _joined(spans: CharSpans, end: int) -> CharSpans:
-    """Sorted ranges and one more token, merged if they touch."""
+    """Add one token to sorted ranges, merged with the last range if they touch."""
     if spans and spans[-1][1] == end:
         return [*spans[:-1], (spans[-1][0], end + 1)]
     return [*spans, (end, end + 1)]

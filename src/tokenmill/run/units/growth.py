@@ -1,4 +1,4 @@
-"""By how much a worker's memory has grown since it was ready, and when that is too much."""
+"""Measure by how much a worker's memory has grown since it was ready."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import gc
 import psutil
 
 WITHIN_UNIT = 2
-"""How many times its growth a worker may reach before a unit is stopped in the middle."""
+"""The multiple of its allowed growth at which a worker stops in the middle of a unit."""
 LONG_BATCHES = 4
-"""A batch of so many times the usual bytes holds a long record, which takes what it takes."""
+"""Batches larger than this multiple of the usual size hold a long record, and are not checked."""
 
 
 class GrownTooFar(Exception):
-    """Unwinds a unit."""
+    """Ends a unit because the worker's memory has grown too much."""
 
     def __init__(self, grown_bytes: int) -> None:
         super().__init__(grown_bytes)
@@ -22,7 +22,7 @@ class GrownTooFar(Exception):
 
 
 class Growth:
-    """Measures what is alive: what an allocator keeps for later is given back first."""
+    """Measures memory in use. Memory that the allocator keeps for later is released first."""
 
     def __init__(self, growth_bytes: int, batch_bytes: int) -> None:
         self._growth_bytes = growth_bytes
@@ -32,7 +32,7 @@ class Growth:
         self._ready_bytes = self._alive_bytes()
 
     def check(self, done_bytes: int) -> None:
-        """After a batch: raise GrownTooFar where the unit cannot go on in this process.
+        """Raise GrownTooFar after a batch if the unit cannot continue in this process.
 
         `done_bytes` counts the bytes of the unit so far.
         """
@@ -42,12 +42,12 @@ class Growth:
             raise GrownTooFar(grown_bytes)
 
     def is_full(self) -> bool:
-        """After a unit: whether a fresh process should take the place of this one."""
+        """Return, after a unit, whether a fresh process should replace this one."""
         self._done_bytes = 0
         return self._beyond(self._growth_bytes) > 0
 
     def _beyond(self, limit_bytes: int) -> int:
-        """Bytes that the process has grown by, if they are more than the limit, else 0."""
+        """Return the growth of this process in bytes if it is above the limit, else 0."""
         if self._resident_bytes() - self._ready_bytes <= limit_bytes:
             return 0
         grown = self._alive_bytes() - self._ready_bytes
@@ -63,6 +63,6 @@ class Growth:
 
 
 def _trim() -> None:
-    """Give free pages back to the system; glibc alone has a call for it."""
+    """Return free pages to the system. Only glibc has a call for this."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

@@ -1,4 +1,4 @@
-"""Documents to sums of what a tokenizer makes of them: one tally for each unit."""
+"""Measure how a tokenizer encodes documents, with one tally for each unit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TALLY_PART = "npz"
 
 
 class MeasureRunner:
-    """Holds the engine, and what is known of its tokens; a TaskRunner."""
+    """Holds the engine and a table of its tokens. A TaskRunner."""
 
     def __init__(self, setup: Setup, task: MeasureTask, engine: Engine | None) -> None:
-        """`engine` is given where this process has it already: a Python tokenizer of its own."""
+        """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
         self.setup, self.task = setup, task
         if engine is None:
             engine = load_engine(setup.engine, self._file, task.control_tokens, setup.cache_bytes)
@@ -54,7 +54,7 @@ class MeasureRunner:
         return tokenizer_of(self.task)
 
     def steps(self) -> list[Step]:
-        """The tokenizer's own."""
+        """Return the tokenizer's steps."""
         return steps_of_tokenizer(self.task)
 
     def begin(self, attempt: UnitAttempt) -> MeasuredUnit:
@@ -62,14 +62,14 @@ class MeasureRunner:
         return MeasuredUnit(self, attempt)
 
     def _encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """By the reference, which most tokenizers never need here."""
+        """Encode with the reference, which is only loaded when it is first needed."""
         if self._reference is None:
             self._reference = load_reference(self._file, self.task.control_tokens)
         return self._reference.encode_with_offsets(text)
 
 
 class MeasuredUnit:
-    """The tally of one unit; a UnitTask."""
+    """The tally of one unit. A UnitTask."""
 
     def __init__(self, runner: MeasureRunner, attempt: UnitAttempt) -> None:
         task = runner.task
@@ -86,7 +86,7 @@ class MeasuredUnit:
         tokens = attempt.encode(self._runner.encoder, group)
         is_reference = self._runner.setup.engine == REFERENCE
         if not is_reference or KINDS[self._task.tokenizer_kind].may_vary:
-            # At least one short document of every unit.
+            # Audit at least one short document of each unit.
             places = np.concatenate([attempt.audit_hashes(batch) for batch in group])
             attempt.audited.add(texts, tokens, places, with_short=attempt.tally.bytes == 0)
         with attempt.timing("measure"):
@@ -113,7 +113,7 @@ class MeasuredUnit:
         self._attempt.remove_files()
 
     def _groups(self, batch: DocumentBatch) -> list[str]:
-        """The group of each document."""
+        """Return the group of each document."""
         if self._task.column:
             values = batch.columns[self._task.column]
             return [value or NO_VALUE for value in values]

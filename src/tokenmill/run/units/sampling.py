@@ -1,4 +1,4 @@
-"""Numbers that choose documents: by their ids for subsets, by their places for audits."""
+"""Hashes that choose documents: by id for subsets, by position for audits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def place_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
-    """Shape (n,): a hash of each document's source and position, whatever its id.
+    """Return a hash of each document's source and position, of shape (n,).
 
-    They are mixed by splitmix64 (Steele, Lea and Flood, 2014).
+    The mixing function is splitmix64 (Steele, Lea and Flood, 2014).
     """
     key = np.uint64(xxhash.xxh3_64_intdigest(source_name.encode()))
     with np.errstate(over="ignore"):
@@ -28,7 +28,7 @@ def place_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
 
 
 def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
-    """Shape (n,): a hash of each document's id where it has one, else of source and position."""
+    """Return a hash of each document's id, else of its source and position, of shape (n,)."""
     hashes = place_hashes(source_name, batch)
     for index, name in enumerate(batch.ids or ()):
         if name is not None:
@@ -37,5 +37,5 @@ def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
 
 
 def chosen(hashes: UInt64Array, share: float) -> npt.NDArray[np.bool_]:
-    """Shape (n,): true for about `share` of all documents, always the same ones."""
+    """Choose about `share` of the documents, always the same ones. Returns shape (n,)."""
     return hashes < np.uint64(min(int(share * 2**64), 2**64 - 1))

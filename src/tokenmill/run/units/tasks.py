@@ -1,16 +1,15 @@
-"""What units can do: one tagged struct a task, sent to workers as JSON with the `Setup`.
+"""The tasks of units: one tagged struct for each, sent to workers as JSON with the `Setup`.
 
-A task is added in three steps:
+To add a task:
 
-1. Its struct here, with a tag of its own, and its name in `Task`. It holds what the worker needs to
-   know beside what every task needs (`Setup`): as numbers, names and paths, never as objects.
-2. A module beside this one with two classes. A `TaskRunner` loads what a worker needs, once. A
-   `UnitTask` does one unit: it is given groups of documents, and finishes with files. Reading,
-   digests, books, times, audits and blame are the `UnitAttempt`'s (`attempt.py`).
-3. A case in `load_task` (`unit.py`).
-
-The main path beside `run/build.py` then prepares the inputs (`run/start/inputs.py`), runs all units
-(`Job` in `run/job.py`), and makes something of the files that the receipts name.
+1. Add a struct with its own tag here, and add it to `Task`. It holds what the worker needs in
+   addition to the `Setup`, as numbers, names and paths, never as objects.
+2. Add a module in this package with two classes. A `TaskRunner` loads once what a worker needs. A
+   `UnitTask` runs one unit: it gets groups of documents and returns files. Reading, digests,
+   counts, timing, audits and error reports are the `UnitAttempt`'s job (`attempt.py`).
+3. Add a case to `load_task` (`unit.py`).
+4. Add a main path next to `run/build.py` that prepares the inputs (`run/start/inputs.py`), runs all
+   units (`Job` in `run/job.py`), and uses the files that the receipts name.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from tokenmill.words.splits import Split
 
 
 class TokenizerTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks with a tokenizer are told of it."""
+    """The description of the tokenizer for all tasks that use one."""
 
     tokenizer_dir: str
     tokenizer_kind: str
     tokenizer_source: str
-    """What makes a Python tokenizer in a worker process; "" for all others."""
+    """The description that creates a Python tokenizer in a worker. "" for other tokenizers."""
     encoding: str
     largest_id: int
     unk_id: int | None
 
 
 class EncodeTask(TokenizerTask, tag="encode", frozen=True, kw_only=True):
-    """Documents become tokens in a shard."""
+    """Encode documents into a shard."""
 
     policies: EncodePolicies
     validation: float
@@ -48,54 +47,55 @@ class EncodeTask(TokenizerTask, tag="encode", frozen=True, kw_only=True):
     is_chat: bool = False
     """Whether texts are conversations, which may end with the EOS themselves."""
     added_eos_has_loss: bool = True
-    """Whether the EOS of those that do not has loss."""
+    """Whether the EOS has loss if the build adds it to a conversation."""
 
 
 LARGEST_HASH = 2**32 - 1
-"""Splitters answer the exam with hashes of words."""
+"""The largest hash of a word. Splitters return hashes of words in the exam."""
 MAX_GROUPS = 4_096
 NO_VALUE = "(none)"
-"""The group of documents without a value, or with an empty one, in the column."""
+"""The group of documents with no value, or an empty value, in the column."""
 RUN_PREFIX = "words-"
-"""Of the parts of a unit that are runs of words; a number follows."""
+"""The prefix of the parts of a unit that are sorted runs of words. A number follows."""
 
 
 class CountTask(msgspec.Struct, tag="count", frozen=True, kw_only=True):
-    """The words of documents are counted into sorted runs."""
+    """Count the words of documents into sorted runs."""
 
     split: Split
     groups: list[str]
-    """The group of each source, by its index; empty if `column` says it, or there is one group."""
+    """The group of each source by index. Empty if groups come from `column`, or there is one."""
     column: str
-    """The kept column whose values are groups; "" if groups do not come from the documents."""
+    """The kept column with the groups. "" if groups do not come from the documents."""
     table_bytes: int
-    """Tables that have grown to so much memory are written as a run."""
+    """The memory at which tables are written as a run."""
 
 
 class MeasureTask(TokenizerTask, tag="measure", frozen=True, kw_only=True):
-    """What a tokenizer makes of documents is added up."""
+    """Measure how a tokenizer encodes documents."""
 
     control_tokens: bool
     num_around: int
-    """Tokens that a build puts around a document."""
+    """The number of boundary tokens that a build adds to a document."""
     words: str
-    """The rule by which texts are cut into words."""
+    """The rule that cuts texts into words."""
     sequence_lengths: list[int]
     groups: list[str]
-    """The group of each source, by its index; empty if `column` says it, or there is one group."""
+    """The group of each source by index. Empty if groups come from `column`, or there is one."""
     column: str
-    """The kept column whose values are groups; "" if groups do not come from the documents."""
+    """The kept column with the groups. "" if groups do not come from the documents."""
     offsets_share: float
-    """Of the documents that tokens do not spell, how many are encoded again with offsets."""
+    """The share of documents to encode again with offsets, among those whose tokens do not spell
+    their text."""
 
 
 Task = EncodeTask | CountTask | MeasureTask
 
 
 def too_many_groups(what: str) -> DataError:
-    """The error for a column that has a value for each document or so."""
+    """Return the error for a column with too many values."""
     return DataError(
         f"there are more than {MAX_GROUPS:,} groups",
         why=f"{what!r} has too many values",
-        hint="group by a column with few values, as a language or a domain",
+        hint="group by a column with few values, such as a language or a domain",
     )

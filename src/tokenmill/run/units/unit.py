@@ -1,4 +1,4 @@
-"""One unit from its sources to finished files: read, and do what the task says."""
+"""Run one unit, from its sources to finished files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tokenmill.store.objects.opening import open_store
 
 
 def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
-    """What does the task of a setup; `engine` is given where this process has it already."""
+    """Return the runner for the task of a setup. Pass `engine` if this process already has it."""
     match setup.task:
         case EncodeTask():
             return EncodeRunner(setup, setup.task, engine)
@@ -47,17 +47,17 @@ def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
 
 @dataclass(slots=True)
 class FinishedUnit:
-    """Files that are written but have not yet their names."""
+    """A unit with written files that do not have their final names yet."""
 
     outcome: Outcome
     _attempt: UnitAttempt
     _store: ObjectStore
 
     def commit(self) -> Outcome:
-        """Give the files their names, for good; the receipt may follow.
+        """Store the files under their final names, so that the receipt can be written.
 
-        Where the unit has a receipt, another agent has done it: the caller compares the two. A
-        dataset that others have published stays as it is.
+        Does nothing if another agent has already stored a receipt or published the dataset. The
+        caller compares the two receipts.
         """
         started = time.perf_counter()
         receipt = self.outcome.receipt
@@ -72,24 +72,24 @@ class FinishedUnit:
 
 
 class UnitRunner:
-    """Runs units; holds what the task needs, which is loaded once."""
+    """Runs units. Holds what the task loads once."""
 
     def __init__(self, setup: Setup, engine: Engine | None = None) -> None:
-        """`engine` is given where this process has it already: a Python tokenizer of its own."""
+        """Load the task, with `engine` if given: a Python tokenizer of this process."""
         started = time.perf_counter()
         self.setup = setup
         self._store = open_store(setup.out)
         self._task = load_task(setup, engine)
         self._sources: dict[int, Source] = {}
-        """Those of the unit that is run."""
+        """The sources of the running unit, by index."""
         self._careful = CarefulCalls(self._sources, self._task.steps)
         self._reader = Reader(self._sources, setup.fields, setup.batch_bytes)
         self.current_source: int | None = None
-        """The source that is being read, for the blame when it turns out to be damaged."""
+        """The index of the source that is being read, to report if it is damaged."""
         self.startup_seconds = time.perf_counter() - started
 
     def calibrate(self, exam: Exam) -> None:
-        """Raise an EngineError where this worker's engine differs from the reference."""
+        """Raise an EngineError if this worker's engine differs from the reference."""
         check_engine(self._task.encoder, exam)
 
     def run(
@@ -98,10 +98,10 @@ class UnitRunner:
         report: Callable[[Tally], None],
         announce: Announce = lambda encoding: None,
     ) -> FinishedUnit:
-        """Run a unit up to files under temporary names; `FinishedUnit.commit` does the rest.
+        """Run a unit and write its files under temporary names; `FinishedUnit.commit` stores them.
 
-        A careful assignment takes each document alone. `announce` is told of each then, else of
-        long ones.
+        A careful assignment encodes each document alone, and announces each. Otherwise, only long
+        batches are announced.
         """
         self._sources.clear()
         self._sources.update({source.index: source for source in assignment.sources})
@@ -110,7 +110,7 @@ class UnitRunner:
         unit = self._task.begin(attempt)
         try:
             batches = attempt.timed("read", self._batches(assignment))
-            # Nothing behind a limit is read: a source's digest covers all that was read of it.
+            # Read nothing after a limit: the digest of a source covers everything that was read.
             group_bytes = self.setup.batch_bytes if assignment.limit == NO_LIMIT else 0
             for group in grouped(batches, group_bytes):
                 for batch in group:

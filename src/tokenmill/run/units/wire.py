@@ -1,4 +1,4 @@
-"""What goes to workers and comes back, as JSON: one object a line."""
+"""Encode messages to and from workers as JSON, one object per line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 
 def encode(value: object) -> bytes:
-    """A value as a line."""
+    """Encode a value as a line."""
     return msgspec.json.encode(value, enc_hook=_encode_path) + b"\n"
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder for lines that hold a type, or one of several."""
+    """Return a decoder for lines with a type, or with one of several types."""
     return msgspec.json.Decoder(kind, dec_hook=_decode_path)
 
 
