@@ -45,7 +45,7 @@ class Launcher(Protocol):
         """Start the agents. `where` is the value of `--on`.
 
         Raises:
-            UserError: The cluster refuses the request, or cannot be reached.
+            UserError: the cluster refuses the request, or cannot be reached.
         """
 
 
@@ -53,7 +53,7 @@ def launcher_for(where: str) -> Launcher:
     """Return the launcher for a value of `--on`: `slurm`, `ray` or `ray://ADDRESS`.
 
     Raises:
-        UserError: The value does not name a launcher.
+        UserError: the value does not name a launcher.
     """
     name = where.partition("://")[0]
     if name not in LAUNCHERS:

@@ -27,9 +27,9 @@ def launch(where: str, request: LaunchRequest) -> None:
     Ray Client server of another cluster.
 
     Raises:
-        UserError: The cluster cannot be reached, or its nodes have no room or other packages.
-        StorageError: No node is left.
-        TokenmillError: The error of the first agent that failed, as for a build.
+        UserError: the cluster cannot be reached, or its nodes have no room or other packages.
+        StorageError: no node is left.
+        TokenmillError: the error of the first agent that failed, as for a build.
     """
     _check_installed()
     with _connection(where):

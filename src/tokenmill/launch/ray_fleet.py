@@ -172,7 +172,7 @@ def _answer(reference: Any, kind: type[Answer]) -> Answer | None:
     """Return the answer of an agent, or None if the agent is gone.
 
     Raises:
-        RayTaskError: The agent has a bug.
+        RayTaskError: the agent has a bug.
     """
     try:
         return msgspec.json.decode(ray.get(reference), type=kind)

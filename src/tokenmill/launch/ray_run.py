@@ -53,9 +53,9 @@ class Run:
         """Run the build, and return when the dataset is complete.
 
         Raises:
-            UserError: The cluster has no room, or a node has other packages.
-            StorageError: No node is left.
-            TokenmillError: The first error of an agent, if no agent finished the build.
+            UserError: the cluster has no room, or a node has other packages.
+            StorageError: no node is left.
+            TokenmillError: the first error of an agent, if no agent finished the build.
         """
         self._hire_first()
         self._handshake()

@@ -91,8 +91,8 @@ def launch(where: str, request: LaunchRequest) -> None:
     """Write and submit the two sbatch files, and show the commands to watch and stop the build.
 
     Raises:
-        UserError: Slurm is not installed, refuses the jobs, or does not allow this many agents.
-        StorageError: The files cannot be written.
+        UserError: slurm is not installed, refuses the jobs, or does not allow this many agents.
+        StorageError: the files cannot be written.
     """
     if where != "slurm":
         raise UserError(f"invalid value of --on: {where!r}", hint="did you mean slurm?")
@@ -131,8 +131,8 @@ def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
     Agents check that the output holds `job`, so they fail on a machine that does not share it.
 
     Raises:
-        UserError: The sbatch options cannot be parsed, or a path cannot be written into the files.
-        StorageError: The files cannot be written.
+        UserError: the sbatch options cannot be parsed, or a path cannot be written into the files.
+        StorageError: the files cannot be written.
     """
     scripts = Scripts(_folder_of(request.recipe.out))
     extra = _extra_options(str(request.options.get("slurm") or ""))

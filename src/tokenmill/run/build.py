@@ -97,18 +97,18 @@ def build(
     """Build a dataset, or resume a build: units with a receipt are not run again.
 
     Args:
-        recipe: All options of the build.
-        tokenizer: A tokenizer object to use instead of the tokenizer that the recipe names.
-        overwrite: Replace a dataset or an unfinished build in the output folder.
-        events: Callbacks.
-        executor: Where units run. By default, in processes on this machine.
-        shard: Makes this process one of several agents.
+        recipe: all options of the build.
+        tokenizer: a tokenizer object to use instead of the tokenizer that the recipe names.
+        overwrite: replace a dataset or an unfinished build in the output folder.
+        events: callbacks.
+        executor: where units run. By default, in processes on this machine.
+        shard: makes this process one of several agents.
 
     Returns:
         What was built. An agent gets a `Departure` if other agents hold all remaining work.
 
     Raises:
-        TokenmillError: See `tokenmill.errors`. The same call resumes the build.
+        TokenmillError: see `tokenmill.errors`. The same call resumes the build.
     """
     events = events or BuildEvents()
     with contextlib.ExitStack() as stack:
@@ -140,7 +140,7 @@ def begin(recipe: Recipe) -> str:
         output and compare it with the environment variable TOKENMILL_JOB.
 
     Raises:
-        TokenmillError: The build would be refused.
+        TokenmillError: the build would be refused.
     """
     resolution = resolve(recipe, None, access_of(recipe.read, recipe.resources, lambda _: None))
     start = start_of(resolution, lambda _: None)

@@ -39,7 +39,7 @@ class BuildReport:
         """The dataset, opened.
 
         Raises:
-            UserError: The dataset is in a bucket.
+            UserError: the dataset is in a bucket.
         """
         if self.opened is None:
             raise in_bucket(self.out)

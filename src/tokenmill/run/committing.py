@@ -51,8 +51,8 @@ class Committer:
         `check` is called before and during the audit, and may raise to end it.
 
         Raises:
-            EngineError: The reference disagrees on a document.
-            InternalError: Another agent ran the same unit with a different result.
+            EngineError: the reference disagrees on a document.
+            InternalError: another agent ran the same unit with a different result.
         """
         seconds = 0.0
         if outcome.audit_texts:

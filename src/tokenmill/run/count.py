@@ -80,14 +80,14 @@ def count(
     """Count the words of a corpus, or resume a count: units with a receipt are not run again.
 
     Args:
-        recipe: All options of the count.
-        sources: The files that the recipe's inputs name, if the caller has already listed them.
-        overwrite: Replace what the output folder holds.
-        events: Callbacks.
-        executor: Where units run. By default, in processes on this machine.
+        recipe: all options of the count.
+        sources: the files that the recipe's inputs name, if the caller has already listed them.
+        overwrite: replace what the output folder holds.
+        events: callbacks.
+        executor: where units run. By default, in processes on this machine.
 
     Raises:
-        TokenmillError: See `tokenmill.errors`. The same call resumes the count.
+        TokenmillError: see `tokenmill.errors`. The same call resumes the count.
     """
     events = events or CountEvents()
     with contextlib.ExitStack() as stack:
@@ -141,16 +141,16 @@ def merge(
     """Add up folders of counts.
 
     Args:
-        inputs: Folders of counts.
-        out: The output folder.
-        split: The split that all counts must have been made with. None accepts any.
-        min_count: Leave out words that occur less often in their group.
-        overwrite: Replace what the output folder holds.
+        inputs: folders of counts.
+        out: the output folder.
+        split: the split that all counts must have been made with. None accepts any.
+        min_count: leave out words that occur less often in their group.
+        overwrite: replace what the output folder holds.
 
     Raises:
-        UserError: The counts were made with different splits or groups.
-        OutputConflictError: The output folder already holds counts.
-        TokenmillError: See `tokenmill.errors`.
+        UserError: the counts were made with different splits or groups.
+        OutputConflictError: the output folder already holds counts.
+        TokenmillError: see `tokenmill.errors`.
     """
     if any(Path(name).resolve() == Path(out).resolve() for name in inputs):
         why = "merged counts need a new folder"

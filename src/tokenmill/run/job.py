@@ -75,15 +75,15 @@ class Job:
         """Run all units. If calibration rejects an engine, the next one takes over.
 
         Args:
-            engines: Names, best first.
-            on_engine: Called with the name of each engine that is tried, and with a remark if
+            engines: names, best first.
+            on_engine: called with the name of each engine that is tried, and with a remark if
                 calibration rejected it.
 
         Returns:
             The engine that was used.
 
         Raises:
-            TokenmillError: A unit failed, or a file is damaged and must not be left out.
+            TokenmillError: a unit failed, or a file is damaged and must not be left out.
         """
         if chosen := self.ledger.engine:
             engines = (chosen,)

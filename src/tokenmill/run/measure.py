@@ -74,9 +74,9 @@ def measure(
     """Measure how a tokenizer encodes all documents. The number of workers changes nothing.
 
     Raises:
-        DataError: An input is damaged.
-        EngineError: A text cannot be encoded, or no engine matches the reference.
-        TokenmillError: See `tokenmill.errors`.
+        DataError: an input is damaged.
+        EngineError: a text cannot be encoded, or no engine matches the reference.
+        TokenmillError: see `tokenmill.errors`.
     """
     resources = choose_resources(options or ResourceOptions())
     small = sum(map(decompressed_bytes, sources)) <= SMALL_BYTES

@@ -73,8 +73,8 @@ class Session:
         """Run all units that the queue hands out.
 
         Raises:
-            CalibrationVetoError: The engine differs from the reference. Nothing was committed.
-            TokenmillError: A unit failed in a way that ends the run.
+            CalibrationVetoError: the engine differs from the reference. Nothing was committed.
+            TokenmillError: a unit failed in a way that ends the run.
         """
         self.queue.notify = self.executor.wake
         setup, reference = self.phase.setup, self.phase.reference
@@ -160,7 +160,7 @@ class Session:
         """Audit a finished unit and write its receipt, here or in a thread.
 
         Raises:
-            EngineError: The reference disagrees on a document.
+            EngineError: the reference disagrees on a document.
         """
         self._encoded(outcome.receipt.key)
         self.ledger.agree_on_engine(self.phase.setup.engine)
@@ -244,7 +244,7 @@ class Session:
         self.queue.release(work)
 
     def _gone(self, event: Gone) -> None:
-        """Hand out a dead worker's units again. Two deaths on the exam reject the engine."""
+        """Hand out the units of an ended worker again. Two deaths on the exam reject the engine."""
         if event.exam:
             self._exam_deaths += 1
         if self._exam_deaths > MAX_CRASHES:

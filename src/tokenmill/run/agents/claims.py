@@ -140,7 +140,7 @@ class Claims:
         """Claim an item that `accept` approves, or return None if there is none at the moment.
 
         Raises:
-            StorageError: The store fails.
+            StorageError: the store fails.
         """
         self._watch.look()
         while self._may_find or self._gone_items:
@@ -173,7 +173,7 @@ class Claims:
         """Store that an item failed on this agent, and leave it to other agents.
 
         Raises:
-            StorageError: The store fails.
+            StorageError: the store fails.
         """
         note_failure(self._store, item, self._agent.name, error)
         self._mine.discard(item)
@@ -184,7 +184,7 @@ class Claims:
         """Stop all agents of the build, because a wrong result puts all results in doubt.
 
         Raises:
-            StorageError: The store fails.
+            StorageError: the store fails.
         """
         note_failure(self._store, ALL_ITEMS, self._agent.name, error)
 
@@ -195,8 +195,8 @@ class Claims:
         `waiting_for`, and may omit others.
 
         Raises:
-            StorageError: The store fails.
-            TokenmillError: Another agent has stopped the build.
+            StorageError: the store fails.
+            TokenmillError: another agent has stopped the build.
         """
         failures = self._failures()
         self._done = done

@@ -25,7 +25,7 @@ class Shard:
     """Agent `index` of `count`, counted from 0.
 
     Raises:
-        UserError: The index is not below the count.
+        UserError: the index is not below the count.
     """
 
     index: int
@@ -57,7 +57,7 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
     with WORLD_SIZE if each machine runs one process.
 
     Raises:
-        UserError: The text is not a shard, or no launcher has set its variables.
+        UserError: the text is not a shard, or no launcher has set its variables.
     """
     if text == AUTO:
         return _found(environ)

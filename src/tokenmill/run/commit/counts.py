@@ -68,7 +68,7 @@ def merge_runs(workspace: Workspace, description: Description, receipts: Sequenc
     """Merge the runs of all units into the folder, which completes the counts.
 
     Raises:
-        DataError: There are too many groups.
+        DataError: there are too many groups.
     """
     groups: dict[str, list[WordCounts]] = {} if description.by else {"": []}
     occurrences = 0

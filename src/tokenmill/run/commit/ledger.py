@@ -114,7 +114,7 @@ class Ledger:
         """Store the engine of all receipts before the first one, or compare with the stored one.
 
         Raises:
-            InputChangedError: Other agents use another engine or other versions.
+            InputChangedError: other agents use another engine or other versions.
         """
         if self.engine != engine:
             self._agree_on_engine(engine)

@@ -39,8 +39,8 @@ def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
     killed. A bucket has no lock.
 
     Raises:
-        OutputConflictError: Another build holds the lock.
-        StorageError: The folder cannot be created or locked.
+        OutputConflictError: another build holds the lock.
+        StorageError: the folder cannot be created or locked.
     """
     if workspace.bucket is not None:
         yield False

@@ -86,7 +86,7 @@ def describe(
     """Check the number of rejected records, and return the manifest.
 
     Raises:
-        DataError: Too many records were rejected, or there are no documents.
+        DataError: too many records were rejected, or there are no documents.
     """
     tokenizer = description.tokenizer
     totals = Counts()
@@ -140,7 +140,7 @@ def publish(store: ObjectStore, run: Run, manifest: Manifest) -> Run:
     Returns the stored record of the run: the one of the agent that published first.
 
     Raises:
-        InternalError: Another agent has built another manifest from the same receipts.
+        InternalError: another agent has built another manifest from the same receipts.
     """
     first = create_record(store, RUN_NAME, run)
     data = canonical_json(sealed(manifest))

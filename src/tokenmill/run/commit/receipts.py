@@ -33,7 +33,7 @@ def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
     """Store a receipt, which completes its unit. Returns the stored receipt.
 
     Raises:
-        InternalError: Another agent has run the unit with a different result.
+        InternalError: another agent has run the unit with a different result.
     """
     name = receipt_name(receipt.key)
     first = create_record(store, name, receipt)

@@ -220,8 +220,8 @@ def open_workspace(
     system's temporary folder.
 
     Raises:
-        UserError: The name of the output cannot be used.
-        OutputConflictError: The output holds something else.
+        UserError: the name of the output cannot be used.
+        OutputConflictError: the output holds something else.
     """
     with contextlib.ExitStack() as stack:
         if is_remote(str(out)):

@@ -79,7 +79,7 @@ def decode(line: bytes) -> Message:
     """Decode a message of a worker.
 
     Raises:
-        InternalError: The line is not a message.
+        InternalError: the line is not a message.
     """
     try:
         message: Message = _DECODER.decode(line)

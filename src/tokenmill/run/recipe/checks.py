@@ -57,10 +57,16 @@ def section_of(option: str) -> str:
 
 
 def make_recipe(options: Mapping[str, Any]) -> Recipe:
-    """Make a recipe from nested options and check them.
+    """Make a recipe from nested options, and check them.
+
+    Args:
+        options: options by name, with sections as mappings, as in a recipe file.
+
+    Returns:
+        The recipe, for `build` and the other functions that take one.
 
     Raises:
-        UserError: At least one option is wrong. The message lists all problems.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     values = _nested(options, Recipe, ("inputs", "tokenizer", "out"), problems)
@@ -78,7 +84,7 @@ def make_count_recipe(options: Mapping[str, Any]) -> CountRecipe:
     """Check the nested options of a count.
 
     Raises:
-        UserError: At least one option is wrong. The message lists all problems.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     values = _nested(options, CountRecipe, ("inputs", "split", "out"), problems)
@@ -130,7 +136,7 @@ def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -
     With `to_compare`, options of any strategy are allowed.
 
     Raises:
-        UserError: At least one option is wrong. The message lists all problems.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     found = _section("pack", options, problems)
@@ -151,7 +157,7 @@ def make_sections(
     """Check flat options from a caller or a command line, and make their sections.
 
     Raises:
-        UserError: At least one option is wrong. The message lists all problems.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     problems: list[str] = []
     known = {

@@ -13,10 +13,14 @@ MAX_RECIPE_BYTES = 1 << 24
 
 
 def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
-    """Read the options in a YAML file.
+    """Read the options in a YAML file, without checking them.
+
+    Args:
+        path: the file.
+        what: the name of the file's contents in errors.
 
     Raises:
-        UserError: The file cannot be read, or does not hold a YAML mapping.
+        UserError: the file cannot be read, or does not hold a YAML mapping.
     """
     import yaml
 

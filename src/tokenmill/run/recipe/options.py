@@ -88,7 +88,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The fields to read from each record.
 
         Raises:
-            UserError: The transform cannot be found.
+            UserError: the transform cannot be found.
         """
         keep = tuple(name.removesuffix("?") for name in self.keep)
         required = {self.id_field, self.no_loss, *self.keep}

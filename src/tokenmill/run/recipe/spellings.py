@@ -7,7 +7,7 @@ def parse_bytes(value: str) -> int:
     """Return a size such as "2GB", "512 MiB" or "1000" in bytes.
 
     Raises:
-        ValueError: The text is not a size.
+        ValueError: the text is not a size.
     """
     units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
     text = value.strip().upper().removesuffix("B")
@@ -25,7 +25,7 @@ def parse_share(value: str) -> float:
     """Return a share such as "0.1%" or "0.001" as a number.
 
     Raises:
-        ValueError: The text is not a number.
+        ValueError: the text is not a number.
     """
     text = value.strip()
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)

@@ -124,7 +124,7 @@ def load_section(path: str | Path) -> dict[str, Any]:
     """Return the unchecked options of the section in a YAML file, ignoring other sections.
 
     Raises:
-        UserError: The file cannot be read, or does not have the section.
+        UserError: the file cannot be read, or does not have the section.
     """
     found = load_recipe(path, "the configuration")
     options = found.get(SECTION)
@@ -149,7 +149,7 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
     """Return a configuration from the options of a section.
 
     Raises:
-        UserError: At least one option is wrong. The message lists all problems.
+        UserError: at least one option is wrong. The message lists all problems.
     """
     if not isinstance(options, Mapping):
         raise _not_a_mapping(where)
@@ -175,7 +175,7 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
     ignored: they belong to other tools. So are options that only affect rows, such as `columns`.
 
     Raises:
-        UserError: At least one option is wrong, or a build does not support it.
+        UserError: at least one option is wrong, or a build does not support it.
     """
     if not isinstance(options.get(SECTION), Mapping):
         return options

@@ -64,7 +64,7 @@ def found_before(
     """Return the result of `complete` for a finished output, or None if there is work left.
 
     Raises:
-        InputChangedError: The output holds an unfinished run with other inputs or options.
+        InputChangedError: the output holds an unfinished run with other inputs or options.
     """
     _refuse_old_build(workspace)
     if not (workspace.is_complete() or workspace.is_begun()):
@@ -91,9 +91,9 @@ def agree_on_start(workspace: Workspace, start: Start) -> str:
     """Store the start of a run, or compare it with the stored one. Returns the job's name.
 
     Raises:
-        InputChangedError: They differ. The message lists the differences.
-        OutputConflictError: This is not the run that the agent was started for.
-        VerificationError: The stored start is damaged.
+        InputChangedError: they differ. The message lists the differences.
+        OutputConflictError: this is not the run that the agent was started for.
+        VerificationError: the stored start is damaged.
     """
     store, wanted = workspace.store, os.environ.get(JOB_VARIABLE, "")
     data = store.read(JOB_NAME)
@@ -171,7 +171,7 @@ def agree_on_finished(
     another version now. Such a version is not an error, because the output is finished.
 
     Raises:
-        OutputConflictError: It was made from something else. The message lists the differences.
+        OutputConflictError: it was made from something else. The message lists the differences.
     """
     run = open_record(workspace.store, RUN_NAME, workspace.store.read(RUN_NAME), Run)
 

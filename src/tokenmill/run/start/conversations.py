@@ -29,7 +29,7 @@ def chat_policies(
     """Return how conversations are rendered, for the manifest. UNSET for other records.
 
     Raises:
-        UserError: The template cannot be found or read.
+        UserError: the template cannot be found or read.
     """
     if options.chat is None:
         return UNSET

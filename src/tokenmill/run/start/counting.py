@@ -98,7 +98,7 @@ def resolve_count(
     """Find the split, and the sources unless they are given. Downloads and writes nothing.
 
     Raises:
-        UserError: The recipe asks for something impossible.
+        UserError: the recipe asks for something impossible.
     """
     split = with_digits(find_split(recipe.split), recipe.digits)
     if sources is None:
@@ -138,8 +138,8 @@ def prepare_count(
     """Download remote inputs, and read the first records of the inputs.
 
     Raises:
-        UserError: The recipe asks for something impossible.
-        TokenmillError: A file cannot be fetched.
+        UserError: the recipe asks for something impossible.
+        TokenmillError: a file cannot be fetched.
     """
     recipe, fields = resolution.recipe, resolution.fields
     sources = ready_sources(resolution.sources, fields, recipe.read.format, recipe.out, access)

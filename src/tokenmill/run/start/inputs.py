@@ -41,8 +41,8 @@ def ready_sources(
     """Return the sources, downloaded if necessary, after checking that they have all fields.
 
     Raises:
-        UserError: A field is missing, or a file cannot be read in this way.
-        TokenmillError: A file cannot be fetched.
+        UserError: a field is missing, or a file cannot be read in this way.
+        TokenmillError: a file cannot be fetched.
     """
     check_before_fetch(sources, fields, file_format, access)
     fetched = fetch_sources(sources, file_format, access)

@@ -91,7 +91,7 @@ def resolve(
     says how to read remote inputs. Local workers of `executor` start in the meantime.
 
     Raises:
-        UserError: The recipe asks for something impossible.
+        UserError: the recipe asks for something impossible.
     """
     named = recipe.tokenizer if tokenizer is None else tokenizer
     file = require_harmless(load_tokenizer_file(named, recipe.encode.rank_encoding))
@@ -141,8 +141,8 @@ def prepare(
     With `in_process`, all units will run in this process.
 
     Raises:
-        UserError: The recipe asks for something impossible.
-        TokenmillError: A file cannot be fetched.
+        UserError: the recipe asks for something impossible.
+        TokenmillError: a file cannot be fetched.
     """
     file, fields, policies = resolution.file, resolution.fields, resolution.policies
     candidates = resolution.candidates or rank_engines(

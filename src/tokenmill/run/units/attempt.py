@@ -84,7 +84,7 @@ class UnitAttempt:
         """Call `together` for a group, or `alone` after a crash and to find a failing document.
 
         Raises:
-            EngineError: The engine failed. The error names the document.
+            EngineError: the engine failed. The error names the document.
         """
         num_bytes = sum(int(batch.record_bytes.sum()) for batch in group)
         try:
@@ -114,7 +114,7 @@ class UnitAttempt:
         """Encode all documents of a group, and measure the time.
 
         Raises:
-            EngineError: The engine failed. The error names the document.
+            EngineError: the engine failed. The error names the document.
         """
 
         def call(text: str) -> TokenBatch:

@@ -46,7 +46,7 @@ class CarefulCalls:
         """Return the result of `call`, which calls `engine`, for each document.
 
         Raises:
-            EngineError: A document failed. The error names its source, its position and the step.
+            EngineError: a document failed. The error names its source, its position and the step.
         """
         if self._steps is None:
             self._steps = self._load_steps()

@@ -158,7 +158,7 @@ class CountedUnit:
         """Return the group of each document, `NO_VALUE` for documents without one.
 
         Raises:
-            DataError: A value is too long.
+            DataError: a value is too long.
         """
         if not self._task.column:
             return [self._group(batch.source)] * len(batch.texts)
