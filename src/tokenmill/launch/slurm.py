@@ -91,7 +91,7 @@ def launch(where: str, request: LaunchRequest) -> None:
     """Write and submit the two sbatch files, and show the commands to watch and stop the build.
 
     Raises:
-        UserError: slurm is not installed, refuses the jobs, or does not allow this many agents.
+        UserError: Slurm is not installed, refuses the jobs, or does not allow this many agents.
         StorageError: the files cannot be written.
     """
     if where != "slurm":
