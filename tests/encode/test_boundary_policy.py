@@ -91,7 +91,7 @@ def test_an_eos_that_does_not_exist_is_refused_with_the_special_tokens(eos: str)
         resolve("</s>", eos=eos)
     assert caught.value.what == f"the tokenizer has no token {eos!r}"
     assert caught.value.where == "--eos"
-    assert caught.value.why == "the tokenizer's special tokens are: </s>"
+    assert caught.value.why == "its special tokens are: </s>"
 
 
 def test_a_configuration_that_names_a_token_which_does_not_exist_is_refused() -> None:

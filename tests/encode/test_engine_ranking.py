@@ -63,7 +63,7 @@ def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: 
 
 def test_memo_takes_what_fast_engines_cannot_where_texts_may_be_cut(installed: set[str]) -> None:
     objections = dict.fromkeys(("fastokens", "gigatoken"), "model WordPiece")
-    objections["native"] = "WordPiece with other steps than BERT's"
+    objections["native"] = "WordPiece with steps other than BERT's"
     expected = Candidates(("memo", "reference"), objections)
     assert rank_engines(WORD_PIECE_FILE, False) == expected
     assert rank_engines(WORD_PIECE_FILE, True) == expected
@@ -73,7 +73,7 @@ def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) ->
     mask = added_token("[MASK]", 261, special=True, rstrip=True)
     file = as_file(byte_level_json(added_tokens=[mask]))
     assert "memo" in rank_engines(file, False).names
-    beside = "an added token that looks at what stands beside it"
+    beside = "an added token with rstrip or single_word"
     assert rank_engines(file, True).objections["memo"] == beside
 
 
@@ -102,7 +102,7 @@ def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_t
     installed: set[str], monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     set_versions(monkeypatch, fastokens=version, gigatoken="0.10.0")
-    why = f"version {version} has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'"
+    why = f"version {version} is not tested: pip install 'fastokens>=0.3.4,<=0.3.5'"
     names = ("gigatoken", "native", "memo", "reference")
     expected = Candidates(names, {"fastokens": why}, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
@@ -123,9 +123,8 @@ def test_what_to_install_is_told_where_native_is_taken_instead(
     found = rank_engines(BYTE_LEVEL_FILE, False)
     assert found.names == ("native", "memo", "reference")
     assert found.remarks == {
-        "fastokens": "version 0.4.0 has not been measured: pip install 'fastokens>=0.3.4,<=0.3.5'",
-        "gigatoken": "version 0.11.0 has not been measured: "
-        "pip install 'gigatoken>=0.9.0,<=0.10.0'",
+        "fastokens": "version 0.4.0 is not tested: pip install 'fastokens>=0.3.4,<=0.3.5'",
+        "gigatoken": "version 0.11.0 is not tested: pip install 'gigatoken>=0.9.0,<=0.10.0'",
     }
 
 
@@ -193,7 +192,7 @@ def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tok
     assert rank_engines(file, False).names == ("fastokens", "gigatoken", "reference")
     found = rank_engines(file, True)
     assert found.names == ("reference",)
-    assert found.objections["memo"] == "tiktoken tokenizers of this kind are the reference's"
+    assert found.objections["memo"] == "it cannot read this tiktoken tokenizer"
 
 
 def test_a_rank_file_whose_split_has_no_equal_is_the_references(installed: set[str]) -> None:

@@ -135,7 +135,7 @@ BOTH_REFUSED = {
     ),
     "two splits": (
         byte_level_json(pre_tokenizer=sequence(split("x"), LLAMA3, BYTES_ONLY)),
-        "a split pattern that it was not measured on",
+        "a split pattern that it was not tested with",
     ),
     "a split without ByteLevel": (byte_level_json(pre_tokenizer=LLAMA3), "pre-tokenizer Split"),
     "a split that removes": (
@@ -148,25 +148,25 @@ BOTH_REFUSED = {
     ),
     "an unknown regex": (
         byte_level_json(pre_tokenizer=sequence(split(r"\w+|\s"), BYTES_ONLY)),
-        "a split pattern that it was not measured on",
+        "a split pattern that it was not tested with",
     ),
     "cl100k's regex as tiktoken writes it": (
         byte_level_json(
             pre_tokenizer=sequence(split(LLAMA3_SPLIT.replace("{1,3}", "{1,3}+")), BYTES_ONLY)
         ),
-        "a split pattern that it was not measured on",
+        "a split pattern that it was not tested with",
     ),
     "a split that is a string": (
         byte_level_json(pre_tokenizer=sequence({**LLAMA3, "pattern": {"String": " "}}, BYTES_ONLY)),
-        "a split pattern that it was not measured on",
+        "a split pattern that it was not tested with",
     ),
-    "ByteLevel that splits again": (
+    "ByteLevel with a second split or a prefix space": (
         byte_level_json(pre_tokenizer=sequence(LLAMA3, BYTE_LEVEL)),
-        "ByteLevel that splits again",
+        "ByteLevel with a second split or a prefix space",
     ),
     "ByteLevel that adds a space after the split": (
         byte_level_json(pre_tokenizer=sequence(LLAMA3, {**BYTES_ONLY, "add_prefix_space": True})),
-        "ByteLevel that splits again",
+        "ByteLevel with a second split or a prefix space",
     ),
     "dropout": (byte_level_json(model={"dropout": 0.1}), "dropout"),
     "dropout of everything": (byte_level_json(model={"dropout": 1.0}), "dropout"),
@@ -187,23 +187,23 @@ BOTH_REFUSED = {
         added(added_token("jzqxj", 259, single_word=True)),
         "a single_word added token",
     ),
-    "an added token that is not ASCII, beside a normalizer": (
+    "a non-ASCII added token together with a normalizer": (
         byte_level_json(
             added_tokens=[added_token("é", 259, normalized=True)], normalizer={"type": "NFC"}
         ),
-        "an added token that is not ASCII, beside a normalizer",
+        "a non-ASCII added token together with a normalizer",
     ),
     "an added token after a gap": (
         added(added_token("<|x|>", 300)),
-        "an added token whose id is not its own",
+        "an added token with an id that the library ignores",
     ),
     "an added token of the vocabulary under another id": (
         added(added_token("abc", 259)),
-        "an added token whose id is not its own",
+        "an added token with an id that the library ignores",
     ),
     "added tokens out of order": (
         added(added_token("<|x|>", 260), added_token("<|y|>", 259)),
-        "an added token whose id is not its own",
+        "an added token with an id that the library ignores",
     ),
     "a raw token that ends in the start of a normalized one": (
         added(added_token("zqxjj", 259), added_token("jjkkq", 260, normalized=True)),
@@ -280,7 +280,7 @@ def test_a_byte_level_normalizer_other_than_nfc_is_refused(kind: str, engine: st
 def test_a_sentencepiece_token_must_be_spelled_with_tokens_for_fastokens() -> None:
     vocab = sentencepiece_json()["model"]["vocab"]
     tokenizer = sentencepiece_json(model={"vocab": vocab | {"ax": 287, "ay": 288}})
-    assert fastokens_objection(tokenizer) == "a token with a character that is no token"
+    assert fastokens_objection(tokenizer) == "a token with a character outside the vocabulary"
     assert gigatoken_objection(tokenizer) == ""
 
 

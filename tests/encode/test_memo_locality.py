@@ -44,11 +44,11 @@ from tokenmill.words.byte_strings import UInt8Array
 from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
-SPACES_MADE = "a normalizer that replaces spaces or makes some"
-NOTHING_REPLACED = "a normalizer that replaces nothing, which is at both ends of every text"
+SPACES_MADE = "a normalizer that replaces or adds spaces"
+NOTHING_REPLACED = "a normalizer that replaces the empty string"
 SPACES_REPLACED = "a normalizer that replaces spaces"
 SPACE_IN_TOKEN = "an added token with a space"
-LOOKS_BESIDE = "an added token that looks at what stands beside it"
+LOOKS_BESIDE = "an added token with rstrip or single_word"
 
 
 @pytest.mark.parametrize("control_tokens", [False, True], ids=["text", "control"])
@@ -128,7 +128,7 @@ REFUSED = {
     ),
     "a ▁ that depends on the place": (
         pipeline_json(None, sequence(metaspace(), BYTE_LEVEL, metaspace("first"))),
-        "a pre-tokenizer that looks at its place",
+        "Metaspace with prepend_scheme first",
     ),
     "spaces that are ▁ without Metaspace": (words(normalizer=replace(" ", "▁")), SPACES_REPLACED),
     "nothing that is replaced": (words(normalizer=replace("", "x")), NOTHING_REPLACED),
@@ -174,7 +174,7 @@ def test_what_is_not_local_is_the_references(name: str) -> None:
 @pytest.mark.parametrize("key", [" ", " \u0301", "\u0601a", "\U000110bda", " \u0301\u0302"])
 def test_a_table_that_replaces_what_begins_with_a_space_is_refused(key: str) -> None:
     normalizer = precompiled(custom_charsmap((key, "x"), ("\t", " ")))
-    expected = "a normalizer with a table that holds spaces"
+    expected = "a normalizer with a table that replaces spaces"
     assert locality_objection(words(normalizer=normalizer), True) == expected
 
 

@@ -268,8 +268,8 @@ def test_long_runs_take_no_quadratic_time() -> None:
     ("tokenizer", "objection"),
     [
         (steps(None, metaspace(), dropout=0.1), "dropout"),
-        (steps(None, metaspace(), ignore_merges=True), "whole words before merges"),
-        (steps(None, metaspace(), unk_token="?"), "an unknown token that is no token"),
+        (steps(None, metaspace(), ignore_merges=True), "ignore_merges"),
+        (steps(None, metaspace(), unk_token="?"), "an unknown token outside the vocabulary"),
         (
             sentencepiece_json(model={"vocab": {"a": 0, "b": 0}, "merges": []}),
             "tokens that share an id",
@@ -282,14 +282,14 @@ def test_long_runs_take_no_quadratic_time() -> None:
                     "unk_token": None,
                 }
             ),
-            "a ▁ that is spelled in bytes",
+            "a ▁ that is missing from the vocabulary",
         ),
         (steps({"type": "NFKC"}, metaspace()), "normalizer NFKC"),
         (steps(None, split(r"\s+")), "pre-tokenizer Split"),
-        (steps(PREPEND, None), "a prefix that is no space"),
+        (steps(PREPEND, None), "a prefix other than a space"),
         (byte_level({"type": "NFKC"}, BYTE_LEVEL), "a normalizer"),
         (byte_level(None, {**BYTE_LEVEL, "add_prefix_space": True}), "a prefix space"),
-        (byte_level(None, BYTES_ONLY), "a split that no compiled code finds"),
+        (byte_level(None, BYTES_ONLY), "a split without compiled code"),
         (
             byte_level_json(model={"vocab": {"a": 0}, "merges": []}),
             "bytes that are missing from the vocabulary",
@@ -304,7 +304,7 @@ def test_long_runs_take_no_quadratic_time() -> None:
         ),
         (
             sentencepiece_json(added_tokens=[added_token("▁▁", 300)]),
-            "an added token of nothing but spaces",
+            "an added token of only spaces",
         ),
     ],
 )

@@ -110,15 +110,15 @@ def piece(text: str, score: float, kind: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("pieces", "objection"),
     [
-        ([piece("▁ü", -7000.0, 5)], "a piece that is not used"),
-        ([piece("xq", -7000.0), piece("qx", -7000.0)], "pieces of the same score"),
-        ([piece("x☃", -7000.0)], "a piece with a character that is no piece"),
+        ([piece("▁ü", -7000.0, 5)], "a piece of an unsupported type"),
+        ([piece("xq", -7000.0), piece("qx", -7000.0)], "pieces with equal scores"),
+        ([piece("x☃", -7000.0)], "a piece with a character outside the pieces"),
         ([piece("☃", 0.0, 3)], "a control token of one character"),
-        ([piece("▁☃", 0.0, 4)], "a symbol of the user's with a space"),
-        ([piece("<s>", 0.0)], "pieces of the same text"),
-        ([piece("xq", float("nan"))], "a score that is no number"),
+        ([piece("▁☃", 0.0, 4)], "a user-defined symbol with a space"),
+        ([piece("<s>", 0.0)], "pieces with equal texts"),
+        ([piece("xq", float("nan"))], "a score that is not a finite number"),
         ([piece("x" * 129, -7000.0)], "a piece that is too long"),
-        ([b"\xff"], "a model that cannot be understood"),
+        ([b"\xff"], "an unreadable model"),
     ],
 )
 def test_models_that_are_not_known_exactly_are_the_references(
@@ -142,7 +142,7 @@ def test_a_message_that_the_library_merges_with_another_is_the_references(number
     [
         ("Llama 2", {"treat_whitespace_as_suffix": True}, "spaces that do not become a ▁"),
         ("Llama 2", {"normalization_rule_name": "nmt_nfkc"}, "a normalizer with a table"),
-        ("Llama 2", {"remove_extra_whitespaces": True}, "spaces that are joined"),
+        ("Llama 2", {"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ("Llama 2", {"model_type": "char"}, "a model of type 4"),
     ],
 )

@@ -185,7 +185,7 @@ REFUSED = {
     ),
     "an added token": (
         {"added_tokens": [added_token("<x>", 9)]},
-        "added tokens in texts",
+        "added tokens matched in texts",
     ),
 }
 

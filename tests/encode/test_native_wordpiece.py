@@ -213,7 +213,7 @@ def test_what_is_not_known_is_refused() -> None:
     assert "steps" in native_objection({**word_piece(), "normalizer": None}, False)
     added = {**word_piece(), "added_tokens": [added_token("[X]", 50, special=True)]}
     assert native_objection(added, False) == ""
-    assert native_objection(added, True) == "added tokens that are looked for in texts"
+    assert native_objection(added, True) == "added tokens matched in texts"
 
 
 def test_words_of_which_steps_are_not_known_are_refused() -> None:

@@ -29,8 +29,8 @@ from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.errors import UserError
 from tokenmill.words.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 
-OWN = "a regular expression of its own in "
-LONGER = "steps that make texts longer"
+OWN = "an unknown regular expression in "
+LONGER = "steps that can make texts much longer"
 
 
 def normalizers(*steps: Json) -> Json:
@@ -79,7 +79,7 @@ def word_piece(max_characters: int) -> Json:
             "an added token that its normalizer removes",
         ),
         (byte_level_json(normalizer={"type": "Sequence"}), "a step that cannot be read"),
-        (word_piece(1 << 30), "words of any length for WordPiece"),
+        (word_piece(1 << 30), "a WordPiece model without a limit on word length"),
     ],
 )
 def test_a_tokenizer_is_tried_if_a_step_is_not_known_to_end(tokenizer: Json, unknown: str) -> None:

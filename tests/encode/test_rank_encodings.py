@@ -124,8 +124,8 @@ def test_other_ranks_under_a_known_name_are_refused(
         with pytest.raises(UserError) as caught:
             load_tokenizer_file(path, encoding)
         assert caught.value.what == "the rank file is not qwen"
-        assert caught.value.why == "it has as many ranks as qwen, and others"
-        assert caught.value.hint == "give its --pattern and --specials-from"
+        assert caught.value.why == "it has as many ranks as qwen, but different ones"
+        assert caught.value.hint == "add --pattern and --specials-from"
 
 
 def test_an_equals_sign_is_the_token_of_no_bytes() -> None:
@@ -198,21 +198,29 @@ def test_with_a_known_pattern_it_is_the_known_tokenizer(
 
 def test_an_unknown_pattern_is_tried_in_a_process_of_its_own(tmp_path: Path) -> None:
     file = load_tokenizer_file(written(tmp_path, "own.tiktoken"), explicit(r"(\S+)+|\s"))
-    assert unknown_step(file) == "a regular expression of its own"
+    assert unknown_step(file) == "an unknown regular expression"
 
 
 @pytest.mark.parametrize(
     ("encoding", "what", "why"),
     [
         (explicit("(", end=300), "cannot load the tokenizer", "(?i)(paren|parse)"),
-        (explicit("", end=300), "the pattern cannot be used", "0 characters"),
-        (explicit(r"\S+"), "the pattern leaves out parts of texts", "of .* bytes"),
+        (explicit("", end=300), "cannot use the split pattern", "0 characters"),
+        (
+            explicit(r"\S+"),
+            "the split pattern does not match every character of a text",
+            "of .* bytes",
+        ),
         (explicit(a=7), "cannot load the tokenizer", "has the id of b'.x07'"),
         (RankEncoding(GPT2, {"a": 300, "b": 300}), "cannot load the tokenizer", "the id of 'a'"),
         (RankEncoding(GPT2, {"": 300}), "cannot load the tokenizer", "a special token is empty"),
         (explicit(a=-1), "cannot load the tokenizer", "id -1"),
-        (explicit("x*"), "the pattern fails on a text, perhaps on an empty match", "range end"),
-        (explicit("\udcff"), "the pattern cannot be used", "it is not valid UTF-8"),
+        (
+            explicit("x*"),
+            "the split pattern fails on a text, perhaps on an empty match",
+            "range end",
+        ),
+        (explicit("\udcff"), "cannot use the split pattern", "it is not valid UTF-8"),
     ],
 )
 def test_what_cannot_be_the_encoding_of_a_rank_file_is_refused(
@@ -229,15 +237,15 @@ def test_a_text_of_which_a_pattern_leaves_something_out_is_refused(tmp_path: Pat
     file = load_tokenizer_file(written(tmp_path, "own.tiktoken"), explicit(pattern))
     reference = load_reference(file, False)
     assert len(reference.encode(["fine"]).ids) == 4
-    with pytest.raises(Exception, match="its tokens hold 5 of 7 bytes"):
+    with pytest.raises(Exception, match="its tokens cover 5 of 7 bytes"):
         reference.encode(["fine", "Stra\u00dfe"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ({"specials_from": "x.json"}, "--specials-from says nothing about the split pattern"),
-        ({"encoding": "gpt2", "pattern": "x"}, "--encoding and --pattern exclude each other"),
+        ({"specials_from": "x.json"}, "--specials-from also needs --pattern"),
+        ({"encoding": "gpt2", "pattern": "x"}, "cannot combine --encoding with --pattern"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
@@ -273,7 +281,7 @@ def test_what_is_given_is_found_beside_the_file(tmp_path: Path) -> None:
 def test_a_pattern_is_for_rank_files_only(tmp_path: Path) -> None:
     path = written(tmp_path, "tokenizer.json", b"{}")
     path.write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
-    with pytest.raises(UserError, match="--pattern is for tiktoken rank files only"):
+    with pytest.raises(UserError, match="--pattern works only with tiktoken rank files"):
         load_tokenizer_file(path, explicit())
 
 

@@ -150,6 +150,6 @@ def test_the_reference_is_loaded_for_the_first_span_and_once() -> None:
 
 
 def test_a_document_that_an_engine_encoded_otherwise_is_refused_with_its_text() -> None:
-    with pytest.raises(EngineError, match="differs from the reference") as caught:
+    with pytest.raises(EngineError, match="ids that differ from the reference") as caught:
         SpanEncoder(byte_level).ranges(["a", "b"], [[], [(0, 1)]], batch_of([97], [99]), 0)
     assert caught.value.where == "text 'b'"

@@ -77,7 +77,7 @@ def refusal(folder: Path, tokenizer: Json | bytes) -> str:
 def test_an_id_that_is_negative_or_far_above_the_files_size_is_refused(
     tmp_path: Path, kind: str, token_id: int
 ) -> None:
-    why = f"id {token_id} of 'b'; a file of this size has 0 to {FREE_IDS}"
+    why = f"the id of 'b' is {token_id}; a file of this size can have ids from 0 to {FREE_IDS}"
     assert refusal(tmp_path, with_id(kind, token_id)) == why
 
 
@@ -143,7 +143,7 @@ def test_an_id_that_only_the_post_processor_knows_is_refused(
 ) -> None:
     bert = {"type": "BertProcessing", "sep": ["a", 97], "cls": ["b", token_id]}
     tokenizer = byte_level_json(post_processor=template(token_id) if kind == "template" else bert)
-    why = f"its post-processor adds id {token_id}; its largest is 258"
+    why = f"its post-processor adds id {token_id}; its largest id is 258"
     assert refusal(tmp_path, tokenizer) == why
 
 

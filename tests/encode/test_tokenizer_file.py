@@ -83,7 +83,7 @@ def test_a_rank_file_with_another_number_of_ranks_is_refused(tmp_path: Path) -> 
 
 def test_an_encoding_is_refused_where_the_file_says_it_all(tmp_path: Path) -> None:
     error = refusal(write(tmp_path / "tokenizer.json", JSON), "gpt2")
-    assert error.what == "--encoding is for tiktoken rank files only"
+    assert error.what == "--encoding works only with tiktoken rank files"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_encoding_is_refused_where_the_file_says_it_all(tmp_path: Path) -> No
     [b"", b"hello world", b"one line of text\n", b"\x00\x01", b"{}", b'{"model": "BPE"}', b'["a"]'],
 )
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path, data: bytes) -> None:
-    assert refusal(write(tmp_path / "file", data)).what == "unknown kind of tokenizer"
+    assert refusal(write(tmp_path / "file", data)).what == "unknown tokenizer format"
 
 
 @pytest.mark.parametrize("data", [b'{"model": ', b'{"a": "\xff"}', b"{" * 100_000])
@@ -117,7 +117,7 @@ def test_a_path_that_does_not_exist_is_refused(
     monkeypatch.chdir(tmp_path)
     error = refusal(spec)
     assert (error.what, error.where) == ("cannot find the tokenizer", spec)
-    assert error.why.endswith("and it cannot be the name of a model on the Hub")
+    assert error.why.endswith("and it is not a valid model name on the Hub")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_folder_stands_for_the_best_tokenizer_in_it(
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path).what == "found no tokenizer in the folder"
+    assert refusal(tmp_path).what == "the folder contains no tokenizer"
 
 
 def test_a_folder_with_code_of_its_own_is_refused_and_the_code_never_run(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_folder_with_code_of_its_own_is_refused_and_the_code_never_run(tmp_pat
     write(tmp_path / "tokenization_own.py", b"raise SystemExit('run')")
     assert (
         refusal(tmp_path).what
-        == "the tokenizer needs Python code of its own, which tokenmill never runs"
+        == "the tokenizer needs custom Python code, which tokenmill never runs"
     )
 
 
@@ -274,19 +274,19 @@ def test_a_configuration_that_cannot_be_fetched_is_not_left_out(
 ) -> None:
     hub.commit("gpt2", MODEL)
     hub.faults = [Fault("tokenizer_config.json", 403, times=9)]
-    assert refusal("gpt2").why.startswith(f"{NOTHING_HERE}the Hub refuses the request (")
+    assert refusal("gpt2").why.startswith(f"{NOTHING_HERE}the Hub refused the request (")
 
 
-NOTHING_HERE = "no file or folder has this path; as the name of a model on the Hub: "
+NOTHING_HERE = "no such file or folder; as a model on the Hub: "
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "why"),
     [
         (404, {"X-Error-Code": "RepoNotFound"}, "the Hub has no such model"),
-        (401, {}, "the Hub refuses the request (Client error '401 Unauthorized'"),
+        (401, {}, "the Hub refused the request (Client error '401 Unauthorized'"),
         (403, {"X-Error-Code": "GatedRepo"}, "the model is gated"),
-        (503, {}, "the Hub refuses the request"),
+        (503, {}, "the Hub refused the request"),
     ],
 )
 def test_a_name_that_the_hub_refuses_says_what_was_tried_and_why_it_failed(
@@ -317,7 +317,7 @@ def test_a_name_that_is_not_in_the_cache_is_refused_offline(
 def test_a_name_that_no_model_can_have_is_not_blamed_on_the_network(
     hub: FakeHub, name: str
 ) -> None:
-    assert refusal(name).why.startswith(f"{NOTHING_HERE}it cannot be one (")
+    assert refusal(name).why.startswith(f"{NOTHING_HERE}the name is not valid (")
 
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(
@@ -329,13 +329,13 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(
     assert load_tokenizer_file("gpt2") == found
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("waited"))
     why = refusal("owner/other").why
-    assert why.startswith(f"{NOTHING_HERE}the Hub cannot be reached (")
+    assert why.startswith(f"{NOTHING_HERE}the Hub could not be reached (")
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     error = refusal("gpt2")
-    assert error.why == f"{NOTHING_HERE}the library huggingface_hub is not installed"
+    assert error.why == f"{NOTHING_HERE}huggingface_hub is not installed"
     assert error.hint == "pip install 'tokenmill[hf]'"
 
 
@@ -356,9 +356,9 @@ def test_a_model_without_tokenizer_json_is_a_folder(
         assert load_tokenizer_file("owner/model").data == found.data
     with monkeypatch.context() as patch:
         patch.setattr(tokenizer_file, "MAX_TOKENIZER_BYTES", 100)
-        assert refusal("owner/model").what == "the tokenizer file is too large"
+        assert refusal("owner/model").what == "the tokenizer is too large"
     hub.commit("owner/model", {**files, "config.json": b'{"auto_map": {}}'})
     assert (
         refusal("owner/model").what
-        == "the tokenizer needs Python code of its own, which tokenmill never runs"
+        == "the tokenizer needs custom Python code, which tokenmill never runs"
     )

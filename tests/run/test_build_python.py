@@ -277,8 +277,8 @@ def test_an_object_that_cannot_be_sent_runs_in_this_process_alone(
     [
         ({"engine": "fastokens"}, "fastokens is not exact for this tokenizer"),
         ({"no_loss": "spans"}, "a Python tokenizer does not say which characters"),
-        ({"encoding": "gpt2"}, "--encoding is for tiktoken rank files only"),
-        ({"special_tokens": "control"}, "the tokenizer reads '<end>' in a text as ordinary text"),
+        ({"encoding": "gpt2"}, "--encoding works only with tiktoken rank files"),
+        ({"special_tokens": "control"}, "the tokenizer reads '<end>' in texts as ordinary text"),
     ],
 )
 def test_what_such_a_tokenizer_cannot_do_is_refused_before_work_starts(
@@ -405,7 +405,7 @@ def test_another_tokenizer_is_refused_with_what_differs(dataset: Path) -> None:
     with pytest.raises(UserError) as caught:
         tokenmill.verify(dataset, tokenizer=RandomBytes())
     assert caught.value.what == "this is not the tokenizer that encoded the dataset"
-    assert "class: python_tokenizers.ByteTokenizer, and now" in caught.value.why
+    assert "class: was python_tokenizers.ByteTokenizer, is now" in caught.value.why
     with pytest.raises(UserError, match="stores only a description of it"):
         tokenmill.verify(dataset, against_sources=True)
 

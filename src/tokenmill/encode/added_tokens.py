@@ -9,8 +9,10 @@ Json = dict[str, Any]
 
 
 def loaded_ids(vocab: dict[str, int], added: list[Json]) -> list[int]:
-    """The ids that the reference gives added tokens: it numbers new ones itself, from the size of
-    the vocabulary on, also where that has gaps and therefore larger ids.
+    """Return the ids that the reference assigns to added tokens.
+
+    It ignores the ids in the file for tokens outside the vocabulary, and numbers them from
+    `len(vocab)`, even if the vocabulary has gaps and therefore larger ids.
     """
     contents = [token["content"] for token in added]
     new = dict.fromkeys(content for content in contents if content not in vocab)

@@ -1,4 +1,4 @@
-"""Fixed strings that were chosen to break engines: every machine asks the same."""
+"""Fixed strings that are likely to break engines; every machine tries the same ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ATOMS = [
 
 
 def adversarial_texts(special_tokens: Iterable[str]) -> list[str]:
-    """The fixed strings: atoms alone, doubled and between letters, then random runs of them."""
+    """Return the fixed strings: each atom alone, doubled and between letters, then random mixes."""
     specials = sorted(special_tokens)[:64]
     atoms = [*_ATOMS, *specials, *(token[:-1] for token in specials)]
     texts = [text for atom in atoms for text in (atom, atom * 2, f"a{atom}b", f" {atom} ")]

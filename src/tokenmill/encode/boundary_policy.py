@@ -1,4 +1,4 @@
-"""Which ids stand around a document: shown before a run, recorded, and never guessed."""
+"""Determine the ids before and after each document; an ambiguous one is an error, never a guess."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ END_OF_DOCUMENT_TOKENS = (
     "<｜end▁of▁sentence｜>",
     "[SEP]",
 )
-"""Names under which published tokenizers carry their end-of-document token."""
+"""Names of the end-of-document token in published tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundaryTokens:
-    """Ids put around every document."""
+    """The ids before and after every document."""
 
     prefix: tuple[int, ...]
-    """What the tokenizer's own post-processor puts before a text."""
+    """The ids that the tokenizer's post-processor puts before a text."""
     eos_id: int
+    """The end-of-document token."""
     eos_reason: str
+    """What named the end-of-document token; shown to the user."""
     pad_id: int | None
-    """For later stages; None where neither the user nor the tokenizer names one."""
+    """The padding token for later stages; None if neither the user nor the tokenizer names one."""
 
 
 def resolve_boundary_tokens(
     reference: Reference, file: TokenizerFile, eos: str | None, pad: str | None
 ) -> BoundaryTokens:
-    """The tokens around a document, from the options, the configuration, or the table above.
+    """Determine the tokens around a document from the options and the tokenizer.
 
     Raises:
-        UserError: no end-of-document token can be named, or several could be.
+        UserError: there is no end-of-document token, or there are several candidates.
     """
     pad_name = pad or configured_token(file, "pad_token")
     pad_id = _known_id(reference, pad_name, "--pad") if pad_name else None
@@ -53,10 +55,12 @@ def resolve_boundary_tokens(
 def resolve_eos(
     reference: Reference, file: TokenizerFile, eos: str | None = None
 ) -> tuple[int, str]:
-    """The id of the end-of-document token, and who named it.
+    """Return the id of the end-of-document token, and what named it.
+
+    In this order: the option, the tokenizer's configuration, the only known special token.
 
     Raises:
-        UserError: no token can be named, or several could be.
+        UserError: there is no end-of-document token, or there are several candidates.
     """
     if eos is not None:
         return _known_id(reference, eos, "--eos"), "--eos"
@@ -76,12 +80,12 @@ def resolve_eos(
 
 
 def known_ends(reference: Reference) -> list[str]:
-    """The special tokens that are known to end documents."""
+    """Return the special tokens in `END_OF_DOCUMENT_TOKENS`."""
     return [name for name in END_OF_DOCUMENT_TOKENS if name in reference.special_tokens]
 
 
 def _known_id(reference: Reference, token: str, where: str) -> int:
-    # A number is an id: most vocabularies hold digits as tokens, and no one means those.
+    # A number is read as an id, although most vocabularies also have tokens for digits.
     found = reference.special_tokens.get(token)
     if found is None and token.isdecimal():
         found = int(token) if int(token) <= reference.largest_id else None
@@ -89,13 +93,13 @@ def _known_id(reference: Reference, token: str, where: str) -> int:
         found = reference.token_id(token)
     if found is None:
         specials = ", ".join(sorted(reference.special_tokens)[:12]) or "none"
-        why = f"the tokenizer's special tokens are: {specials}"
+        why = f"its special tokens are: {specials}"
         raise UserError(f"the tokenizer has no token {token!r}", where=where, why=why)
     return found
 
 
 def configured_token(file: TokenizerFile, key: str) -> str | None:
-    """What the configuration beside a tokenizer says of `pad_token` and the like."""
+    """Return a token from the tokenizer's configuration, such as `pad_token`."""
     value = file.config.get(key)
     if isinstance(value, dict):
         value = value.get("content")

@@ -1,4 +1,4 @@
-"""Texts in Unicode's composed form (NFC), by Python's `unicodedata`, before they are encoded."""
+"""Normalize texts to NFC with Python's `unicodedata` before they are encoded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tokenmill.records import Int64Array, TokenBatch
 
 
 def composed(texts: Sequence[str]) -> list[str]:
-    """The texts in NFC."""
+    """Return the texts in NFC."""
     return [unicodedata.normalize("NFC", text) for text in texts]
 
 
 class ComposingEngine:
-    """An engine that is given texts in NFC; an Engine."""
+    """An engine that normalizes texts to NFC before another engine encodes them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -27,15 +27,16 @@ class ComposingEngine:
         self.version = engine.version
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text, in order."""
+        """Return the ids of every text, in order."""
         return self._engine.encode(composed(texts))
 
 
 def composed_with_places(text: str) -> tuple[str, Int64Array, Int64Array]:
-    """A text in NFC, and what each of its characters is made of.
+    """Return a text in NFC, and the original characters behind each of its characters.
 
-    Returns two arrays of shape (len(composed),): the first and one past the last character of the
-    original. Where several characters become others, each of these is made of all of them.
+    Returns:
+        The text, and two arrays of shape (len(text in NFC),): the first original character, and
+        one past the last. If several characters change together, each result refers to all.
     """
     if unicodedata.is_normalized("NFC", text):
         places = np.arange(len(text), dtype=np.int64)
@@ -55,14 +56,14 @@ def composed_with_places(text: str) -> tuple[str, Int64Array, Int64Array]:
 
 @functools.lru_cache(maxsize=4096)
 def _begins(character: str) -> bool:
-    """Whether nothing before a character changes with it."""
+    """Whether a character never changes together with the one before it."""
     first = unicodedata.normalize("NFD", character)[0]
     return unicodedata.combining(first) == 0 and first not in _followers()
 
 
 @functools.cache
 def _followers() -> frozenset[str]:
-    """Characters that compose with the one before them."""
+    """Return the characters that can compose with the one before them."""
     vowels, finals = range(0x1161, 0x1176), range(0x11A8, 0x11C3)  # of Hangul
     found = {chr(code) for code in (*vowels, *finals)}
     for code in range(0x110000):

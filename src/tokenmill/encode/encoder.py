@@ -1,4 +1,4 @@
-"""The encode stage: an engine behind its guards, with policies for special strings and ids."""
+"""The encode stage: call an engine and check its results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tokenmill.errors import EngineError
 from tokenmill.records import TokenBatch
 
 ALONE_CHARACTERS = 16 << 20
-"""A longer document is encoded in a call of its own: its memory is free before the next."""
+"""Longer documents are encoded one by one, so that their memory is freed before the next call."""
 
 
 class Encoder:
-    """Calls an engine so that no panic passes as anything else, and checks what it returns."""
+    """Calls an engine, converts its failures to EngineError, and checks its results."""
 
     def __init__(self, engine: Engine, largest_id: int) -> None:
         self.name = engine.name
@@ -23,10 +23,10 @@ class Encoder:
         self._largest_id = largest_id
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text.
+        """Return the ids of every text.
 
         Raises:
-            EngineError: the engine panicked, or returned what cannot be right.
+            EngineError: the engine failed, or returned invalid ids.
         """
         long = [i for i, text in enumerate(texts) if len(text) > ALONE_CHARACTERS]
         if not long:
@@ -44,7 +44,7 @@ class Encoder:
             batch = self._engine.encode(texts)
         except (KeyboardInterrupt, SystemExit, MemoryError, EngineError):
             raise
-        except BaseException as error:  # a Rust panic is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             if type(error).__module__.startswith("tokenmill"):
                 raise
             raise EngineError(
@@ -67,7 +67,7 @@ class Encoder:
         if not right:
             raise EngineError(
                 f"{self._engine.name} returned invalid ids",
-                why=f"{len(offsets) - 1} documents for {len(texts)}, or an id above "
+                why=f"it returned {len(offsets) - 1} documents for {len(texts)}, or an id above "
                 f"{self._largest_id}",
                 hint=REPORT,
             )

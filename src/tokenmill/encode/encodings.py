@@ -1,4 +1,4 @@
-"""What a rank file leaves out: known encodings, those that users give, and a tokenizer.json."""
+"""Encodings of tiktoken rank files: the split pattern and special tokens that the files lack."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from tokenmill.encode.tokenizer import TokenizerFile
 
 EXPLICIT = "explicit"
-"""The name of the encoding of a rank file whose user gives pattern and special tokens."""
+"""The encoding's name if the user gives the pattern and special tokens."""
 RANK_ENCODING_NAME = "rank_encoding.json"
-"""Beside a rank file: its `RankEncoding`."""
+"""The file next to a rank file that stores its `RankEncoding`."""
 MAX_SPECIALS_BYTES = 1 << 24
 
 
 class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The split pattern and special tokens of a tiktoken rank file.
 
-    Pass it as `encoding` if tokenmill does not know the rank file by its ranks.
+    Pass it as `encoding` if tokenmill does not recognise the rank file by its ranks.
     """
 
     pattern: str
     """The split pattern: a regular expression in tiktoken's dialect."""
     special_tokens: dict[str, int] = {}
-    """Special tokens: ids by content."""
+    """The special tokens: ids by content."""
 
     def data(self) -> bytes:
         """Return the canonical JSON form, which datasets store and digests cover."""
@@ -61,11 +61,11 @@ class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, ranks: dict[bytes, int], num_bytes: int, origin: str) -> None:
         """Raise a UserError if this encoding does not fit the ranks."""
         if not self.pattern or len(self.pattern) > MAX_STEP_CHARACTERS:
-            why = f"it has {len(self.pattern):,} characters; 1 to {MAX_STEP_CHARACTERS:,} can be"
-            raise UserError("the pattern cannot be used", where=origin, why=why)
+            why = f"it has {len(self.pattern):,} characters; allowed: 1 to {MAX_STEP_CHARACTERS:,}"
+            raise UserError("cannot use the split pattern", where=origin, why=why)
         if any("\ud800" <= character <= "\udfff" for character in self.pattern):
             why = "it is not valid UTF-8"
-            raise UserError("the pattern cannot be used", where=origin, why=why)
+            raise UserError("cannot use the split pattern", where=origin, why=why)
         check_ids(list(self.special_tokens.items()), num_bytes, origin)
         taken = {i: repr(token) for token, i in ranks.items()}
         for content, i in self.special_tokens.items():
@@ -79,20 +79,23 @@ class RankEncoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def chosen_encoding(
     encoding: str = "", pattern: str | None = None, specials_from: str | Path | None = None
 ) -> str | RankEncoding:
-    """How a rank file is to be read: the name of an encoding, "" if it is known by its ranks, or
-    a pattern with the special tokens of a JSON file, `{"<|endoftext|>": 50256}`.
+    """Return the encoding that the options choose for a rank file.
+
+    Returns:
+        The name of an encoding, "" to recognise it by the ranks, or the pattern with the special
+        tokens of a JSON file like `{"<|endoftext|>": 50256}`.
 
     Raises:
-        UserError: the options contradict each other, or the file is not such an object.
+        UserError: the options contradict each other, or the file cannot be read.
     """
     if pattern is None and specials_from is None:
         return encoding
     if pattern is None:
-        hint = "give --pattern, too"
-        raise UserError("--specials-from says nothing about the split pattern", hint=hint)
+        hint = "add --pattern"
+        raise UserError("--specials-from also needs --pattern", hint=hint)
     if encoding:
-        why = "a known encoding has a pattern of its own"
-        raise UserError("--encoding and --pattern exclude each other", why=why)
+        why = "a known encoding already has a pattern"
+        raise UserError("cannot combine --encoding with --pattern", why=why)
     if specials_from is None:
         return RankEncoding(pattern)
     path = local_path(specials_from, "the file of special tokens")
@@ -100,13 +103,13 @@ def chosen_encoding(
     try:
         return RankEncoding(pattern, msgspec.json.decode(data, type=dict[str, int]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        hint = 'give one JSON object: {"<|endoftext|>": 50256}'
+        hint = 'the file must hold one JSON object, such as {"<|endoftext|>": 50256}'
         what = "cannot read the special tokens"
         raise UserError(what, where=str(path), why=str(error), hint=hint) from error
 
 
 def encoding_of(file: TokenizerFile) -> Encoding:
-    """Pattern, special tokens and more of a rank file."""
+    """Return the encoding of a rank file."""
     return _given(file.rank_encoding) if file.encoding == EXPLICIT else ENCODINGS[file.encoding]
 
 
@@ -118,10 +121,10 @@ def _given(data: bytes) -> Encoding:
 
 
 def encodings_of_ranks(data: bytes, origin: str = "") -> list[str]:
-    """The known encodings that have exactly these ranks, in the order of the table.
+    """Return the names of the known encodings with exactly these ranks, in the table's order.
 
     Raises:
-        UserError: as `parse_ranks`.
+        UserError: see `parse_ranks`.
     """
     count = sum(1 for line in data.split(b"\n") if line.strip())
     digests = {known.ranks_sha256 for known in ENCODINGS.values() if known.num_ranks == count}
@@ -134,25 +137,28 @@ def encodings_of_ranks(data: bytes, origin: str = "") -> list[str]:
 
 
 def spelled_ranks(ranks: dict[bytes, int]) -> bytes:
-    """The one spelling of ranks, by which they are known: as published files, by rank."""
+    """Return ranks in the canonical form that digests use: like published files, sorted by rank."""
     ordered = sorted(ranks.items(), key=lambda item: item[1])
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
 
 
 def nearest_encoding(name: str) -> str:
-    """A hint with the known name that is closest, if any is."""
+    """Return a hint with the closest known name, or ""."""
     close = nearest(name, ENCODINGS)
     return f" (did you mean {close}?)" if close else ""
 
 
 def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
-    """Token bytes to rank, from a rank file: one "base64 rank" pair a line.
+    """Parse a rank file: one "base64 rank" pair a line.
 
-    "=" spells the token of no bytes, which Whisper's file has.
+    "=" spells the empty token, which Whisper's file has.
+
+    Returns:
+        The rank of each token.
 
     Raises:
         UserError: a line is not such a pair, a rank is out of bounds, a token has two ranks,
-            two tokens share a rank, or a byte has none.
+            two tokens share a rank, or a byte has no rank.
     """
     pairs: list[tuple[bytes, int]] = []
     for number, line in enumerate(data.splitlines(), 1):
@@ -176,7 +182,7 @@ def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:
 
 
 def byte_symbols() -> list[str]:
-    """The printable character that spells each byte in byte-level vocabularies (GPT-2)."""
+    """Return the printable character for each byte, as in byte-level vocabularies (GPT-2)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     symbols = {byte: chr(byte) for byte in printable}
@@ -185,5 +191,5 @@ def byte_symbols() -> list[str]:
 
 
 def bytes_by_symbol() -> dict[str, int]:
-    """The byte that each of `byte_symbols` stands for."""
+    """Return the byte of each character in `byte_symbols`."""
     return {symbol: byte for byte, symbol in enumerate(byte_symbols())}

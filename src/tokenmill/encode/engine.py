@@ -1,4 +1,4 @@
-"""What encodes: one small Protocol, and the reference that every engine is held against."""
+"""The protocols of engines, and of the reference that every engine is checked against."""
 
 from __future__ import annotations
 
@@ -9,54 +9,59 @@ from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 REPORT = (
-    "take the engine `reference` (a build: --engine reference --overwrite), and report the text"
+    "use the engine `reference` (in a build: --engine reference --overwrite), and report the text"
 )
-"""What to do when an engine fails or differs."""
+"""The hint for an engine that fails or gives wrong ids."""
 
 
 class TextError(EngineError):
-    """A reference that is the user's own code failed on a text, or answered what are no ids."""
+    """The user's own tokenizer failed on a text, or did not return valid ids."""
 
     text: str = ""
 
 
 class Engine(Protocol):
-    """Encodes batches of documents; special tokens of the post-processor are never added."""
+    """Encodes batches of documents, without the special tokens of the post-processor."""
 
     name: str
     version: str
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text, in order."""
+        """Return the ids of every text, in order."""
 
 
 class Reference(Engine, Protocol):
-    """The library that owns the tokenizer's file: it defines what the right ids are."""
+    """The library that a tokenizer's file was made for; its ids are right by definition."""
 
     largest_id: int
-    """The largest id that exists, added tokens included."""
+    """The largest id, including added tokens."""
     special_tokens: dict[str, int]
-    """Control tokens by content. Inside text they are matched only in `control` mode."""
+    """Ids of control tokens by content. In texts they are matched only in `control` mode."""
     unk_id: int | None
+    """The id of the unknown token, if there is one."""
     prefix: tuple[int, ...]
-    """Ids that the tokenizer's own post-processor puts before a document."""
+    """Ids that the tokenizer's post-processor puts before a document."""
     suffix: tuple[int, ...]
+    """Ids that it puts after a document."""
     may_refuse: bool = False
     """Whether `encode` raises a TextError for some texts."""
     can_decode: bool = True
     own_end: int | None = None
-    """The end-of-document token, if the user's own code puts it after every text. `encode` leaves
-    it out, so that documents do not get two."""
+    """The end-of-document token, if the user's own code appends it to every text. `encode` removes
+    it, because the build appends one."""
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token's content, if it is in the vocabulary."""
+        """Return the id of a token, or None if it is not in the vocabulary."""
 
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """Ids of one text, and the first and one past the last character of each token."""
+        """Return the ids of a text, and for each token its first character and one past its last.
+
+        All three arrays have shape (num_tokens,).
+        """
 
     def twin(self) -> Engine | None:
-        """A copy that encodes beside this one; None if it can be loaded from the file again."""
+        """Return a copy for audits; None if the tokenizer can be loaded again from its file."""
         return None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens shown."""
+        """Return the text of some ids, including special tokens."""

@@ -1,15 +1,16 @@
-"""Which engine encodes: a ranked table, a pure function of the tokenizer and what is installed.
+"""Choose the engine for a tokenizer: a fixed ranking of the engines that are exact for it.
 
-    fastokens    exact on every code point where the gate admits it, bounded memory
+    fastokens    exact on every code point for tokenizers that the gate admits; bounded memory
     gigatoken    for SentencePiece-style BPE that the others refuse
-    native       compiled code of our own, for models of other kinds; first of all for
-                 SentencePiece-style BPE (Llama 2, Mistral, Gemma), where it is the fastest;
-                 the only one for SentencePiece's own files (BPE, Llama 2)
-    memo         the reference behind a memory of its answers, where texts may be cut at spaces
+    native       tokenmill's compiled code, for other models; ranked first for SentencePiece-style
+                 BPE (Llama 2, Mistral, Gemma), where it is the fastest; the only fast engine for
+                 SentencePiece's own files (BPE, Llama 2)
+    memo         the reference with a cache of its answers, if texts can be cut at spaces
     reference    everything else
 
-Speed is not measured to choose: another machine must choose the same. Calibration may veto the
-choice, and then the next in the table is taken (`first_exact`).
+The choice depends only on the tokenizer and the installed packages, never on a measurement, so
+every machine chooses the same engine. Calibration can veto it; the next one is then tried
+(`first_exact`).
 """
 
 from __future__ import annotations
@@ -46,39 +47,40 @@ from tokenmill.installed import installed_version
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"
-"""The kind whose own files native reads; of every other kind it needs a `tokenizer.json`."""
+"""The kind of .model files, which native reads directly; other kinds need a tokenizer.json."""
 MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
-"""The oldest and the newest release for which the gate's lists and the table of code points hold;
-all between were measured, too. `bench/code_points.py` and `bench/exactness.py` measure others."""
+"""The oldest and newest tested releases; all releases in between were tested too. To test another,
+run `bench/code_points.py` and `bench/exactness.py`."""
 OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
 ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
 FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
-"""Llama 2: `docs/reference/tokenizers.md` has the measurement, which `bench/kinds.py` repeats."""
+"""Native is the fastest here: see `docs/reference/tokenizers.md`, measured by `bench/kinds.py`."""
 
 
 class _Splitting(msgspec.Struct):
-    """The part of a tokenizer.json that splits texts; the vocabulary is passed over."""
+    """The part of a tokenizer.json that splits texts; decoding skips the vocabulary."""
 
     pre_tokenizer: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Engines that may encode a tokenizer, best first, and why the others may not."""
+    """The engines that are exact for a tokenizer, best first, and why the others are not used."""
 
     names: tuple[str, ...]
     objections: dict[str, str]
+    """Why each of the other engines is not used."""
     installable: frozenset[str] = frozenset()
-    """Those of the others that would be exact, but are missing or of another version."""
+    """Other engines that would be exact, but are not installed or have an untested version."""
     order: tuple[str, ...] = ENGINES
-    """All engines, those that are best for this tokenizer first."""
+    """All engines, best first for this tokenizer."""
 
     @property
     def remarks(self) -> dict[str, str]:
-        """Objections that a user should know of before a run, by engine.
+        """Objections to show before a run, by engine.
 
-        Those that an install removes, if the engine would then be the first; all of them if only
-        the reference is left.
+        These are engines that would come first if installed. If only the reference is left, all
+        objections are shown.
         """
         before = self.order[: self.order.index(self.names[0])]
         told = self.installable if self.names[0] != REFERENCE else self.objections
@@ -86,10 +88,10 @@ class Candidates:
 
 
 def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
-    """The engines that the gate admits, in the order of the table.
+    """Rank the engines that are exact for a tokenizer.
 
     Raises:
-        UserError: `wanted` names an engine that is not installed or not exact for this tokenizer.
+        UserError: `wanted` is not installed or not exact for this tokenizer.
     """
     tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
@@ -107,17 +109,17 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
         raise UserError(
-            f"unknown engine {wanted!r}", why=why, hint="auto picks one for the tokenizer"
+            f"unknown engine {wanted!r}", why=why, hint="use auto to let tokenmill choose"
         )
     if wanted not in names:
         problem = "cannot be used" if wanted in installable else "is not exact for this tokenizer"
-        hint = "auto picks an exact engine"
+        hint = "use auto to let tokenmill choose an exact engine"
         raise UserError(f"{wanted} {problem}", why=objections[wanted], hint=hint)
     return Candidates((wanted,), objections, frozenset(installable), order)
 
 
 def _order(tokenizer: Json | None) -> tuple[str, ...]:
-    """The order of the table for a tokenizer.json, if it is one."""
+    """Return the ranking of all engines for a tokenizer.json, or for a file of another kind."""
     falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
     return FOR_SENTENCEPIECE if falls_back else ENGINES
 
@@ -125,23 +127,23 @@ def _order(tokenizer: Json | None) -> tuple[str, ...]:
 def _objection_if_readable(
     name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool
 ) -> str:
-    """As `_objection`; a damaged file is left to the reference, which tells what is wrong."""
+    """Return `_objection`; the reference reports what is wrong with a damaged file."""
     try:
         return _objection(name, file, tokenizer, control_tokens)
     except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
         raise
-    except BaseException as error:  # a Rust panic is no Exception
-        return f"a file that cannot be understood ({type(error).__name__}: {error})"
+    except BaseException as error:  # a Rust panic is not an Exception
+        return f"cannot read the file ({type(error).__name__}: {error})"
 
 
 def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_tokens: bool) -> str:
-    """Why an engine is not exact for a tokenizer; "" if it is."""
+    """Return why an engine is not exact for a tokenizer; "" if it is."""
     if name == REFERENCE:
         return ""
     if name == NATIVE and file.kind == SENTENCEPIECE and not control_tokens:
         return sentencepiece_objection(file.data)
     if tokenizer is None or (name in {NATIVE, MEMO} and not KINDS[file.kind].is_json):
-        return file.reason or f"{file.kind} tokenizers of this kind are the reference's"
+        return file.reason or f"it cannot read this {file.kind} tokenizer"
     if name == MEMO:
         return locality_objection(tokenizer, control_tokens)
     if name == NATIVE:
@@ -150,18 +152,18 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
 
 
 def _missing(name: str) -> str:
-    """Why a fast engine cannot be used as it is installed; "" if it can."""
+    """Return why the installation of a fast engine cannot be used; "" if it can."""
     if importlib.util.find_spec(name) is None:
         return "it is not installed: pip install 'tokenmill[fast]'"
     version = installed_version(name)
     oldest, newest = MEASURED_VERSIONS[name]
     if _release(oldest) <= _release(version) <= _release(newest):
         return ""
-    return f"version {version} has not been measured: pip install '{name}>={oldest},<={newest}'"
+    return f"version {version} is not tested: pip install '{name}>={oldest},<={newest}'"
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """A version as numbers; () for pre-releases and the like, which are never measured."""
+    """Return a version as numbers; () for pre-releases and the like, which are never tested."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
@@ -173,12 +175,12 @@ def first_exact(
     sample: Sequence[str],
     on_veto: Callable[[str, CalibrationVetoError], None],
 ) -> Engine:
-    """The first engine of `names` that loads, and passes the exam with the documents of `sample`.
+    """Return the first engine that loads and gives the reference's ids for fixed and sample texts.
 
-    Workers of a build do the same, each with its own engine. The reference needs no exam.
+    Each worker of a build calls this. The reference itself is not tested.
 
     Raises:
-        CalibrationVetoError: the last one does not pass either.
+        CalibrationVetoError: no engine passes.
     """
     if names[0] == REFERENCE:
         return reference
@@ -198,10 +200,10 @@ def first_exact(
 
 
 def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
-    """An engine, with the reference behind it for documents that it is known to get wrong.
+    """Load an engine; documents that it is known to get wrong are routed to the reference.
 
     Raises:
-        EngineError: the engine does not take this tokenizer.
+        EngineError: the engine cannot load this tokenizer.
     """
     if name == REFERENCE:
         return load_reference(file, control_tokens)
@@ -209,7 +211,7 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
         return _load_fast(name, file, control_tokens, cache_bytes)
     except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
         raise
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         why = f"{type(error).__name__}: {error}"
         raise EngineError(f"{name} cannot load the tokenizer", why=why) from error
 

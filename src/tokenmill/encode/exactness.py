@@ -1,12 +1,12 @@
-"""An engine must give the reference's ids: before the first result, and while it encodes.
+"""Check that an engine gives the reference's ids, before the first result and during a run.
 
-    examine          the reference's answers to fixed strings and to some of the user's documents
-    check_engine     an engine, held against these answers
-    with_first_exact one engine after another, until one passes
-    AuditSample      documents that are set aside while an engine encodes
-    audit            these documents, encoded once more by the reference
+    examine          encode fixed strings and some of the user's documents with the reference
+    check_engine     compare an engine with these answers
+    with_first_exact try one engine after another until one passes
+    AuditSample      documents set aside while an engine encodes
+    audit            encode these documents again with the reference, and compare
 
-Builds and the tokenizer for Hugging Face `datasets` both choose and watch their engine with this.
+Builds and the tokenizer for Hugging Face `datasets` both use this module.
 """
 
 from __future__ import annotations
@@ -29,28 +29,31 @@ from tokenmill.records import TokenBatch
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SAMPLE_DOCUMENTS = 200
-"""Documents of the user's own that an engine is tried on, beside the fixed strings."""
+"""How many of the user's documents an engine is tested on, in addition to the fixed strings."""
 MAX_AUDIT_CHARACTERS = 100_000
 TEXTS_AT_ONCE = 100
-"""Texts of an audit that are encoded before there is a look whether the build ends."""
+"""Texts that an audit encodes between two calls of `check`."""
 SHORT_CHARACTERS = 8_192
 _WRONG = {
     "python": (
         "the tokenizer gives different ids for the same text",
-        "ids must depend on the text alone, not on chance, earlier calls or the process",
+        "ids must depend only on the text, not on chance, earlier calls or the process",
     )
 }
-"""What is said, and what to do, where an engine is the user's own."""
+"""The message and the hint for an engine that is the user's own code."""
 
 T = TypeVar("T")
 
 
 class CalibrationVetoError(EngineError):
-    """An engine cannot be loaded or differs from the reference, and no result of it was kept."""
+    """An engine failed calibration: it does not load, or its ids differ from the reference.
+
+    None of its results were kept.
+    """
 
     @classmethod
     def of(cls, error: EngineError) -> CalibrationVetoError:
-        """The veto for what went wrong."""
+        """Convert another error of the engine."""
         return cls(error.what, where=error.where, why=error.why, hint=error.hint)
 
 
@@ -63,13 +66,13 @@ class Exam:
 
 
 def examine(reference: Reference, sample: Sequence[str]) -> Exam:
-    """The exam for a tokenizer's engines: the fixed strings, then some of the user's documents."""
+    """Return the exam for engines: the fixed strings, then some of the user's documents."""
     texts = adversarial_texts(reference.special_tokens)
     return answers(reference, [*texts, *sample[:MAX_SAMPLE_DOCUMENTS]])
 
 
 def answers(reference: Reference, texts: Sequence[str]) -> Exam:
-    """The texts that the reference accepts, and their ids."""
+    """Return the texts that the reference accepts, and their ids."""
     encoder = Encoder(reference, reference.largest_id)
     if not reference.may_refuse:
         return Exam(list(texts), encoder.encode(texts))
@@ -85,7 +88,7 @@ def answers(reference: Reference, texts: Sequence[str]) -> Exam:
 
 
 def check_engine(engine: Engine, exam: Exam) -> None:
-    """Raise an EngineError that shows the first text on which the engine differs."""
+    """Raise an EngineError with the first text that the engine encodes differently."""
     compare_tokens(engine.name, exam.texts, engine.encode(exam.texts), exam.expected)
 
 
@@ -94,10 +97,10 @@ def with_first_exact(
     attempt: Callable[[str], T],
     on_veto: Callable[[str, CalibrationVetoError], None],
 ) -> T:
-    """What `attempt` returns for the first engine that it does not veto.
+    """Return what `attempt` returns for the first engine that it does not veto.
 
     Raises:
-        CalibrationVetoError: it has vetoed the last one, too.
+        CalibrationVetoError: it vetoed all engines.
     """
     *others, last = names
     for name in others:
@@ -110,14 +113,14 @@ def with_first_exact(
 
 @dataclass(slots=True)
 class AuditSample:
-    """Documents, and the ids that an engine gave them, until the reference is asked."""
+    """Documents set aside for an audit, with the ids that an engine gave them."""
 
     share: float = AUDIT_SHARE
     texts: list[str] = field(default_factory=list)
     ids: list[list[int]] = field(default_factory=list)
     num_characters: int = 0
     num_drawn: int = 0
-    """Documents that the share chose; the short document of each unit is not among them."""
+    """How many documents were chosen by `share`, without the extra short document per unit."""
 
     def add(
         self,
@@ -126,9 +129,9 @@ class AuditSample:
         hashes: npt.NDArray[np.uint64],
         with_short: bool,
     ) -> None:
-        """Set aside about `share` of a batch, and one short document if asked to.
+        """Set aside about `share` of a batch, and one short document if `with_short`.
 
-        `hashes`, of shape (len(texts),), choose: the same documents whatever the batches.
+        `hashes`, shape (len(texts),), decide which, so the choice does not depend on batch sizes.
         """
         for i in self.draw(texts, hashes, with_short):
             self.texts.append(texts[i])
@@ -138,7 +141,7 @@ class AuditSample:
     def draw(
         self, texts: Sequence[str], hashes: npt.NDArray[np.uint64], with_short: bool
     ) -> list[int]:
-        """Indexes of the documents that `add` sets aside; they count as drawn."""
+        """Return the indexes of the documents that `add` sets aside, and count them."""
         bound = np.uint64(min(int(self.share * 2**64), 2**64 - 1))
         within = np.flatnonzero(~hashes <= bound).tolist() if self.share else []
         drawn = [i for i in within if 0 < len(texts[i]) <= MAX_AUDIT_CHARACTERS]
@@ -151,8 +154,10 @@ class AuditSample:
 
 
 def excluded_error_rate(num_equal: int) -> float:
-    """The share of documents that may differ at most, with 95 % confidence, if none of `num_equal`
-    does that chance has drawn: the exact bound of Clopper and Pearson (1934), about 3 / num_equal.
+    """Return the largest error rate compatible with `num_equal` audits without a difference.
+
+    It is the upper bound at 95 % confidence for randomly drawn documents: the exact bound of
+    Clopper and Pearson (1934), about 3 / num_equal.
     """
     return -math.expm1(math.log(0.05) / num_equal) if num_equal else 1.0
 
@@ -164,9 +169,9 @@ def audit(
     reference: Engine,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Raise an EngineError if the reference gives one of the texts other ids.
+    """Raise an EngineError if the ids of a text differ from those of the reference.
 
-    `check`, which may raise, is called now and then.
+    `check` is called regularly; it may raise to stop the audit.
     """
     for start in range(0, max(len(texts), len(ids)), TEXTS_AT_ONCE):
         check()
@@ -177,7 +182,7 @@ def audit(
 def compare_tokens(
     name: str, texts: Sequence[str], found: TokenBatch, expected: TokenBatch
 ) -> None:
-    """Raise an EngineError where two encodings of the same texts differ."""
+    """Raise an EngineError if two encodings of the same texts differ."""
     if len(found.offsets) != len(expected.offsets):
         raise EngineError(f"{name} returned {len(found.offsets) - 1} documents for {len(texts)}")
     for i, text in enumerate(texts):

@@ -1,12 +1,12 @@
-"""The fingerprint of a tokenizer: equal where the same text gets the same ids from it.
+"""The fingerprint of a tokenizer: equal fingerprints mean equal ids for every text.
 
-But for one case: Unigram scores are compared to the nearest float32, because the library's own
-saving changes their last digits. Two tokenizers whose scores differ by less may have one
-fingerprint, and give a text for which two ways to cut it are as close as that other ids.
+One exception: Unigram scores are rounded to float32, because the library changes their last digits
+when it saves a file. Two tokenizers with scores that differ by less share a fingerprint, although
+they may segment a text differently if two segmentations are nearly tied.
 
-It does not depend on the engine, on the library's version, or on how the file is spelled (see
-`references/json_components.py`). Each component has a SHA-256 of its own, so that two tokenizers
-can be compared without either at hand. The number behind `tm` is the version of this definition:
+The fingerprint does not depend on the engine, on the library's version, or on how the file is
+spelled (see `references/json_components.py`). Each component has its own SHA-256, so you can
+compare two tokenizers without their files. The number after `tm` is the version of this definition:
 
     digest of a component    sha256 of its canonical JSON
     fingerprint              "tm1:" + sha256 of the canonical JSON of {component: digest}
@@ -33,22 +33,23 @@ _quoted = json.encoder.encode_basestring_ascii
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A tokenizer's identity, with what it was made of."""
+    """A tokenizer's identity, with the components it is computed from."""
 
     kind: str
-    """Of the file; what tokenizers of different kinds are made of cannot be compared."""
+    """The tokenizer's kind; components of different kinds are not comparable."""
     value: str
-    """As it is recorded and compared: "tm1:" and 64 hexadecimal digits."""
+    """The fingerprint itself: "tm1:" and 64 hexadecimal digits."""
     digests: dict[str, str]
     """SHA-256 of every component, in hexadecimal."""
     components: dict[str, Any]
+    """The components by name."""
 
 
 def fingerprint_of(file: TokenizerFile) -> Fingerprint:
-    """The fingerprint of a tokenizer of any kind.
+    """Return the fingerprint of a tokenizer of any kind.
 
     Raises:
-        UserError: the file is not what its kind promises.
+        UserError: the file cannot be read as a tokenizer of its kind.
     """
     components = _components_of(file)
     digests = {name: _sha256(value) for name, value in components.items()}
@@ -77,7 +78,10 @@ def _sha256(value: object) -> str:
 
 
 def canonical_json(value: object) -> str:
-    """The one spelling of a value; vocabularies and merges take a quarter of `json.dumps`' time."""
+    """Return `json.dumps(value, sort_keys=True, separators=(",", ":"))`.
+
+    The two fast paths spell vocabularies and merges in a quarter of the time.
+    """
     if type(value) is dict and {*map(type, value.values())} <= {int}:
         keys = sorted(value)
         entries = zip(map(_quoted, keys), map(value.__getitem__, keys), strict=True)

@@ -1,4 +1,4 @@
-"""The kinds of tokenizers: one module for each in `references/`, and one line here."""
+"""The table of tokenizer kinds; each kind has one module in `references/`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ KINDS: dict[str, TokenizerKind] = {
     kind.name: kind
     for kind in (huggingface.KIND, tiktoken.KIND, sentencepiece.KIND, python_tokenizer.KIND)
 }
-"""By name; the first that takes a file has it."""
+"""The kinds by name. The first one with `is_file` true reads a file."""
 
 
 def load_reference(file: TokenizerFile, control_tokens: bool) -> Reference:
-    """The library that owns the tokenizer's file.
+    """Load a tokenizer with its reference library.
 
     Raises:
-        UserError: it is not installed, or cannot load the tokenizer.
+        UserError: the library is not installed, or cannot load the tokenizer.
     """
     return KINDS[file.kind].reference(file, control_tokens)
 
 
 def load_any_reference(file: TokenizerFile) -> tuple[Reference, bool]:
-    """The reference that reads special tokens in texts as text, and whether it cannot.
+    """Load the reference so that it reads special tokens in texts as ordinary text, if it can.
 
-    Some Python objects have no option for it; such a one reads them as control tokens.
+    Some Python objects can read them only as control tokens; the returned flag is then True.
 
     Raises:
-        UserError: it cannot be loaded, or reads some as text and others as control tokens.
+        UserError: the tokenizer cannot be loaded, or reads some special tokens as text and others
+            as control tokens.
     """
     try:
         return load_reference(file, control_tokens=False), False
@@ -38,10 +39,8 @@ def load_any_reference(file: TokenizerFile) -> tuple[Reference, bool]:
             return load_reference(file, control_tokens=True), True
         except python_tokenizer.PolicyError as read:
             raise UserError(
-                "the tokenizer reads some special tokens in a text as text and some as "
-                "control tokens",
+                "the tokenizer reads some special tokens as text and others as control tokens",
                 where=matched.where,
                 why=f"{matched.what}; {read.what}",
-                hint="make its encode treat all of them the same way, or declare fewer tokens "
-                "special",
+                hint="make encode treat all of them alike, or declare fewer special tokens",
             ) from read

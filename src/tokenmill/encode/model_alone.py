@@ -1,7 +1,7 @@
-"""Words to ids by the model of a tokenizer.json alone: no steps before it, no added tokens.
+"""Encode words with only the model of a tokenizer.json, without its other steps or added tokens.
 
-BPE over bytes is merged by our own compiled loop, which `ModelAlone.check` holds against the
-library; all else is the library's.
+Byte-level BPE runs in tokenmill's compiled loop, which `ModelAlone.check` compares with the
+library. The library encodes everything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 WORDS_AT_ONCE = 1 << 16
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
 NOT_MERGED = ("continuing_subword_prefix", "end_of_word_suffix", "dropout")
-"""Options of a BPE that our loop does not know."""
+"""BPE options that the compiled loop does not support."""
 _SYMBOLS = dict(enumerate(byte_symbols()))
 
 
@@ -37,7 +37,7 @@ class ModelAlone:
     """The model of a tokenizer.json."""
 
     def __init__(self, document: Json, origin: str) -> None:
-        """Raise a UserError where the library does not load it."""
+        """Raise a UserError if the library cannot load the model."""
         bare = {**document, **dict.fromkeys(PARTS), "added_tokens": []}
         file = TokenizerFile("huggingface", msgspec.json.encode(bare), origin=origin)
         reference = HuggingFaceReference(file, control_tokens=False)
@@ -54,11 +54,11 @@ class ModelAlone:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether words are merged by our own loop, as far as their bytes are tokens."""
+        """Whether the compiled loop encodes words, if all their bytes are tokens."""
         return self._table is not None
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of words that are spelled as tokens are, by the library.
+        """Encode words, spelled like tokens, with the library.
 
         Raises:
             EngineError: the library failed.
@@ -66,10 +66,10 @@ class ModelAlone:
         return self._library.encode(texts)
 
     def segment(self, words: WordCounts) -> TokenBatch:
-        """The ids of every word.
+        """Return the ids of every word.
 
         Raises:
-            VerificationError: a word is no UTF-8.
+            VerificationError: a word is not valid UTF-8.
             EngineError: the library failed.
         """
         symbols = None if self._table is None else self._symbols[words.data]
@@ -86,11 +86,12 @@ class ModelAlone:
         return batch
 
     def check(self, words: WordCounts, num_words: int) -> None:
-        """Hold the merges of the most frequent words, and of others at equal distances, against the
-        library; `num_words` in all, about.
+        """Compare the compiled loop with the library on about `num_words` words.
+
+        Half of them are the most frequent words; the others are spread evenly.
 
         Raises:
-            EngineError: they differ.
+            EngineError: the ids differ.
         """
         if not self.is_compiled:
             return
@@ -104,16 +105,17 @@ class ModelAlone:
         return self.encode([self._spelled(words.word(i)) for i in span])
 
     def _spelled(self, word: bytes) -> str:
-        """A word as tokens are spelled."""
+        """Spell a word like a token."""
         if self._byte_level:
             return word.decode("latin-1").translate(_SYMBOLS)
         try:
             return word.decode()
         except UnicodeDecodeError as error:
-            raise VerificationError("a word of the counts is no text", why=str(error)) from error
+            what = "a counted word is not valid UTF-8"
+            raise VerificationError(what, why=str(error)) from error
 
     def _whole_words(self, words: WordCounts) -> Int64Array:
-        """Shape (num_words,): the ids of words that are tokens, else -1."""
+        """Return the ids of words that are tokens, else -1; shape (num_words,)."""
         values = bytes_by_symbol()
         by_bytes = {
             bytes(values[symbol] for symbol in token): token_id
@@ -125,23 +127,23 @@ class ModelAlone:
 
 
 def merges_of(model: Json) -> list[Pair]:
-    """The merges of a model as pairs."""
+    """Return the merges of a model as pairs."""
     return [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
 
 
 def is_version(merge: str | list[str]) -> bool:
-    """Whether a line of old lists of merges only names their version."""
+    """Whether an entry of an old merge list is only a version line."""
     return isinstance(merge, str) and merge.startswith("#version")
 
 
 def merge_pair(merge: str | list[str]) -> Pair:
-    """The two sides of a merge, of either spelling."""
+    """Return the two sides of a merge, spelled as "a b" or ["a", "b"]."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
     return left, right
 
 
 def _with_whole_words(batch: TokenBatch, whole: Int64Array) -> TokenBatch:
-    """`whole`, shape (num_words,), holds the ids of words that are tokens, else -1."""
+    """Replace the ids of words that are tokens; `whole` is the result of `_whole_words`."""
     first = np.zeros(len(batch.ids), np.bool_)
     first[batch.offsets[:-1]] = True
     is_whole = whole >= 0

@@ -1,8 +1,8 @@
-"""A tokenizer with unknown steps, tried in a process of its own before this one relies on it.
+"""Try a tokenizer with unknown steps in a child process before using it.
 
-Nothing can interrupt a call of a library. So a child loads the tokenizer and encodes the texts of
-the calibration, and is ended after a while or when it takes too much memory. Tokenizers whose steps
-are all known need no trial.
+A library call cannot be interrupted. So a child process loads the tokenizer and encodes the
+calibration texts, and is killed if it takes too long or too much memory. Tokenizers with only
+known steps are not tried.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tokenmill.encode.tokenizer_bounds import cannot_load
 PROBE_SECONDS = 60.0
 PROBE_BYTES = 2_000_000_000
 BYTES_A_BYTE = 50
-"""Memory for a byte of the file: the library takes 15 to load one (measured)."""
+"""Memory allowed per byte of the file; the library needs 15 to load it (measured)."""
 LOOK_SECONDS = 0.02
 
 
 class _Request(msgspec.Struct):
-    """To the child."""
+    """What the child process receives."""
 
     kind: str
     data: bytes
@@ -44,10 +44,10 @@ class _Request(msgspec.Struct):
 
 
 def require_harmless(file: TokenizerFile) -> TokenizerFile:
-    """The same tokenizer, once it has been tried if one of its steps is unknown.
+    """Return the tokenizer, after a trial in a child process if it has an unknown step.
 
     Raises:
-        UserError: loading it, or encoding a short text, does not end or takes too much memory.
+        UserError: loading it, or encoding a short text, takes too long or too much memory.
     """
     if why := probe(file):
         hint = "use a tokenizer from a source that you trust"
@@ -56,9 +56,9 @@ def require_harmless(file: TokenizerFile) -> TokenizerFile:
 
 
 def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
-    """How a tokenizer fails on texts, None for those of the calibration; "" if it does not.
+    """Return how a tokenizer fails on texts, by default those of the calibration; "" if it passes.
 
-    An error that a library raises does not count: this process will see it too.
+    Errors that the library raises are ignored, because this process will get them too.
     """
     unknown = unknown_step(file)
     if not unknown:
@@ -82,9 +82,9 @@ def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
 
 
 def _watch(commands: IO[bytes], answers: IO[bytes], allowed_bytes: int) -> str:
-    """Run a child to its end, or end it; how it failed, if it did."""
+    """Run a child process, and kill it if it exceeds a limit. Return how it failed, or ""."""
     popen = subprocess.Popen(
-        # -P: no module is looked for in the folder where the command happens to be run.
+        # -P: do not import modules from the current folder.
         [sys.executable, "-P", "-m", "tokenmill.encode.probe"],
         stdin=commands,
         stdout=answers,
@@ -113,7 +113,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def main() -> None:
-    """In the child: try each step on each text, and say which one before."""
+    """Run in the child: print each step and text, then try it."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
     file = TokenizerFile(
         request.kind, request.data, request.encoding, rank_encoding=request.rank_encoding
@@ -125,7 +125,7 @@ def main() -> None:
         texts = adversarial_texts(reference.special_tokens) if texts is None else texts
         steps = [*steps_before_model(file), ("tokenizer", lambda text: reference.encode([text]))]
     except BaseException:
-        return  # an error in the main process as well
+        return  # the main process will get the same error
     for text in texts:
         for name, step in steps:
             _say(f"{name} on {text[:MAX_SHOWN_CHARACTERS]!r}")

@@ -1,6 +1,6 @@
-"""Known tiktoken encodings: what a rank file leaves out, and the digest of its ranks.
+"""Published tiktoken encodings: split pattern, special tokens, and the digest of the ranks.
 
-Patterns, special tokens and digests are those that are published: OpenAI's in
+Sources: OpenAI's encodings are in
 `tiktoken_ext/openai_public.py` and, for Whisper, in `whisper/tokenizer.py`; Meta's in
 `llama_models/llama3/tokenizer.py` and `llama_models/llama4/tokenizer.py`; Qwen's (the first series)
 in its `tokenization_qwen.py`.
@@ -26,23 +26,25 @@ _LANGUAGES = (
     "pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt "
     "haw ln ha ba jw su yue"
 )
-"""Whisper's, in its order."""
+"""Whisper's languages, in Whisper's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Split pattern, special tokens and size of a published encoding."""
+    """What a rank file does not contain, for one encoding."""
 
     pattern: str
     num_ranks: int
     special_tokens: dict[str, int] = field(default_factory=dict)
     json_split: str | None = None
-    """The split for a tokenizer.json: a regex, "" for ByteLevel's own, None where none is equal."""
+    """The equivalent split in a tokenizer.json: a regex, "" for ByteLevel's own, None if there is
+    none."""
     prefix: tuple[str, ...] = ()
+    """Special tokens put before every document."""
     ranks_sha256: str = ""
-    """SHA-256 of the ranks, spelled as `spelled_ranks` does; "" where any ranks are right."""
+    """SHA-256 of the ranks as `spelled_ranks` writes them; "" if any ranks are accepted."""
     form: Literal["NFC"] | None = None
-    """The normalization form that texts are brought into, by Python's `unicodedata`."""
+    """The Unicode form that texts are normalized to first, with Python's `unicodedata`."""
 
 
 def _numbered(first: int, *groups: Iterable[str]) -> dict[str, int]:
@@ -90,7 +92,7 @@ def _harmony_specials() -> dict[str, int]:
     numbered = {200_002: "return", 200_003: "constrain", 200_005: "channel", 200_006: "start"}
     numbered |= {200_007: "end", 200_008: "message", 200_012: "call"}
     names = [numbered.get(i, f"reserved_{i}") for i in range(200_000, 201_088)]
-    # 200018 has two names, of which tiktoken decodes it to the one that it hashes last.
+    # 200018 has two names; tiktoken decodes it to the one that its hash table visits last.
     return {**_O200K_SPECIALS, **_numbered(199_998, ["startoftext", "endoftext"], names)}
 
 
@@ -165,4 +167,4 @@ ENCODINGS = {
     "whisper_v3": _gpt2(50_257, _whisper_specials(50_257, 100), _WHISPER_RANKS, _WHISPER),
     "whisper_english": _gpt2(50_256, _whisper_specials(50_256, 99), _R50K_RANKS, _WHISPER),
 }
-"""By name. Of several with the same ranks, the first is meant where nothing but them is known."""
+"""The encodings by name. If several have the same ranks, the first one is the default."""

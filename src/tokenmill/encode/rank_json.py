@@ -1,4 +1,4 @@
-"""A tokenizer.json that encodes ordinary text as a rank file does, for engines that read one."""
+"""Convert a rank file to a tokenizer.json with the same ids, for engines that need one."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Json = dict[str, Any]
 
 _BYTE_LEVEL: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 MAX_MERGE_BYTES = 1 << 26
-"""A token of n bytes may have n merges of n bytes each; those of published files have 2 to 6 MB."""
+"""A token of n bytes can have n merges of n bytes each. Published files need 2 to 6 MB."""
 _FREE = "\U0010ffff"
-"""Begins the tokens of free ids: it spells no byte, so that no text has such a token."""
+"""The prefix of placeholder tokens for unused ids. It spells no byte, so no text contains it."""
 
 
 def outline_of_ranks(encoding: Encoding) -> Json | None:
-    """What `ranks_to_json` makes of an encoding, decoded, with the tokens of single bytes only."""
+    """Return the result of `ranks_to_json`, decoded, with only the 256 byte tokens."""
     if encoding.json_split is None:
         return None
     return _document(encoding, {symbol: i for i, symbol in enumerate(byte_symbols())}, [])
 
 
 def ranks_to_json(data: bytes, encoding: Encoding, *, fill: bool = False) -> bytes | None:
-    """An equal tokenizer.json; None where the split has no equal in one, or merges would fill the
-    memory.
+    """Return an equivalent tokenizer.json, or None if there is none.
 
-    Every way to split a token into two known ones becomes a merge; `ignore_merges` covers tokens
-    that no merge reaches. `fill` gives tokens that no text has to ids that are free, if they are
-    few: fastokens wants all ids to be taken, and no token to be empty.
+    There is none if tokenizer.json cannot express the split, or if the merges would take too much
+    memory. Every way to split a token into two known ones becomes a merge; `ignore_merges` covers
+    tokens that no merge reaches. `fill` adds placeholder tokens for unused ids, if there are few,
+    and drops the empty token: fastokens requires consecutive ids and non-empty tokens.
     """
     if encoding.json_split is None:
         return None
@@ -63,7 +63,7 @@ def _filled(vocab: dict[str, int]) -> dict[str, int]:
 
 
 def _spelled(tokens: list[bytes]) -> list[str]:
-    """Tokens in byte-level spelling."""
+    """Spell tokens in the byte-level alphabet."""
     text = b"".join(tokens).decode("latin-1").translate(dict(enumerate(byte_symbols())))
     offsets = itertools.accumulate(map(len, tokens), initial=0)
     return [text[start:stop] for start, stop in itertools.pairwise(offsets)]

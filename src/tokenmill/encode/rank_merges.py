@@ -1,4 +1,4 @@
-"""The merges of a rank file, which lists tokens only: any two whose bytes make a third are one."""
+"""Derive the merges of a rank file: every way to split a token into two other tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tokenmill.records import Int32Array, Int64Array
 
 
 class Merges(NamedTuple):
-    """Shape (num_merges,) each: places in a list of tokens."""
+    """Merges as indexes into a list of tokens; both arrays have shape (num_merges,)."""
 
     lefts: Int32Array
     rights: Int32Array
 
 
 def merges_of(tokens: Sequence[bytes]) -> Merges:
-    """Every way to split a token into two others, in the order of the tokens; those of one token in
-    the order of their left parts, then of their right parts.
+    """Return every way to split a token into two others.
+
+    Sorted by token, then left part, then right part.
     """
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
     starts = np.cumsum(lengths) - lengths
@@ -34,7 +35,7 @@ def merges_of(tokens: Sequence[bytes]) -> Merges:
 
 
 def _longest_prefixes(tokens: Sequence[bytes]) -> Int32Array:
-    """Shape (num_tokens,): the longest other token with which each one begins, or -1."""
+    """Return the longest other token that each token begins with, or -1; shape (num_tokens,)."""
     found = [-1] * len(tokens)
     prefixes: list[int] = []
     for place in sorted(range(len(tokens)), key=tokens.__getitem__):
@@ -51,11 +52,11 @@ def _longest_prefixes(tokens: Sequence[bytes]) -> Int32Array:
 def _parts(
     longest: Int32Array, lengths: Int64Array, starts: Int64Array, from_end: bool
 ) -> Int32Array:
-    """Shape (num_bytes,): for each place between two bytes of a token, the token that ends there
-    and begins where this one does; `from_end`: the token that begins there and ends where this one
-    does. -1 where there is none.
+    """Return, for each position inside each token, the token that spells the bytes before it.
 
-    `longest` has for each token the longest of these, whose own longest is the next.
+    With `from_end`, return the token that spells the bytes after it. -1 if there is none. Shape
+    (num_bytes,), over all tokens. `longest` is the result of `_longest_prefixes`; following it
+    repeatedly visits all prefixes that are tokens.
     """
     parts = np.full(int(lengths.sum()), -1, np.int32)
     outer = np.flatnonzero(longest >= 0)

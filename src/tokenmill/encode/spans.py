@@ -1,4 +1,4 @@
-"""Character spans to token ranges, through the reference's own offsets."""
+"""Convert character spans to token ranges, with the offsets of the reference tokenizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tokenmill.records import CharSpans, Int64Array, TokenBatch
 
 
 class SpanEncoder:
-    """Loads the reference when the first span comes, because most builds have none."""
+    """Converts character spans to token ranges.
+
+    The reference is loaded with the first span, because most builds have no spans.
+    """
 
     def __init__(self, load_reference: Callable[[], Reference]) -> None:
         self._load_reference = load_reference
@@ -22,10 +25,10 @@ class SpanEncoder:
     def ranges(
         self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch, shift: int
     ) -> list[CharSpans]:
-        """Token ranges of each text's spans, `shift` tokens preceding each text.
+        """Return the token ranges of each text's spans; `shift` tokens precede each text.
 
         Raises:
-            EngineError: the reference gives a text other ids than `tokens` holds.
+            EngineError: the ids of the reference differ from those in `tokens`.
         """
         result: list[CharSpans] = []
         for index, (text, places) in enumerate(zip(texts, spans, strict=True)):
@@ -39,10 +42,10 @@ class SpanEncoder:
     def ranges_of_turns(
         self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch
     ) -> list[CharSpans]:
-        """Token ranges inside each text's spans; a token that reaches out of them is left out.
+        """Return the token ranges inside each text's spans, without tokens that cross their edges.
 
         Raises:
-            EngineError: the reference gives a text other ids than `tokens` holds.
+            EngineError: the ids of the reference differ from those in `tokens`.
         """
         return [
             ranges_outside(places, *self._offsets(text, tokens, index), len(text)) if places else []
@@ -50,11 +53,12 @@ class SpanEncoder:
         ]
 
     def _offsets(self, text: str, tokens: TokenBatch, index: int) -> tuple[Int64Array, Int64Array]:
-        """The character range of each token of a text."""
+        """Return the character range of each token of a text: starts and stops."""
         self._reference = self._reference or self._load_reference()
         ids, starts, stops = self._reference.encode_with_offsets(text)
         found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
         if not np.array_equal(ids, found):
             where = f"text {text[:80]!r}"
-            raise EngineError("the engine differs from the reference", where=where, hint=REPORT)
+            what = "the engine gives ids that differ from the reference"
+            raise EngineError(what, where=where, hint=REPORT)
         return starts, stops

@@ -1,4 +1,4 @@
-"""Special-token strings inside ordinary text: found fast, counted, and refused where asked."""
+"""Find and count the strings of special tokens in ordinary text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 class SpecialStrings:
     """Counts occurrences of special tokens in texts.
 
-    Most texts hold none, so each is first searched for one character of each group of tokens, then
-    for what all of the group begin with, then for the group: what is faster comes first.
+    Most texts contain none, so the cheapest test comes first. For each group of tokens, a text is
+    searched for one character, then for the group's common prefix, then for the tokens.
     """
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
@@ -27,7 +27,7 @@ class SpecialStrings:
         self._pattern = _any_of(tokens)
 
     def counts(self, texts: Sequence[str]) -> dict[int, int]:
-        """Occurrences by index of the text, for the texts that hold any."""
+        """Return the number of occurrences by index of the text, without texts that have none."""
         found = {}
         for character, start, group in self._groups:
             for index, text in enumerate(texts):
@@ -42,10 +42,10 @@ class SpecialStrings:
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that is compiled to look for what all tokens begin with."""
+    """Return a pattern that matches any of the tokens."""
     return re.compile("|".join(map(re.escape, tokens)))
 
 
 def _rare_character(start: str) -> str:
-    """A character of what all tokens begin with: of "<|" the bar, which code uses less."""
+    """Return a rare character of the prefix: for "<|" the bar, which is rarer in code than "<"."""
     return "|" if "|" in start else start[0]

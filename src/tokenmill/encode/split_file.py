@@ -1,4 +1,4 @@
-"""How texts become words: a published split by its name, or that of a tokenizer's own file."""
+"""Find the split of texts into words: a published one by name, or that of a tokenizer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tokenmill.words.splits import ALIASES, SPLITS, Split, named_split, split_of
 
 
 def find_split(name: str) -> Split:
-    """A published split, or the steps of a tokenizer: tokenizer.json, its folder, or a Hub name.
+    """Return a published split, or the split of a tokenizer.json, its folder or a Hub model.
 
     Raises:
-        UserError: there is none, or its steps cannot be read, or do harm.
+        UserError: the split does not exist, cannot be read, or takes too much time or memory.
     """
     if name in SPLITS or name in ALIASES:
         return named_split(name)
@@ -30,22 +30,22 @@ def find_split(name: str) -> Split:
     outline = KINDS[file.kind].outline_of(file, False)
     if outline is None:
         raise UserError(
-            "the tokenizer has no pre-tokenizer that could be used",
+            "the tokenizer has no pre-tokenizer that tokenmill can use",
             where=file.origin,
-            why=f"it is of kind {file.kind}",
-            hint=f"name one of {', '.join(SPLITS)}, or a tokenizer.json",
+            why=f"its kind is {file.kind}",
+            hint=f"name a tokenizer.json, or one of {', '.join(SPLITS)}",
         )
     return split_of(outline)
 
 
 def canonical_steps(split: Split) -> dict[str, Any]:
-    """Normalizer and pre-tokenizer in one spelling: equal for splits that are loaded alike."""
+    """Return the normalizer and pre-tokenizer in canonical form, equal for equivalent splits."""
     found = json_components(as_tokenizer_file(split))
     return {name: found[name] for name in ("normalizer", "pre_tokenizer")}
 
 
 def as_tokenizer_file(split: Split) -> TokenizerFile:
-    """A tokenizer.json with the steps of a split, and a model that knows no word."""
+    """Return a tokenizer.json with the steps of a split and a placeholder model."""
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
     steps = {"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer}
     return TokenizerFile("huggingface", msgspec.json.encode({"model": model, **steps}))

@@ -1,7 +1,7 @@
-"""The steps of a tokenizer.json before its model: each by itself, and whether they are known.
+"""Find steps of a tokenizer that may take endless time or memory.
 
-Known steps take time and memory in proportion to a text. A regular expression of another tokenizer
-may backtrack for ever, and replacements may make a text a thousand times longer.
+The time and memory of known steps grow linearly with the text. An unknown regular expression may
+backtrack forever, and replacements may make a text a thousand times longer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Json = dict[str, Any]
 Step = tuple[str, Callable[[str], object]]
 
 MAX_GROWTH = 64
-"""Characters that known steps may make of one; byte-level ones make 4, NFKC 18."""
+"""How many characters harmless steps may make of one. Byte level makes up to 4, NFKC 18."""
 MAX_WORD_CHARACTERS = 1_000
-"""The time of WordPiece grows with the square of a word's length; published ones stop at 200."""
+"""The time of WordPiece grows with the square of the word length; published models allow 200."""
 
 _KNOWN_RANK_PATTERNS = KNOWN_PATTERNS.union(known.pattern for known in ENCODINGS.values())
 
@@ -39,7 +39,7 @@ class _Model(msgspec.Struct):
 
 
 class _Steps(msgspec.Struct):
-    """What is looked at; the vocabulary is passed over."""
+    """The parts to look at; decoding skips the vocabulary."""
 
     model: _Model
     normalizer: Json | None = None
@@ -48,7 +48,7 @@ class _Steps(msgspec.Struct):
 
 
 def steps_before_model(file: TokenizerFile) -> list[Step]:
-    """Normalizer and pre-tokenizer of a tokenizer.json, as far as it has them."""
+    """Return the normalizer and the pre-tokenizer of a tokenizer.json, as named functions."""
     if not KINDS[file.kind].is_json:
         return []
     tokenizer = _read(file)
@@ -62,12 +62,12 @@ def steps_before_model(file: TokenizerFile) -> list[Step]:
 
 
 def unknown_step(file: TokenizerFile) -> str:
-    """What may take a tokenizer for ever, or too much memory; "" if all its steps are known.
+    """Return what may take a tokenizer endless time or memory; "" if all its steps are known.
 
-    A tokenizer.json can name such steps, and a user a pattern for a rank file.
+    Such steps come from a tokenizer.json, or from the pattern that a user gives for a rank file.
     """
     if file.encoding == EXPLICIT and encoding_of(file).pattern not in _KNOWN_RANK_PATTERNS:
-        return "a regular expression of its own"
+        return "an unknown regular expression"
     if not KINDS[file.kind].is_json:
         return ""
     try:
@@ -76,12 +76,12 @@ def unknown_step(file: TokenizerFile) -> str:
         for step in normalizers(tokenizer) + pre_tokenizers(tokenizer):
             pattern = step.get("pattern") or {}
             if pattern.get("Regex", "") not in KNOWN_PATTERNS | {""}:
-                return f"a regular expression of its own in {step['type']}"
+                return f"an unknown regular expression in {step['type']}"
             growth *= max(_growth(step), 1.0)
         if growth > MAX_GROWTH:
-            return "steps that make texts longer"
+            return "steps that can make texts much longer"
         if tokenizer["model"]["max_input_chars_per_word"] > MAX_WORD_CHARACTERS:
-            return "words of any length for WordPiece"
+            return "a WordPiece model without a limit on word length"
         if _removes_added_token(tokenizer):  # runs the normalizer, whose steps are known by now
             return "an added token that its normalizer removes"
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -97,7 +97,7 @@ def _read(file: TokenizerFile) -> Json:
 
 
 def _removes_added_token(tokenizer: Json) -> bool:
-    """Whether an added token is normalized to nothing, which `tokenizers` finds without end."""
+    """Whether an added token normalizes to "", which `tokenizers` would match endlessly."""
     added = tokenizer["added_tokens"] or []
     contents = [token["content"] for token in added if token.get("normalized")]
     if not contents or tokenizer["normalizer"] is None:
@@ -107,7 +107,7 @@ def _removes_added_token(tokenizer: Json) -> bool:
 
 
 def _growth(step: Json) -> float:
-    """Characters that a step makes of one, at most."""
+    """Return how many characters a step can make of one."""
     match step["type"]:
         case "ByteLevel":
             return 4
@@ -116,7 +116,7 @@ def _growth(step: Json) -> float:
         case "Replace":
             return len(step["content"]) / max(len(step["pattern"].get("String", "")), 1)
         case "Precompiled":
-            # The size of a trie, the trie, and strings that end with a zero byte.
+            # The table holds the size of a trie, the trie, and zero-terminated strings.
             table = base64.b64decode(step["precompiled_charsmap"] or "")
             strings = table[4 + int.from_bytes(table[:4], "little") :]
             return max(map(len, strings.split(b"\0"))) / 4

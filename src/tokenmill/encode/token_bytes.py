@@ -1,7 +1,7 @@
-"""The text that each token stands for, as bytes, and what kind of token it is.
+"""The bytes and the kind of each token in a vocabulary.
 
-Byte-level vocabularies spell bytes as characters (GPT-2), SentencePiece spells a space as U+2581
-and single bytes as <0xHH>, WordPiece marks tokens inside words with ##.
+Vocabularies spell text differently: byte-level ones (GPT-2) map bytes to characters, SentencePiece
+writes a space as U+2581 and single bytes as <0xHH>, WordPiece marks tokens inside words with ##.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class Token:
     """One entry of a vocabulary."""
 
     data: bytes
-    """What it stands for in a text; of a special token its content."""
+    """The token's text in UTF-8; for a special token, its content."""
     is_special: bool = False
-    """A control token."""
+    """Whether it is a control token."""
     is_added: bool = False
-    """Found in texts before the model sees them; special ones often are as well."""
+    """Whether it is matched in texts before the model runs; special tokens often are too."""
     is_fallback: bool = False
-    """One byte of a character that the vocabulary does not have: <0xHH>."""
+    """Whether it is a single byte, <0xHH>, for characters outside the vocabulary."""
     spelling: str = ""
-    """In the model's own alphabet, if that is at hand."""
+    """The entry in the vocabulary; "" if unknown."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the model itself makes it of text."""
+        """Whether the model itself produces it."""
         return not (self.is_special or self.is_added)
 
     @property
     def is_fragment(self) -> bool:
-        """Whether it is no whole number of characters."""
+        """Whether its bytes are not valid UTF-8 on their own."""
         try:
             self.data.decode()
         except UnicodeDecodeError:
@@ -63,14 +63,14 @@ class TokenTable:
 
     data: npt.NDArray[np.uint8]
     offsets: Int32Array
-    """Shape (largest id + 2,): token i is `data[offsets[i]:offsets[i + 1]]`; ids without a token
-    are empty."""
+    """Shape (largest id + 2,): token i is `data[offsets[i]:offsets[i + 1]]`, empty if id i is
+    unused."""
     is_part: npt.NDArray[np.bool_]
-    """Shape (largest id + 1,): fallback tokens, and those that are no whole characters."""
+    """Shape (largest id + 1,): whether a token is a byte fallback or a fragment of characters."""
 
 
 def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
-    """The arrays of some tokens by id."""
+    """Convert a mapping of tokens by id to arrays."""
     pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     is_part = np.zeros(largest_id + 1, np.bool_)
@@ -82,7 +82,7 @@ def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
 
 
 def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:
-    """Every token of a tokenizer by id; None for a Python object, which may have no such list."""
+    """Return every token by id; None for a Python object, which may not list its tokens."""
     found = _BY_KIND.get(file.kind)
     return None if found is None else found(file)
 
@@ -120,7 +120,7 @@ def _of_json(file: TokenizerFile) -> dict[int, Token]:
 
 
 def _reading(parts: Json, decoder: Json | None) -> Callable[[str], Token]:
-    """How the entries of a tokenizer.json are read."""
+    """Return a function that reads a vocabulary entry of a tokenizer.json."""
     steps = [*parts["normalizer"], *parts["pre_tokenizer"], *_steps(decoder)]
     if any(step.get("type") == "ByteLevel" for step in steps):
         values = bytes_by_symbol()
@@ -141,7 +141,7 @@ def _steps(decoder: Json | None) -> Iterator[Json]:
 
 
 def _byte_level(spelling: str, values: dict[str, int]) -> Token:
-    """A token in GPT-2's alphabet; one with other characters stands for itself."""
+    """Read a token in GPT-2's alphabet; one with other characters is taken literally."""
     try:
         return Token(bytes(values[symbol] for symbol in spelling), spelling=spelling)
     except KeyError:
@@ -149,7 +149,7 @@ def _byte_level(spelling: str, values: dict[str, int]) -> Token:
 
 
 def _spaced(spelling: str, *, special: bool = False, fallback: bool = True) -> Token:
-    """A token in SentencePiece's spelling."""
+    """Read a token in SentencePiece's spelling."""
     if fallback and (found := _BYTE_TOKEN.fullmatch(spelling)):
         return Token(bytes([int(found[1], 16)]), is_fallback=True, spelling=spelling)
     data = spelling.replace(SPACE_SYMBOL, " ").encode()

@@ -1,4 +1,4 @@
-"""A tokenizer as bytes, and what a kind of tokenizer can do."""
+"""The bytes of a tokenizer, and what tokenmill can do with each kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -13,66 +13,67 @@ from tokenmill.encode.engine import Reference
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFile:
-    """A tokenizer's bytes and what they are."""
+    """The bytes of a tokenizer and how to read them."""
 
     kind: str
-    """A name in the table of `kinds.py`."""
+    """A key of `KINDS` in `kinds.py`."""
     data: bytes
-    """python only: a description, by which the object is known again."""
+    """The file; for kind `python`, a description that identifies the object."""
     encoding: str = ""
-    """tiktoken only: the name in the table that gives pattern and special tokens, or `explicit`."""
+    """tiktoken only: the name of a known encoding, or `explicit`."""
     config_data: bytes = b""
+    """The bytes of tokenizer_config.json, if there is one."""
     origin: str = ""
-    """Where it came from, for people."""
+    """Where the tokenizer came from; shown in messages."""
     config: dict[str, Any] = field(default_factory=dict)
+    """The configuration: eos_token, chat_template and so on."""
     tokenizer: Any = field(default=None, repr=False, compare=False)
-    """python only: the object; None if a dataset's description was read."""
+    """python only: the object; None if only a dataset's description is available."""
     source: str = ""
-    """python only: what makes it once more in another process; "" for an object as it is."""
+    """python only: how another process creates the object; "" if the user passed an object."""
     reason: str = ""
-    """python only: why the object itself encodes, although it has a fast tokenizer behind it."""
+    """python only: why the object encodes texts itself, instead of its fast backend."""
     rank_encoding: bytes = b""
-    """tiktoken only: of an `explicit` encoding, pattern and special tokens as JSON."""
+    """tiktoken only: pattern and special tokens of an `explicit` encoding, as JSON."""
     commit: str = ""
-    """Of a model on the Hub only: the commit that its files are of."""
+    """For models on the Hub: the commit of the files."""
 
     @property
     def sha256(self) -> str:
-        """Digest of the tokenizer's bytes and, for rank files, of the encoding's name, or of what
-        the user gave in its place.
-        """
+        """SHA-256 of the file; for rank files, together with the encoding's name or definition."""
         return hashlib.sha256(self.data + self.encoding.encode() + self.rank_encoding).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerKind:
-    """What tokenmill does with tokenizers of one kind. A new kind is one of these in `kinds.py`."""
+    """How tokenmill handles one kind of tokenizer. To add a kind, add an instance to `kinds.py`."""
 
     name: str
-    """As datasets store it."""
+    """The name that datasets store."""
     library: str
-    """What defines its ids, as named among the versions of a build."""
+    """The library that defines the ids; its version is recorded in the manifest."""
     file_name: str
-    """In the `tokenizer/` folder of a dataset, and in folders that users name."""
+    """The file's name in the `tokenizer/` folder of a dataset and in the folders users name."""
     is_file: Callable[[Path, bytes], bool]
-    """Whether a file with this path and content is of the kind."""
+    """Returns whether a file with this path and content is of this kind."""
     check: Callable[[bytes, str], None] = lambda data, origin: None
     """Raises a UserError if the content cannot be used safely."""
     encoding_of: Callable[[Path, str, bytes], str] | None = None
-    """The name of a file's encoding, given the one that the user names; None: it has none."""
+    """Returns the name of a rank file's encoding; its second argument is the user's choice. None
+    for kinds without encodings."""
     reference: Callable[[TokenizerFile, bool], Reference]
-    """Loads the library that owns the file; the flag says whether control tokens in texts count."""
+    """Loads the reference library; the flag says whether control tokens in texts are matched."""
     components: Callable[[TokenizerFile], dict[str, Any]]
-    """What a fingerprint is made of; see `references/json_components.py`."""
+    """Returns what the fingerprint is computed from; see `references/json_components.py`."""
     json_of: Callable[[TokenizerFile, bool], bytes | None] = lambda file, control_tokens: None
-    """An equal tokenizer.json for fast engines, or None if there is no equal."""
+    """Returns an equivalent tokenizer.json for fast engines, or None if there is none."""
     outline_of: Callable[[TokenizerFile, bool], dict[str, Any] | None] = lambda file, control: None
-    """The same, decoded, for a look at its steps; a long vocabulary may be left out."""
+    """Returns that tokenizer.json decoded; a long vocabulary may be missing."""
     is_json: bool = False
-    """Whether the file is a tokenizer.json, whose steps and merges can be used one by one."""
+    """Whether the file is a tokenizer.json."""
     is_slow: bool = False
-    """Whether a megabyte takes seconds: units and batches are small then."""
+    """Whether a megabyte takes seconds, so that work units and batches must be small."""
     is_described: bool = False
-    """Whether a dataset keeps a description alone, so that users must hand the tokenizer over."""
+    """Whether a dataset stores only a description, so that users must pass the tokenizer."""
     may_vary: bool = False
-    """Whether answers may depend on more than the text: even the reference is audited."""
+    """Whether ids may depend on more than the text; then even the reference is audited."""

@@ -1,6 +1,6 @@
-"""Limits that a tokenizer must keep before a library may load it.
+"""Check the limits of a tokenizer before a library loads it.
 
-Libraries make tables as long as the largest id, and fail on damaged files with errors of any kind.
+Libraries allocate tables as long as the largest id, and raise all kinds of errors on damaged files.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tokenmill.errors import TokenmillError, UserError
 _WHAT = "cannot load the tokenizer"
 LARGEST_ID = (1 << 31) - 1
 FREE_IDS = 1 << 20
-"""Ids below this are allowed in a file of any size: a table of them takes a few megabytes."""
+"""Ids below this are allowed in a file of any size; a table for them takes a few megabytes."""
 MAX_STEP_CHARACTERS = 1 << 16
-"""Of a pattern, or of any other string of a step; published patterns have at most 600."""
+"""The longest pattern or other string of a step; published patterns have at most 600."""
 MAX_DEPTH = 100
-"""Of steps inside steps; `tokenizers` itself reads no more than 128."""
+"""The deepest nesting of steps; `tokenizers` itself reads at most 128 levels."""
 
 
 class _Model(msgspec.Struct):
     vocab: dict[str, int] | list[Any] = msgspec.field(default_factory=list)
-    """A list for Unigram: its ids are places."""
+    """Ids by token; for Unigram, a list ordered by id."""
 
 
 class _AddedToken(msgspec.Struct):
@@ -34,7 +34,7 @@ class _AddedToken(msgspec.Struct):
 
 
 class _Tokenizer(msgspec.Struct):
-    """What has limits in a tokenizer.json; the rest is passed over."""
+    """The parts of a tokenizer.json that have limits; decoding skips the rest."""
 
     model: _Model
     added_tokens: list[_AddedToken] | None = None
@@ -44,13 +44,13 @@ class _Tokenizer(msgspec.Struct):
 
 
 def cannot_load(origin: str, why: str, hint: str = "") -> UserError:
-    """The error for a tokenizer that is refused."""
+    """Return the error for a tokenizer that is refused."""
     return UserError(_WHAT, where=origin, why=why, hint=hint)
 
 
 @contextmanager
 def load_failures(origin: str, what: str = _WHAT) -> Iterator[None]:
-    """Turn any failure of a library into a UserError; a Rust panic is not an `Exception`."""
+    """Convert any failure of a library, including a Rust panic, to a UserError."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
@@ -61,10 +61,10 @@ def load_failures(origin: str, what: str = _WHAT) -> Iterator[None]:
 
 
 def check_tokenizer_json(data: bytes, origin: str) -> None:
-    """Check ids, patterns and nesting of a tokenizer.json.
+    """Check the ids, patterns and nesting of a tokenizer.json.
 
     Raises:
-        UserError: one of them is out of bounds, or has another type.
+        UserError: one of them exceeds a limit or has the wrong type.
     """
     try:
         found = msgspec.json.decode(data, type=_Tokenizer)
@@ -79,12 +79,15 @@ def check_tokenizer_json(data: bytes, origin: str) -> None:
 
 
 def check_ids(ids: list[tuple[Any, int]], num_bytes: int, origin: str) -> None:
-    """Raise a UserError when an id is negative, 2^31 or more, or far above the file's size."""
+    """Raise a UserError if an id is negative, 2^31 or more, or far above the file's size."""
     limit = min(max(FREE_IDS, num_bytes), LARGEST_ID)
     for extreme in (min, max):
         token, token_id = extreme(ids, key=lambda pair: pair[1], default=("", 0))
         if not 0 <= token_id <= limit:
-            why = f"id {token_id} of {str(token)[:80]!r}; a file of this size has 0 to {limit}"
+            why = (
+                f"the id of {str(token)[:80]!r} is {token_id}; "
+                f"a file of this size can have ids from 0 to {limit}"
+            )
             raise cannot_load(origin, why)
 
 
@@ -95,7 +98,7 @@ def _check_step(value: object, origin: str, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise cannot_load(origin, f"steps are nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        # The table of a normalizer is not a pattern; it takes some 300 kB.
+        # The table of a normalizer is not a pattern and takes about 300 kB.
         parts = [part for name, part in value.items() if name != "precompiled_charsmap"]
     else:
         parts = value if isinstance(value, list) else []

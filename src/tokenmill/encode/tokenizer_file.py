@@ -1,6 +1,6 @@
-"""The tokenizer as the user gives it: exact bytes, kind, and the configuration beside it.
+"""Load the tokenizer that the user names: its exact bytes, its kind and its configuration.
 
-A Python object that is no file has a description for bytes, and comes along itself.
+For a Python object without a file, the bytes are a description of the object.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ MAX_TOKENIZER_BYTES = 1 << 28
 def load_tokenizer_file(
     spec: str | Path | object, encoding: str | RankEncoding = ""
 ) -> TokenizerFile:
-    """Load what names a tokenizer, or take a tokenizer object.
+    """Load a tokenizer by name, or accept a tokenizer object.
 
-    A name is a file, a folder, or `python:module:name` for an object in a module of the user's own,
-    or a callable there that makes one. If there is no such file or folder, it is a model on the Hub
-    (through its local cache): [OWNER/]NAME[@REVISION]. Objects of `tokenizers`, and fast ones of
-    `transformers`, are as good as their files, but for those that encode some strings otherwise
-    than the `tokenizers.Tokenizer` behind them. `encoding` is for tiktoken rank files that are not
-    known by their ranks.
+    A name is a file, a folder, or `python:module:name` for an object or factory in the user's own
+    module. Any other name is a model on the Hub, [OWNER/]NAME[@REVISION], read through the local
+    cache. Objects of `tokenizers`, and fast ones of `transformers`, are treated like their files,
+    unless they encode some strings differently from the `tokenizers.Tokenizer` they wrap.
+    `encoding` is for tiktoken rank files with unknown ranks.
 
     Raises:
-        UserError: there is no such tokenizer, or it is of a kind that cannot be used exactly.
+        UserError: the tokenizer does not exist, or tokenmill cannot use it exactly.
     """
     if not isinstance(spec, (str, Path)):
         return _of_object(spec, encoding)
@@ -73,20 +72,20 @@ def load_tokenizer_file(
     raise UserError(
         "cannot find the tokenizer",
         where=spec,
-        why="no file or folder has this path, and it cannot be the name of a model on the Hub",
-        hint="give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name",
+        why="no such file or folder, and it is not a valid model name on the Hub",
+        hint="name a tokenizer.json, its folder, a .tiktoken or .model file, or a model on the Hub",
     )
 
 
 def tokenizer_name(spec: str | Path | object) -> str:
-    """How a tokenizer is called in a recipe: as the user named it, an object by its class."""
+    """Return the name of a tokenizer in a recipe; an object is named after its class."""
     if isinstance(spec, (str, Path)):
         return str(spec)
     return f"<object of {type(spec).__module__}.{type(spec).__qualname__}>"
 
 
 def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFile:
-    """The tokenizer that a dataset carries in its `tokenizer/` folder."""
+    """Load the tokenizer in a dataset's `tokenizer/` folder."""
     path = folder / FILE_NAMES[kind]
     if encoding == EXPLICIT:
         return _load(path, _beside(path), origin=str(folder), kind=kind)
@@ -138,7 +137,7 @@ def _of_folder(folder: Path, encoding: str | RankEncoding, origin: str) -> Token
 
 
 def _file_in(folder: Path) -> Path | None:
-    """The file that is the tokenizer; None where transformers may make one of several files."""
+    """Return the tokenizer's file; None if transformers may build one from several files."""
     names = [*FILE_NAMES.values(), "spiece.model", "sentencepiece.bpe.model"]
     found = [folder / name for name in names if (folder / name).is_file()]
     found = found or sorted([*folder.glob("*.tiktoken"), *folder.glob("*.model")])
@@ -147,7 +146,9 @@ def _file_in(folder: Path) -> Path | None:
     _refuse_code(folder)
     if not any((folder / name).is_file() for name in CONFIG_NAMES):
         raise UserError(
-            "found no tokenizer in the folder", where=str(folder), why="no tokenizer.json"
+            "the folder contains no tokenizer",
+            where=str(folder),
+            why=f"no tokenizer.json, *.tiktoken, *.model or {CONFIG_NAME}",
         )
     return None
 
@@ -156,9 +157,9 @@ def _refuse_code(folder: Path) -> None:
     for name in CONFIG_NAMES:
         if (folder / name).is_file() and b"auto_map" in _config_bytes(folder / name):
             raise UserError(
-                "the tokenizer needs Python code of its own, which tokenmill never runs",
+                "the tokenizer needs custom Python code, which tokenmill never runs",
                 where=str(folder),
-                hint="convert it to tokenizer.json in an environment that you trust",
+                hint="convert it to tokenizer.json in an isolated environment",
             )
 
 
@@ -190,7 +191,7 @@ def _load(path: Path, encoding: str | RankEncoding, origin: str, kind: str = "")
 
 
 def _beside(path: Path) -> RankEncoding:
-    """What is stored beside a rank file that is not of a known encoding."""
+    """Read the encoding stored next to a rank file."""
     path = path.with_name(RANK_ENCODING_NAME)
     return RankEncoding.read(read_bounded(path, MAX_SPECIALS_BYTES, "the encoding"), str(path))
 
@@ -198,11 +199,11 @@ def _beside(path: Path) -> RankEncoding:
 def _refuse_encoding(encoding: str | RankEncoding, origin: str) -> None:
     if encoding:
         option = "--pattern" if isinstance(encoding, RankEncoding) else "--encoding"
-        raise UserError(f"{option} is for tiktoken rank files only", where=origin)
+        raise UserError(f"{option} works only with tiktoken rank files", where=origin)
 
 
 def _chat_templates(folder: Path) -> dict[str, Any]:
-    """The templates that are files of their own, which take precedence over the configuration."""
+    """Return the chat templates stored as files; they override those in the configuration."""
     files = {"default": folder / CHAT_TEMPLATE_NAME}
     if not files["default"].is_file():
         return {}
@@ -221,10 +222,10 @@ def _kind(path: Path, data: bytes) -> TokenizerKind:
         if data.lstrip()[:1] == b"{":
             _json_object(data, path)
         why = "it is not a tokenizer.json, a tiktoken rank file or a SentencePiece model"
-        raise UserError("unknown kind of tokenizer", where=str(path), why=why)
+        raise UserError("unknown tokenizer format", where=str(path), why=why)
     if found.is_described:
         hint = "name the tokenizer itself: python:module:name"
-        why = "it only describes a Python object"
+        why = "it is only the description of a Python object"
         raise UserError("not a tokenizer", where=str(path), why=why, hint=hint)
     return found
 

@@ -1,4 +1,4 @@
-"""Tokenizers of models on the Hub: a name with or without an owner to files of one commit."""
+"""Fetch the tokenizer of a model on the Hub, with all files from one commit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ TOKENIZER_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
 CHAT_TEMPLATE_NAME = "chat_template.jinja"
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model", "*.tiktoken", CHAT_TEMPLATE_NAME]
-"""What is fetched of a model on the Hub that has no tokenizer.json: no weights, and no code.
-
-Only what lies at its top, which is what a folder is looked through for.
-"""
+"""The files to fetch for a model without tokenizer.json: no weights, no code, no subfolders."""
 
 MAIN = "main"
 _NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?(?:@[^@\s]+)?")
@@ -35,23 +32,23 @@ def is_hub_model(name: str) -> bool:
 
 
 def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
-    """The tokenizer.json of a model, or a folder of what `transformers` makes its tokenizer of.
+    """Fetch the tokenizer.json of a model, or the files from which `transformers` builds one.
 
-    Files are kept in the library's cache. Without a network, or with HF_HUB_OFFLINE, they are taken
-    from there.
+    Files are kept in the cache of huggingface_hub, and read from there without a network or with
+    HF_HUB_OFFLINE.
 
     Args:
         spec: [OWNER/]NAME[@REVISION].
-        max_bytes: what the files of a folder may have together.
+        max_bytes: The maximum total size of the files of a folder.
 
     Returns:
-        The path in the cache, and the commit that all files are of.
+        The path in the cache, and the commit of the files.
 
     Raises:
-        UserError: there is no such model, it may not be read, or it has no tokenizer.
+        UserError: the model does not exist, access is denied, or it has no tokenizer.
     """
     if importlib.util.find_spec("huggingface_hub") is None:
-        why = "the library huggingface_hub is not installed"
+        why = "huggingface_hub is not installed"
         raise _not_found(spec, why, "pip install 'tokenmill[hf]'")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (  # type: ignore[attr-defined]
@@ -93,7 +90,7 @@ def _first_of(get: Any, revision: str) -> Path:
 
 
 def _get_optional(get: Any, file: str, commit: str) -> None:
-    """Fetch a file that many models lack; any other failure than that must not look like it."""
+    """Fetch a file that may be missing; all other failures are raised."""
     from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
 
     offline = get.keywords["local_files_only"]
@@ -114,13 +111,13 @@ def _folder(hub: HfApi, spec: str, commit: str, max_bytes: int, offline: bool) -
         files = hub.snapshot_download(name, dry_run=True, **wanted)
         num_bytes = sum(file.file_size or 0 for file in files)
         if num_bytes > max_bytes:
-            why = f"it has {num_bytes} bytes; the limit is {max_bytes}"
-            raise UserError("the tokenizer file is too large", where=spec, why=why)
+            why = f"its files have {num_bytes:,} bytes; the limit is {max_bytes:,}"
+            raise UserError("the tokenizer is too large", where=spec, why=why)
     return Path(hub.snapshot_download(name, **wanted))
 
 
 def _refusal(hub: HfApi, name: str, revision: str) -> Exception | None:
-    """Why the Hub gives nothing of a model. One try: a download would try for half a minute."""
+    """Return why the Hub refuses a model. This is one try; a download would retry for 30 s."""
     from huggingface_hub import constants
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -132,7 +129,7 @@ def _refusal(hub: HfApi, name: str, revision: str) -> Exception | None:
 
 
 def _reason(error: BaseException, name: str, revision: str) -> tuple[str, str]:
-    """Why the Hub gives no file, and what to do about it."""
+    """Return why the Hub refuses a file, and a hint."""
     from huggingface_hub import errors
 
     message = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -143,21 +140,21 @@ def _reason(error: BaseException, name: str, revision: str) -> tuple[str, str]:
             hint = f"accept its terms at https://huggingface.co/{name}, then {_LOGIN}"
             return "the model is gated", hint
         case errors.RevisionNotFoundError():
-            return f"the model has no revision {revision!r}", "check what follows the @"
+            return f"the model has no revision {revision!r}", "check the name after the @"
         case errors.RepositoryNotFoundError():
             hint = f"check the spelling; if the model is private, {_LOGIN}"
             return "the Hub has no such model", hint
         case errors.HFValidationError():
-            return f"it cannot be one ({message.removesuffix('.')})", ""
+            return f"the name is not valid ({message.removesuffix('.')})", ""
         case errors.HfHubHTTPError():
-            return f"the Hub refuses the request ({message})", ""
-    return f"the Hub cannot be reached ({message})", ""
+            return f"the Hub refused the request ({message})", ""
+    return f"the Hub could not be reached ({message})", ""
 
 
 def _not_found(spec: str, why: str, hint: str = "") -> UserError:
     return UserError(
         "cannot find the tokenizer",
         where=spec,
-        why=f"no file or folder has this path; as the name of a model on the Hub: {why}",
-        hint=hint or "check the name, or give the path of a tokenizer.json or of its folder",
+        why=f"no such file or folder; as a model on the Hub: {why}",
+        hint=hint or "check the name, or give the path of a tokenizer.json or its folder",
     )

@@ -1,11 +1,11 @@
-"""The words of texts: normalized, cut by the pre-tokenizer, before any byte-level alphabet.
+"""Splits texts into words: normalized, pre-tokenized, before bytes are mapped to characters.
 
-    scanner    compiled code of our own, for published byte-level splits (`words/scanning.py`)
-    memo       what the library said of a chunk of text, given again (`engines/memo.py`)
-    library    the tokenizers library itself: it defines what the right words are
+    scanner    tokenmill's compiled code, for published byte-level splits (`words/scanning.py`)
+    memo       the library's answers, cached by chunk of text (`engines/memo.py`)
+    library    the tokenizers library itself, which defines the right words
 
-No special or added token is looked for: a text is text. Words hold all that the pre-tokenizer
-leaves, spaces included: GPT-2's split makes "a b" into "a" and " b".
+Special and added tokens are not matched. Words keep everything that the pre-tokenizer keeps,
+including spaces: GPT-2's split turns "a b" into "a" and " b".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Words(NamedTuple):
     """The words of a batch of texts."""
 
     data: UInt8Array
-    """Shape (num_bytes,): all words, one after another."""
+    """Shape (num_bytes,): all words, concatenated."""
     edges: Int64Array
     """Shape (num_words + 1,): word i is `data[edges[i]:edges[i + 1]]`; none is empty."""
     words_before: Int64Array
@@ -51,29 +51,34 @@ class Words(NamedTuple):
 
 
 class Splitter(Engine, Protocol):
-    """Finds the words of texts. As an engine it gives each word a 32-bit hash for an id, so that
-    calibration and audits compare splitters as they compare engines.
+    """Splits texts into words.
+
+    It is also an engine: each word's id is a 32-bit hash, so calibration and audits can compare
+    splitters like engines.
     """
 
     def split(self, texts: Sequence[str]) -> Words:
-        """The words of every text, in order."""
+        """Return the words of every text, in order."""
 
     def count(self, texts: Sequence[str], table: WordTable) -> int:
-        """Add the words of texts to a table; returns how many there are."""
+        """Add the words of the texts to a table; return how many there are."""
 
 
 def word_splitters(split: Split) -> tuple[str, ...]:
-    """The names of the splitters that are exact for a split, best first; the last is `library`."""
+    """Return the names of the splitters that are exact for a split, fastest first.
+
+    The last is `library`.
+    """
     local = not locality_objection(_as_tokenizer(split), control_tokens=False)
     exact = {SCANNER: scanner_of(split) is not None, MEMO: local, LIBRARY: True}
     return tuple(name for name, is_exact in exact.items() if is_exact)
 
 
 def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
-    """The splitter of that name, one of `word_splitters`; `cache_bytes` bounds what memo keeps.
+    """Load one of `word_splitters(split)`; `cache_bytes` limits the cache of memo.
 
     Raises:
-        UserError: the library cannot read the steps of the split.
+        UserError: the library cannot load the split's normalizer or pre-tokenizer.
     """
     scanner = scanner_of(split) if name == SCANNER else None
     library = LibrarySplitter(split)
@@ -83,7 +88,7 @@ def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
 
 
 class ScannerSplitter:
-    """Compiled code; the library only normalizes texts that are not seen to be normalized."""
+    """Splits with compiled code; the library normalizes only texts that may need it."""
 
     name = SCANNER
 
@@ -111,7 +116,7 @@ class ScannerSplitter:
         return hashes_of(self.split(texts))
 
     def _prepared(self, texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
-        """The normalized UTF-8 of texts one after another, and their offsets."""
+        """Return the normalized texts as one UTF-8 buffer, and their offsets."""
         data, offsets = _joined(texts)
         if self._scanner.composes:
             others = np.flatnonzero(~composed_already(data, offsets)).tolist()
@@ -132,7 +137,7 @@ def _joined(texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
 
 
 class LibrarySplitter:
-    """The tokenizers library's own normalizer and pre-tokenizer."""
+    """Splits with the normalizer and pre-tokenizer of the tokenizers library."""
 
     name = LIBRARY
 
@@ -178,7 +183,7 @@ class LibrarySplitter:
         return hashes_of(self.split(texts))
 
     def normalize(self, text: str) -> str:
-        """A text as the normalizer leaves it."""
+        """Return the normalized text."""
         normalizer = self._steps.normalizer
         return self._call(normalizer.normalize_str, text) if normalizer else text
 
@@ -199,8 +204,9 @@ class LibrarySplitter:
 
 
 class MemoSplitter:
-    """The library, asked once for each chunk of text. Chunks are those of the memo engine, whose
-    ids are the numbers of words here.
+    """Asks the library once for each distinct chunk of text, and caches the answers.
+
+    It wraps the memo engine, with word numbers in place of token ids.
     """
 
     name = MEMO
@@ -235,13 +241,13 @@ class MemoSplitter:
         return self._engine.encode(texts)
 
     def _forget(self) -> None:
-        """Numbers and the chunks that are remembered by them are dropped together."""
+        # The cached chunks refer to word numbers, so both are dropped together.
         self._numbering.table = WordTable()
         self._engine = MemoEngine(self._numbering, self._tokenizer_json, False, self._cache_bytes)
 
 
 class _WordNumbers:
-    """The library, with the numbers of words for ids."""
+    """An engine that returns the number of each word as its id."""
 
     name = LIBRARY
 
@@ -251,31 +257,31 @@ class _WordNumbers:
         self.table = WordTable()
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The number of every word."""
+        """Return the number of every word."""
         found = self._library.split(texts)
         numbers = self.table.numbers(found.data, found.edges)
         return TokenBatch(numbers.astype(np.uint32), found.words_before)
 
 
 def hashes_of(words: Words) -> TokenBatch:
-    """32 bits of a hash of every word, the same in every process."""
+    """Return a 32-bit hash of every word, the same in every process."""
     hashes = tags_of(words.data, words.edges, HASH_BASIS).astype(np.uint32)
     return TokenBatch(hashes, words.words_before)
 
 
 def _as_bytes(spelled: str) -> bytes:
-    """The bytes that printable characters of the byte level spell."""
+    """Return the bytes that byte-level characters spell."""
     values = np.full(1 << 16, -1, np.int16)
     values[[ord(symbol) for symbol in byte_symbols()]] = range(256)
     spelled_bytes = values[np.frombuffer(spelled.encode("utf-16-le"), np.uint16)]
     if (spelled_bytes < 0).any():
         strange = set(spelled).difference(byte_symbols())
-        what = "cannot tell the bytes of words"
-        why = f"a step after the byte level adds {min(strange)!r}"
+        what = "cannot convert words back to bytes"
+        why = f"a pre-tokenizer after ByteLevel adds {min(strange)!r}"
         raise EngineError(what, why=why, hint="put ByteLevel last")
     return spelled_bytes.astype(np.uint8).tobytes()
 
 
 def _as_tokenizer(split: Split) -> Json:
-    """A tokenizer.json as far as it has steps before its model."""
+    """Return a tokenizer.json with only the normalizer and the pre-tokenizer."""
     return {"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer}

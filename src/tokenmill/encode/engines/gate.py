@@ -101,11 +101,11 @@ def _common_objection(tokenizer: Json) -> str:
         "a word suffix": bool(model.get("end_of_word_suffix")),
         "duplicate merges": len(set(merges)) != len(merges),
         "a single_word added token": any(token.get("single_word") for token in added),
-        "an added token that is not ASCII, beside a normalizer": bool(
+        "a non-ASCII added token together with a normalizer": bool(
             _members(tokenizer.get("normalizer"), "normalizers")
         )
         and not all(token["content"].isascii() for token in added),
-        "an added token whose id is not its own": loaded_ids(model["vocab"], added)
+        "an added token with an id that the library ignores": loaded_ids(model["vocab"], added)
         != [token["id"] for token in added],
         "added tokens that overlap": _can_overlap(
             [token["content"] for token in added if not token.get("normalized")],
@@ -153,9 +153,9 @@ def _byte_level_objection(tokenizer: Json, known_splits: set[tuple[str, ...]]) -
         if not (isolated or removed):
             return f"split behaviour {split.get('behavior')}"
     if split_patterns(tokenizer) not in known_splits:
-        return "a split pattern that it was not measured on"
+        return "a split pattern that it was not tested with"
     plain = not byte_level.get("use_regex", True) and not byte_level.get("add_prefix_space", True)
-    return "" if plain else "ByteLevel that splits again"
+    return "" if plain else "ByteLevel with a second split or a prefix space"
 
 
 def _normalizer_objection(tokenizer: Json, sentencepiece: bool) -> str:
@@ -172,7 +172,7 @@ def _spelling_objection(tokenizer: Json) -> str:
     """Where a character is no token, fastokens takes the whole token, merges or none."""
     vocab = tokenizer["model"]["vocab"]
     spelled = not is_sentencepiece(tokenizer) or vocab.keys() >= set("".join(vocab))
-    return "" if spelled else "a token with a character that is no token"
+    return "" if spelled else "a token with a character outside the vocabulary"
 
 
 def is_sentencepiece(tokenizer: Json) -> bool:

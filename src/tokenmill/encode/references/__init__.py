@@ -1,1 +1,1 @@
-"""The libraries, and the objects, that define which ids are right."""
+"""Reference tokenizers: the libraries and Python objects that define the right ids."""

@@ -1,4 +1,4 @@
-"""Objects of `tokenizers`, and those with one behind them: as good as a file, if that is all."""
+"""Convert objects of `tokenizers`, and objects that only wrap one, to a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PROBES = (
     "Ünïcödé: Straße, e\u0301, ﬁ",
     "日本語 мир 😀",
 )
-"""What Python code around an encoder most often changes: letter case, spaces, accents."""
+"""Texts that reveal common changes by wrapper code: letter case, spaces, accents."""
 
 
 def backend_of(tokenizer: Any) -> Any:
-    """The `tokenizers.Tokenizer` that an object is or has behind it; None where there is none.
+    """Return the `tokenizers.Tokenizer` that an object is or wraps; None if there is none.
 
     Raises:
-        UserError: it is of `tokenizers`, and no tokenizer: a model, what encoding returned.
+        UserError: the object is another one of `tokenizers`, such as a model or an encoding.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     backend = tokenizer if backend is None else backend
@@ -39,38 +39,38 @@ def backend_of(tokenizer: Any) -> Any:
         raise UserError(
             "not a tokenizer",
             where=class_name(backend),
-            why="it is a part of a tokenizer, or a tokenizer's result",
-            hint="give the tokenizers.Tokenizer",
+            why="it is a part of a tokenizer, or the result of one",
+            hint="pass the tokenizers.Tokenizer",
         )
     return backend
 
 
 def file_of(backend: Any) -> bytes:
-    """The tokenizer.json of an object, without truncation and padding.
+    """Return the tokenizer.json of an object, without truncation and padding.
 
-    `transformers` leaves these behind from the call before, so they are not the tokenizer's.
+    Those settings are leftovers of the last call in `transformers`, not part of the tokenizer.
 
     Raises:
-        UserError: a part of it is Python code, which no file holds.
+        UserError: a part of the tokenizer is Python code, which cannot be saved.
     """
     try:
         if backend.truncation or backend.padding:
             backend = type(backend).from_str(backend.to_str())
             backend.no_truncation()
             backend.no_padding()
-        # Pretty, as files are: an object that was read from one then has the same digest.
+        # Pretty like most files: an object loaded from a file then has the file's digest.
         return bytes(backend.to_str(pretty=True).encode())
     except Exception as error:  # the library raises bare Exception
         raise UserError(
             "cannot save the tokenizer as tokenizer.json",
             where=class_name(backend),
             why=describe_failure(error),
-            hint="give an object with a method encode(text) that calls it",
+            hint="pass a Python object with a method encode(text) that calls the tokenizer",
         ) from error
 
 
 def objection_to_backend(tokenizer: Any, backend: Any) -> str:
-    """Why an object is more than what stands behind it; "" where both encode some strings alike."""
+    """Return why an object differs from the backend it wraps; "" if both encode texts alike."""
     if tokenizer is backend or not callable(getattr(tokenizer, "encode", None)):
         return ""
     options = TokenizerObject(tokenizer).options(control_tokens=False)
@@ -79,24 +79,24 @@ def objection_to_backend(tokenizer: Any, backend: Any) -> str:
             expected = _ids_or_none(backend, text, {"add_special_tokens": False})
             if _ids_or_none(tokenizer, text, options) != expected:
                 return (
-                    f"its own encode gives {text!r} other ids than the tokenizers.Tokenizer "
-                    "behind it, so it is asked itself"
+                    f"its encode({text!r}) differs from that of the tokenizers.Tokenizer it "
+                    "wraps, so tokenmill calls its encode"
                 )
     return ""
 
 
 def _ids_or_none(tokenizer: Any, text: str, options: dict[str, Any]) -> list[int] | None:
-    """The ids of a text; None where the object fails on it."""
+    """Return the ids of a text, or None if the object fails."""
     try:
         ids = checked_ids(tokenizer.encode(text, **options), LARGEST_ID)
-    except Exception:  # of the object's own code
+    except Exception:  # from the user's code
         return None
     return list(map(int, ids))
 
 
 @contextmanager
 def _without_settings(backend: Any) -> Iterator[None]:
-    """An object's settings put aside, and put back: its user may go on with it."""
+    """Disable an object's truncation and padding, and restore its settings afterwards."""
     truncation, padding = backend.truncation, backend.padding
     reads_as_text = backend.encode_special_tokens
     backend.no_truncation()

@@ -1,4 +1,4 @@
-"""Hugging Face `tokenizers`: the reference for tokenizer.json, and the engine of last resort."""
+"""The reference for tokenizer.json files: Hugging Face `tokenizers`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 CALL_CHARACTERS = 1 << 20
-"""Text per call: the library keeps several hundred bytes per character alive until it returns."""
+"""Characters per call; until it returns, the library holds several hundred bytes per character."""
 
 
 class _Model(msgspec.Struct):
-    """What is needed of a model; the vocabulary is passed over."""
+    """The parts of a model to look at; decoding skips the vocabulary."""
 
     dropout: float | None = None
     unk_token: str | None = None
@@ -39,7 +39,7 @@ class _Sections(msgspec.Struct):
 
 
 class HuggingFaceReference(Reference):
-    """`tokenizers.Tokenizer`, with truncation and padding of the file switched off."""
+    """Encodes with `tokenizers.Tokenizer`, without the truncation and padding of the file."""
 
     name = "tokenizers"
 
@@ -70,16 +70,16 @@ class HuggingFaceReference(Reference):
         self.prefix, self.suffix = _surroundings(tokenizer, file.origin)
         around = max((*self.prefix, *self.suffix), default=0)
         if around > self.largest_id:
-            why = f"its post-processor adds id {around}; its largest is {self.largest_id}"
+            why = f"its post-processor adds id {around}; its largest id is {self.largest_id}"
             raise cannot_load(file.origin, why)
-        # It adds nothing to the texts below, but would cut the spaces off the offsets.
+        # Encoding adds no special tokens anyway, but a post-processor would trim the offsets.
         tokenizer.post_processor = None
 
     def token_id(self, token: str) -> int | None:
         return self._tokenizer.token_to_id(token)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text; several calls for long batches, which keeps memory low."""
+        """Return the ids of every text; long batches take several calls, to save memory."""
         arrays: list[UInt32Array] = []
         start = characters = 0
         for stop, text in enumerate(texts, 1):
@@ -102,7 +102,7 @@ class HuggingFaceReference(Reference):
 
 
 def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the post-processor puts before and after a text that has tokens."""
+    """Return the ids that the post-processor puts before and after a text."""
     for text in _probes(tokenizer):
         with load_failures(origin, f"the tokenizer cannot encode {text[:80]!r}"):
             bare = tokenizer.encode(text, add_special_tokens=False).ids
@@ -118,7 +118,7 @@ def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[i
 
 
 def _probes(tokenizer: Any) -> Iterator[str]:
-    """A letter, which most tokenizers know; where one does not, the tokens of its vocabulary."""
+    """Yield a letter, which most tokenizers know, then the tokens of the vocabulary."""
     yield "a"
     yield from tokenizer.get_vocab()
 

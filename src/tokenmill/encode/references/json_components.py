@@ -1,18 +1,18 @@
-"""What the ids of a text depend on, in one spelling: the components of a tokenizer.
+"""Split a tokenizer into components that determine the ids of a text, in canonical form.
 
     model           type, unknown token, affixes, fallbacks
-    vocabulary      content -> id; for Unigram [content, score as float32] in the order of ids
-    merges          [left, right], first one first
-    normalizer      steps, one after another
-    pre_tokenizer   steps, one after another
+    vocabulary      content -> id; for Unigram, [content, score as float32] in the order of ids
+    merges          [left, right], in order of priority
+    normalizer      list of steps
+    pre_tokenizer   list of steps
     added_tokens    content -> id and flags
-    answers         of a Python tokenizer: a digest of its ids of fixed strings
+    answers         for a Python tokenizer, a digest of its ids for fixed strings
 
-A tokenizer.json can be spelled in many ways that load alike: merges as "a b" or ["a", "b"], keys
-that are missing where the library has a default, a sequence of one step, ids of added tokens that
-the library gives anew. All of them get the same components. Left out is what has no say in the ids
-of a text: truncation, padding, decoder, version, offsets. The post-processor is left out too: it
-stands around a text, and a manifest records what that comes to (`prefix_ids`, `eos_id`).
+The same tokenizer.json can be spelled in many ways: merges as "a b" or ["a", "b"], missing keys
+with a default, a sequence of one step, added tokens with ids that the library ignores. All
+spellings give the same components. Parts that do not affect the ids are left out: truncation,
+padding, decoder, version, offsets. The post-processor is left out too, because it only adds ids
+around a text, which the manifest records (`prefix_ids`, `eos_id`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MODEL_DEFAULTS: dict[str, Json] = {
     "Unigram": {"unk_id": None, "byte_fallback": False},
 }
 _SAME_AS_NONE = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
-"""Of BPE: 0 and the empty string do nothing, like null."""
+"""BPE options for which 0 and "" mean the same as null."""
 _NORMALIZER_DEFAULTS: dict[str, Json] = {"BertNormalizer": {"strip_accents": None}}
 _PRE_TOKENIZER_DEFAULTS: dict[str, Json] = {
     "ByteLevel": {"use_regex": True},
@@ -50,12 +50,12 @@ _PRE_TOKENIZER_DEFAULTS: dict[str, Json] = {
     "Punctuation": {"behavior": "Isolated"},
 }
 _NO_SAY = {"ByteLevel": ("trim_offsets",), "Metaspace": ("add_prefix_space", "str_rep")}
-"""Keys that only offsets depend on, and old ones that another key repeats."""
+"""Keys that affect only offsets, and old keys that duplicate another one."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def json_components(file: TokenizerFile) -> dict[str, Any]:
-    """The components of a tokenizer.json, by name; those that it does not have are absent."""
+    """Return the components of a tokenizer.json by name, without those it does not have."""
     tokenizer: Json = msgspec.json.decode(file.data, type=dict)
     model = dict(tokenizer["model"])
     vocab = model.pop("vocab")
@@ -79,11 +79,11 @@ def json_components(file: TokenizerFile) -> dict[str, Any]:
 
 
 def _scored(vocab: list[Any]) -> list[list[Any]]:
-    """Pieces with scores to the nearest float32, which is what SentencePiece models hold.
+    """Return pieces with scores rounded to float32, the precision of SentencePiece models.
 
-    The library reads one double in seven with another last digit than is written, so that saving a
-    file again changes scores. Scores that are closer than a float32 can tell are one score here;
-    where two ways to cut a text are as close as that, ids may differ all the same.
+    The library misreads the last digit of one double in seven, so saving a file again changes
+    scores. Rounding hides that, but also hides real differences below the precision of float32,
+    which can change the ids of a text if two segmentations are nearly tied.
     """
     with np.errstate(over="ignore"):
         scores = np.array([float(score) for _, score in vocab]).astype(np.float32)
@@ -91,7 +91,7 @@ def _scored(vocab: list[Any]) -> list[list[Any]]:
 
 
 def _untyped(model: Json, vocab: object) -> str:
-    """The type of a model in a file of the time before files said so."""
+    """Return the type of a model from an old file that does not name it."""
     if "merges" in model:
         return "BPE"
     if isinstance(vocab, list):
@@ -100,7 +100,7 @@ def _untyped(model: Json, vocab: object) -> str:
 
 
 def _merges(merges: list[Any]) -> list[list[str]]:
-    """Pairs in their order; of one that stands there twice, the library keeps the last."""
+    """Return merges as pairs, in order; of duplicates, the library keeps the last."""
     if merges and isinstance(merges[0], str):
         merges = [merge for merge in merges if not merge.startswith("#version")]
         return [merge.split(" ") for merge in _last_ones(merges)]
@@ -108,12 +108,12 @@ def _merges(merges: list[Any]) -> list[list[str]]:
 
 
 def _last_ones(items: list[T]) -> list[T]:
-    """Without those that come once more."""
+    """Remove duplicates; the last one stays."""
     return items if len({*items}) == len(items) else [*reversed(dict.fromkeys(reversed(items)))]
 
 
 def _steps(component: Json | None, members: str, defaults: dict[str, Json]) -> list[Json]:
-    """The steps of a component; a sequence inside a sequence does what its members do."""
+    """Return the steps of a component as a flat list."""
     if component is None:
         return []
     if component.get("type") == "Sequence":
@@ -124,7 +124,7 @@ def _steps(component: Json | None, members: str, defaults: dict[str, Json]) -> l
 
 
 def _added_tokens(vocab: dict[str, int], added: list[Json]) -> dict[str, Json]:
-    """Flags by content, the last ones counting, with the ids that the library gives."""
+    """Return flags by content, with the ids that the library assigns; the last duplicate wins."""
     named = [token for token in added if token["content"]]
     ids = loaded_ids(vocab, named)
     return {

@@ -1,4 +1,4 @@
-"""Any Python object with `encode`: what it is asked, and what its answers must be."""
+"""Call a Python tokenizer object, and check what it returns."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tokenmill.records import UInt32Array
 from tokenmill.user_code import describe_failure
 
 LARGEST_ID = 2**31 - 1
-"""What shards can hold; the largest id of an object that tells nothing of its vocabulary."""
+"""The largest id that shards can store; assumed for objects that do not reveal their vocabulary."""
 ROLES = ("bos", "eos", "unk", "pad")
 MAX_SHOWN_CHARACTERS = 80
 PROBES = ("a", " a", "1", "é", "中", "あ", "한", "я", "א", "ا", "अ", "ก", "!", "\n")
-"""Texts that show what stands around a text: one of them has ids in any script that is usual."""
+"""Texts for finding the ids around a text. At least one has ids in any common script."""
 MAX_TOKENS_TRIED = 1000
-"""Of the vocabulary, where none of these has."""
+"""How many tokens of the vocabulary are tried if none of `PROBES` has ids."""
 
 
 class TokenizerObject:
-    """A tokenizer, asked by the names that published ones use."""
+    """A Python tokenizer, used through the methods that published tokenizers share."""
 
     def __init__(self, tokenizer: Any) -> None:
         if isinstance(tokenizer, type) or not callable(getattr(tokenizer, "encode", None)):
@@ -45,7 +45,7 @@ class TokenizerObject:
 
     @functools.cached_property
     def vocabulary(self) -> dict[str, int]:
-        """Ids by token, as far as it tells."""
+        """Ids by token; empty if the object does not reveal them."""
         return _vocabulary(self.tokenizer)
 
     @functools.cached_property
@@ -55,7 +55,7 @@ class TokenizerObject:
 
     @functools.cached_property
     def largest_id(self) -> int:
-        """Over all that it tells; a length may leave out added tokens, or what lies in gaps."""
+        """The largest id that the object reveals, from its sizes, vocabulary and special tokens."""
         sizes = [_asked(self.tokenizer, name) for name in ("vocab_size", "n_vocab", "__len__")]
         known = [size - 1 for size in sizes if _is_id(size) and size]
         known += self.vocabulary.values()
@@ -65,14 +65,14 @@ class TokenizerObject:
 
     @property
     def unk_id(self) -> int | None:
-        """What stands for unknown parts of a text, if it names that."""
+        """The id of the unknown token, if the object names one."""
         found = _asked(self.tokenizer, "unk_token_id")
         return int(found) if _is_id(found) else None
 
     def options(self, control_tokens: bool) -> dict[str, Any]:
-        """What `encode` is called with, beside the text: no surroundings, and the policy.
+        """Return the keyword arguments for `encode`: no tokens around a text, and the policy.
 
-        Found from its parameters; an object that has none of these decides for itself.
+        Only parameters that `encode` has are set. Without any, the object decides.
         """
         found: dict[str, Any] = {}
         if "add_special_tokens" in self._parameters:
@@ -82,14 +82,14 @@ class TokenizerObject:
             found["disallowed_special"] = ()
         if hasattr(self.tokenizer, "split_special_tokens"):  # transformers, among its **kwargs
             found["split_special_tokens"] = not control_tokens
-            found["verbose"] = False  # it warns of texts that are longer than a model's input
+            found["verbose"] = False  # else it warns about texts longer than the model's input
         return found
 
     def encode(self, text: str, options: Mapping[str, Any]) -> UInt32Array:
-        """The ids of one text, checked.
+        """Encode one text, and check the ids.
 
         Raises:
-            TextError: the object's code failed, or its answer is no sequence of ids.
+            TextError: the object failed, or did not return a sequence of ids.
         """
         largest_id = self.largest_id
         try:
@@ -101,17 +101,19 @@ class TokenizerObject:
                 "the tokenizer failed on a text",
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}",
                 why=describe_failure(error),
-                hint="fix the tokenizer's encode or remove the text; then build again with "
+                hint="fix the tokenizer's encode or remove the text, then build again with "
                 "--overwrite",
             )
             failed.text = text
             raise failed from error
 
     def surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What `add_special_tokens` puts before and after a text; nothing where it has no such.
+        """Return the ids that `add_special_tokens` puts before and after a text.
+
+        Both are empty if `encode` has no such parameter.
 
         Raises:
-            UserError: it cannot be told apart from the text.
+            UserError: they cannot be separated from the ids of the text.
         """
         if "add_special_tokens" not in self._parameters:
             return (), ()
@@ -122,11 +124,11 @@ class TokenizerObject:
         raise UserError(
             "cannot tell which ids the tokenizer puts around a text",
             where=class_name(self.tokenizer),
-            why=f"add_special_tokens makes {whole} of {bare}",
+            why=f"add_special_tokens turns {bare} into {whole}",
         )
 
     def _bare_and_whole(self) -> tuple[list[int], list[int]]:
-        """Ids without and with what stands around them, of the first text that has any."""
+        """Return the ids of a text without and with special tokens around it."""
         options = self.options(control_tokens=False)
         tokens = (token for token in self.vocabulary if token not in self.special_tokens)
         bare: list[int] = []
@@ -143,19 +145,20 @@ class TokenizerObject:
 
     @property
     def can_decode(self) -> bool:
-        """Whether the object has a `decode`."""
+        """Whether the object has a method `decode`."""
         return callable(getattr(self.tokenizer, "decode", None))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens shown.
+        """Return the text of some ids, including special tokens.
 
         Raises:
-            UserError: the object cannot decode.
+            UserError: the object has no `decode`.
+            EngineError: its `decode` failed.
         """
         if not self.can_decode:
             where = class_name(self.tokenizer)
             hint = "give it a method decode(ids) that returns the text"
-            raise UserError("the tokenizer has no decode", where=where, hint=hint)
+            raise UserError("the tokenizer cannot decode ids", where=where, hint=hint)
         try:
             return str(self.tokenizer.decode([int(i) for i in ids], **self._decode_options))
         except Exception as error:
@@ -163,22 +166,24 @@ class TokenizerObject:
             raise EngineError("the tokenizer's decode failed", why=why) from error
 
     def names(self) -> dict[str, str]:
-        """Its tokens by role, as a tokenizer_config.json holds them: {"eos_token": "</s>"}."""
+        """Return the tokens by role, as in a tokenizer_config.json: {"eos_token": "</s>"}."""
         tokens = {f"{role}_token": _asked(self.tokenizer, f"{role}_token") for role in ROLES}
         return {key: str(token) for key, token in tokens.items() if token}
 
 
 def class_name(tokenizer: Any) -> str:
-    """Module and name of an object's class."""
+    """Return the module and name of an object's class."""
     kind = tokenizer if isinstance(tokenizer, type) else type(tokenizer)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def checked_ids(answer: Any, largest_id: int) -> UInt32Array:
-    """The ids of an answer: list, tuple, array, or an object or a mapping that holds them.
+    """Return the ids in the result of an `encode`.
+
+    The result may be a list, tuple or array, or an object or mapping that contains one.
 
     Raises:
-        TypeError, ValueError: it holds no ids.
+        TypeError, ValueError: the result contains no valid ids.
     """
     if isinstance(answer, Mapping):
         answer = answer["input_ids"]
@@ -205,24 +210,24 @@ def checked_ids(answer: Any, largest_id: int) -> UInt32Array:
 
 
 def _asked(tokenizer: Any, name: str) -> Any:
-    """An attribute, or what a method of that name returns; None where there is none.
+    """Return an attribute, or the result of a method; None if there is none.
 
     Raises:
-        UserError: its code failed.
+        UserError: the method failed.
     """
     try:
         value = getattr(tokenizer, name, None)
         return value() if callable(value) else value
-    except (NotImplementedError, TypeError):  # of a base class; a method that wants arguments
+    except (NotImplementedError, TypeError):  # from a base class; from a method with parameters
         return None
     except Exception as error:
         what, why = f"the tokenizer's own {name} failed", describe_failure(error)
-        hint = "fix it, or pass an object without it: encode(text) is enough"
+        hint = "fix it, or pass an object without it; only encode(text) is required"
         raise UserError(what, where=class_name(tokenizer), why=why, hint=hint) from error
 
 
 def _is_id(value: object) -> bool:
-    """Whether it is an int from 0; True and False are none."""
+    """Whether a value is an int of at least 0, and not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 0
 
 
@@ -233,7 +238,7 @@ def _ids_by_name(value: object) -> dict[str, int]:
 
 
 def _is_text(value: object) -> bool:
-    """Half of a surrogate pair is in no document, and in no UTF-8."""
+    """Whether a value is a string without lone surrogates, which no document contains."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -245,7 +250,7 @@ def _vocabulary(tokenizer: Any) -> dict[str, int]:
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Control tokens by content: of transformers, of tiktoken, or a mapping `special_tokens`."""
+    """Return control tokens by content, as transformers, tiktoken or `special_tokens` give them."""
     found = _ids_by_name(_asked(tokenizer, "special_tokens"))
     names, ids = _asked(tokenizer, "all_special_tokens"), _asked(tokenizer, "all_special_ids")
     if names and ids:
@@ -262,5 +267,5 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 def _parameters(function: Callable[..., Any] | None) -> set[str]:
     try:
         return set(inspect.signature(function).parameters) if function else set()
-    except (TypeError, ValueError):  # compiled, and without a signature
+    except (TypeError, ValueError):  # compiled code without a signature
         return set()

@@ -1,4 +1,4 @@
-"""Where a Python tokenizer comes from, how another process gets it, and what is kept of it."""
+"""Create a Python tokenizer from its source, and describe it for a dataset."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tokenmill.user_code import NAMED, cannot_get, imported, pickled, unpickled
 NOUN = "tokenizer"
 FOLDER = "transformers:"
 ANSWER_STEP = 5
-"""Of the fixed strings, every fifth is asked for the digest of answers."""
+"""Every fifth of the fixed strings goes into the digest of answers."""
 
 
 def make_tokenizer(source: str) -> Any:
-    """The tokenizer of `python:module:name`, `transformers:FOLDER` or `pickle:BASE64`.
+    """Create the tokenizer of `python:module:name`, `transformers:FOLDER` or `pickle:BASE64`.
 
     Raises:
-        UserError: it cannot be made.
+        UserError: the tokenizer cannot be imported, loaded or unpickled.
     """
     if source.startswith(NAMED):
         return _imported(source)
@@ -38,7 +38,7 @@ def make_tokenizer(source: str) -> Any:
 
 
 def _imported(source: str) -> Any:
-    """What a user's own module holds under a name, or what the callable there makes."""
+    """Import an object from the user's module; call it if it is a factory."""
     found = imported(source, NOUN, "python:my_package.tokenizers:build")
     try:
         if isinstance(found, type) or not hasattr(found, "encode"):
@@ -49,37 +49,39 @@ def _imported(source: str) -> Any:
 
 
 def _from_folder(folder: str) -> Any:
-    """What `transformers` makes of a folder, without any code from there."""
+    """Load a folder with `transformers`, without running code from the folder."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise UserError(
             "the tokenizer needs transformers",
             where=folder,
-            why="it has no tokenizer.json, which would not need transformers",
+            why="its folder has no tokenizer.json, and transformers is not installed",
             hint="pip install 'tokenmill[hf]'",
         ) from error
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        hint = "give tokenizer.json, its folder, a .tiktoken or .model file, or a Hub name"
+        hint = (
+            "name a tokenizer.json, its folder, a .tiktoken or .model file, or a model on the Hub"
+        )
         raise UserError(
             "transformers cannot load the tokenizer", where=folder, why=why, hint=hint
         ) from error
 
 
 def pickled_source(tokenizer: Any) -> str:
-    """A tokenizer for another process of this user's.
+    """Pickle a tokenizer for another process of the same user.
 
     Raises:
-        UserError: it cannot be pickled.
+        UserError: the tokenizer cannot be pickled.
     """
     return pickled(tokenizer, NOUN, class_name(tokenizer))
 
 
 def library_version(tokenizer: Any) -> str:
-    """The version of the distribution that a tokenizer's class is of, or ""."""
+    """Return the version of the package that defines a tokenizer's class, or ""."""
     try:
         return installed_version(type(tokenizer).__module__.partition(".")[0])
     except ModuleNotFoundError:
@@ -87,13 +89,14 @@ def library_version(tokenizer: Any) -> str:
 
 
 def describe(asked: TokenizerObject) -> bytes:
-    """What a dataset keeps of a Python tokenizer: enough to know it again, never to make it.
+    """Return the description of a Python tokenizer that a dataset stores.
 
-    JSON: class, library's version, largest id, special tokens, and two SHA-256 digests: of its
-    vocabulary, and of its answers to fixed strings ("error" where it raised).
+    It identifies the tokenizer, but cannot recreate it. It is JSON with the class, the version of
+    its library, the largest id, the special tokens, and two SHA-256 digests: of the vocabulary,
+    and of the ids for fixed strings ("error" for strings on which it failed).
 
     Raises:
-        UserError: it answers none of them.
+        UserError: the tokenizer fails on all strings.
     """
     answers = _answers(asked)
     facts = {
@@ -122,15 +125,15 @@ def _answers(asked: TokenizerObject) -> list[list[int] | str]:
     if failure and all(answer == "error" for answer in answers):
         where, why = class_name(asked.tokenizer), failure.why
         hint = "a tokenizer must have a method encode(text) that returns ids"
-        raise UserError("the tokenizer encodes nothing", where=where, why=why, hint=hint)
+        raise UserError("the tokenizer fails on every text", where=where, why=why, hint=hint)
     return answers
 
 
 def differences(stored: bytes, found: bytes) -> list[str]:
-    """What two descriptions differ in; another version of a library is another answer at most.
+    """Return the differences between two descriptions, except for the library's version.
 
     Raises:
-        UserError: the stored one is no description.
+        UserError: the stored description is damaged.
     """
     try:
         before, now = (msgspec.json.decode(data, type=dict[str, Any]) for data in (stored, found))
@@ -138,14 +141,14 @@ def differences(stored: bytes, found: bytes) -> list[str]:
         raise UserError("the tokenizer's description is damaged", why=str(error)) from error
     keys = sorted({*before, *now} - {"library_version"})
     return [
-        f"{key}: {str(before.get(key))[:200]}, and now {str(now.get(key))[:200]}"
+        f"{key}: was {str(before.get(key))[:200]}, is now {str(now.get(key))[:200]}"
         for key in keys
         if before.get(key) != now.get(key)
     ]
 
 
 def folder_source(folder: Path) -> str:
-    """The source of a tokenizer that transformers makes of a folder."""
+    """Return the source of a tokenizer that transformers loads from a folder."""
     return FOLDER + str(folder.resolve())
 
 

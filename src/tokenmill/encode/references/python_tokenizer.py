@@ -1,4 +1,4 @@
-"""A Python object with `encode` as the reference: its own answers are the right ids."""
+"""The reference for Python objects with a method `encode`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ END_PROBES = ("a", "The")
 
 
 class PolicyError(UserError):
-    """An object reads special tokens in a text otherwise than the policy, and has no option."""
+    """An object does not follow the policy for special tokens in texts, and has no option."""
 
 
 class PythonReference(Reference):
-    """One call of `encode` for each text.
+    """Calls the object's `encode` once for each text.
 
-    It is reference and engine at once. An answer must depend on the text alone: calibration and
-    audit ask the objects of two processes, or one object twice.
+    It is both reference and engine. The ids must depend only on the text; calibration and audits
+    check that with the objects of two processes, or by encoding a text twice.
     """
 
     name = "python"
@@ -37,9 +37,10 @@ class PythonReference(Reference):
     def __init__(self, file: TokenizerFile, control_tokens: bool) -> None:
         if file.tokenizer is None:
             raise UserError(
-                "the tokenizer is a Python object; the dataset stores only a description of it",
+                "cannot load the tokenizer",
                 where=file.origin,
-                hint="pass it: tokenizer=..., or --tokenizer python:module:name",
+                why="it is a Python object, and the dataset stores only a description of it",
+                hint="pass it with tokenizer=... or --tokenizer python:module:name",
             )
         self.version = library_version(file.tokenizer)
         self._object = TokenizerObject(file.tokenizer)
@@ -56,10 +57,10 @@ class PythonReference(Reference):
         return self.special_tokens.get(token, self._object.vocabulary.get(token))
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text.
+        """Return the ids of every text.
 
         Raises:
-            TextError: the object failed on one of them, which stands in `text` of the error.
+            TextError: the object failed on a text, which is in the error's attribute `text`.
         """
         arrays = [self._object.encode(text, self._options) for text in texts]
         if self.own_end is not None:
@@ -68,31 +69,28 @@ class PythonReference(Reference):
         return batch_of(arrays)
 
     def twin(self) -> PythonReference:
-        """One that asks a copy of the object, so that an audit does not ask the very same.
-
-        Itself where the object cannot be copied.
-        """
+        """Return a reference with a copy of the object, for audits; itself if copying fails."""
         found = copy.copy(self)
         try:
             found._object = TokenizerObject(copy.deepcopy(self._object.tokenizer))
-        except Exception:  # of the object's own code
+        except Exception:  # from the user's code
             return self
         return found
 
     def encode_with_offsets(self, text: str) -> NoReturn:  # noqa: ARG002 - of the Protocol
-        """Raise a UserError: such objects do not say where in the text a token stands."""
+        """Raise a UserError: Python tokenizers do not report offsets."""
         raise UserError(
-            "a Python tokenizer does not say which characters a token covers",
+            "a Python tokenizer does not report which characters a token covers",
             where=class_name(self._object.tokenizer),
-            why="--no-loss needs it, to turn ranges of characters into tokens",
-            hint="convert the tokenizer to tokenizer.json, or leave --no-loss out",
+            why="--no-loss needs that to convert character ranges to tokens",
+            hint="convert the tokenizer to tokenizer.json, or remove --no-loss",
         )
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._object.decode(ids)
 
     def _appended_end(self) -> int | None:
-        """The token of an end that all answers to `END_PROBES` have, if there is one."""
+        """Return the end token that the object appends to every text, if there is one."""
         last: set[int] = set()
         for text in END_PROBES:
             try:
@@ -105,28 +103,28 @@ class PythonReference(Reference):
         return last.pop() if len(last) == 1 and last <= ends - {self.unk_id} else None
 
     def _require_policy(self, control_tokens: bool) -> None:
-        """Raise a PolicyError where the object reads special tokens otherwise than the policy."""
+        """Raise a PolicyError if the object does not follow the policy for special tokens."""
         for token, token_id in self.special_tokens.items():
             try:
                 found = self._object.encode(token, self._options).tolist()
             except TextError:
-                continue  # documents that hold it are refused
+                continue  # documents with this token are refused
             if (found == [token_id]) != control_tokens:
                 reads = "ordinary text" if control_tokens else "a control token"
                 other = "text" if control_tokens else "control"
                 raise PolicyError(
-                    f"the tokenizer reads {token!r} in a text as {reads}",
+                    f"the tokenizer reads {token!r} in texts as {reads}",
                     where=class_name(self._object.tokenizer),
-                    why="--special-tokens asks for the opposite, and its encode has no option "
+                    why="--special-tokens requires the opposite, and its encode has no option "
                     "for that",
                     hint=f"use --special-tokens {other}",
                 )
 
 
 def _components(file: TokenizerFile) -> dict[str, Any]:
-    """What a Python tokenizer says of itself, and what it answers to fixed strings.
+    """Return the components of a Python tokenizer, from its description.
 
-    Its library's version is left out: where it matters, the answers differ.
+    The library's version is left out: if it matters, the answers differ.
     """
     facts: dict[str, Any] = msgspec.json.decode(file.data, type=dict)
     facts.pop("library_version")

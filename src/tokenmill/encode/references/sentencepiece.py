@@ -1,4 +1,4 @@
-"""SentencePiece: the reference for .model files."""
+"""The reference for .model files: SentencePiece."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
 def load_processor(file: TokenizerFile) -> Any:
-    """The library's processor of a model.
+    """Load a model with the library.
 
     Raises:
-        UserError: the library is not installed, or the file is no model.
+        UserError: the library is not installed, or the file is not a valid model.
     """
     try:
         import sentencepiece
     except ImportError as error:
         hint = "pip install 'tokenmill[sentencepiece]'"
-        raise UserError("SentencePiece models need sentencepiece", hint=hint) from error
+        what = "cannot load a SentencePiece model"
+        raise UserError(what, why="sentencepiece is not installed", hint=hint) from error
     processor = sentencepiece.SentencePieceProcessor()
     with load_failures(file.origin):
         processor.LoadFromSerializedProto(file.data)
@@ -36,7 +37,7 @@ def load_processor(file: TokenizerFile) -> Any:
 
 
 class SentencePieceReference(Reference):
-    """`sentencepiece.SentencePieceProcessor`. It has no way to match control tokens in text."""
+    """Encodes with `sentencepiece.SentencePieceProcessor`; it never matches control tokens."""
 
     name = "sentencepiece"
 
@@ -44,8 +45,8 @@ class SentencePieceReference(Reference):
         processor = load_processor(file)
         if control_tokens:
             raise UserError(
-                "SentencePiece never reads control tokens from text",
-                hint="leave --special-tokens at its default, text",
+                "SentencePiece cannot match control tokens in texts",
+                hint="use the default, --special-tokens text",
             )
         self.version = installed_version("sentencepiece")
         self._processor = processor
@@ -70,7 +71,7 @@ class SentencePieceReference(Reference):
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         found = self._processor.Encode(text, return_type="offset_mapping")
         ranges = found["offsets"]
-        # A character of several pieces is given to the last of them only; it is the others' too.
+        # If a character has several pieces, the library reports it only for the last of them.
         for i in reversed(range(len(ranges) - 1)):
             if ranges[i][0] == ranges[i][1]:
                 ranges[i] = ranges[i + 1]
@@ -78,7 +79,7 @@ class SentencePieceReference(Reference):
         return np.array(found["ids"], np.uint32), pairs[:, 0], pairs[:, 1]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids; control tokens decode to nothing."""
+        """Return the text of some ids; control tokens decode to ""."""
         return str(self._processor.Decode([int(i) for i in ids]))
 
 
@@ -87,7 +88,7 @@ def _is_model(path: Path, data: bytes) -> bool:
 
 
 def _components(file: TokenizerFile) -> dict[str, Any]:
-    """The model's bytes, which decide, and its pieces for people who compare two models."""
+    """Return the digest of the model, and its pieces, which help users compare two models."""
     processor = load_processor(file)
     pieces = range(processor.GetPieceSize())
     kinds = {"control": processor.IsControl, "unknown": processor.IsUnknown}

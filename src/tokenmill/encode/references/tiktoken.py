@@ -1,7 +1,7 @@
-"""tiktoken: the reference for rank files.
+"""The reference for rank files: tiktoken.
 
-It leaves out, in silence, what a pattern does not find: so what users give as a pattern is held
-against the bytes of every text.
+tiktoken silently drops text that the split pattern does not match. So with a user's pattern, the
+number of bytes of every text is checked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VARIED = "".join(map(chr, range(128))) + " é 漢字 😀\u2028"
 
 
 class TiktokenReference(Reference):
-    """`tiktoken.Encoding`, with pattern and special tokens from the table of known encodings."""
+    """Encodes with `tiktoken.Encoding`; pattern and special tokens come from the encoding."""
 
     name = "tiktoken"
 
@@ -43,7 +43,8 @@ class TiktokenReference(Reference):
             import tiktoken
         except ImportError as error:
             hint = "pip install 'tokenmill[tiktoken]'"
-            raise UserError("tiktoken rank files need tiktoken", hint=hint) from error
+            what = "cannot load a tiktoken rank file"
+            raise UserError(what, why="tiktoken is not installed", hint=hint) from error
         self.version = installed_version("tiktoken")
         known = encoding_of(file)
         ranks = parse_ranks(file.data, file.origin)
@@ -69,7 +70,7 @@ class TiktokenReference(Reference):
         self.suffix: tuple[int, ...] = ()
         try:
             with load_failures(
-                file.origin, "the pattern fails on a text, perhaps on an empty match"
+                file.origin, "the split pattern fails on a text, perhaps on an empty match"
             ):
                 self.encode([_VARIED])
         except TextError as error:
@@ -97,16 +98,16 @@ class TiktokenReference(Reference):
         return batch_of(lists)
 
     def _require_all(self, texts: Sequence[str], tokens: TokenBatch) -> None:
-        """Raise a TextError for the first text of which the pattern leaves something out."""
+        """Raise a TextError for the first text that the pattern does not match completely."""
         assert self._lengths is not None
         ends = np.concatenate([[0], np.cumsum(self._lengths[tokens.ids])])[tokens.offsets]
         for text, found in zip(texts, np.diff(ends).tolist(), strict=True):
             if found != (size := len(text.encode())):
                 error = TextError(
-                    "the pattern leaves out parts of texts",
+                    "the split pattern does not match every character of a text",
                     where=f"text {text[:80]!r}",
-                    why=f"its tokens hold {found:,} of {size:,} bytes",
-                    hint=r"let the pattern find every character, as with a last part |\s+|.",
+                    why=f"its tokens cover {found:,} of {size:,} bytes",
+                    hint=r"make the pattern match every character, for example: append |\s+|.",
                 )
                 error.text = text
                 raise error
@@ -123,7 +124,7 @@ class TiktokenReference(Reference):
         pieces = self._encoding.decode_tokens_bytes(ids.tolist())
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         data = np.frombuffer(text.encode(), np.uint8)
-        # The character that each byte belongs to: continuation bytes start none.
+        # The character that each byte belongs to; continuation bytes do not start one.
         character = np.cumsum((data & 0xC0) != 0x80) - 1
         starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
         if not len(ids):
@@ -135,13 +136,13 @@ class TiktokenReference(Reference):
 
 
 def _is_rank_file(path: Path, data: bytes) -> bool:  # noqa: ARG001
-    """By its first line, because Llama 3's is called tokenizer.model."""
+    """Detect a rank file by its first line, because Llama 3's is called tokenizer.model."""
     first_line = data.split(b"\n", 1)[0].split()
     return len(first_line) == 2 and first_line[1].isdigit()
 
 
 def _byte_lengths(ranks: dict[bytes, int], specials: dict[str, int]) -> Int64Array:
-    """Shape (largest id + 1,): the bytes of each token."""
+    """Return the number of bytes of each token; shape (largest id + 1,)."""
     pieces = {**{i: token for token, i in ranks.items()}}
     pieces |= {i: content.encode() for content, i in specials.items()}
     lengths = np.zeros(max(pieces) + 1, np.int64)
@@ -150,7 +151,7 @@ def _byte_lengths(ranks: dict[bytes, int], specials: dict[str, int]) -> Int64Arr
 
 
 def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
-    """The encoding that a file is of: as the user says, as it is called, or by its ranks."""
+    """Return the encoding of a file: the user's choice, or by its name, or by its ranks."""
     fitting = encodings_of_ranks(data, str(path))
     named = encoding or (path.stem if path.stem in ENCODINGS else "")
     if not named and fitting:
@@ -160,24 +161,24 @@ def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
         raise UserError(
             f"{name!r} is not a known encoding",
             where=str(path),
-            why="a rank file holds neither its split pattern nor its special tokens",
-            hint="give --pattern and --specials-from; or name the file after its encoding, or give "
-            f"--encoding: one of {', '.join(ENCODINGS)}{nearest_encoding(name)}",
+            why="a rank file contains neither its split pattern nor its special tokens",
+            hint="add --pattern and --specials-from; or add --encoding, or name the file after its "
+            f"encoding, one of {', '.join(ENCODINGS)}{nearest_encoding(name)}",
         )
     known = ENCODINGS[name]
     num_ranks = sum(1 for line in data.split(b"\n") if line.strip())
     if num_ranks != known.num_ranks:
         why = f"it has {num_ranks} ranks; {name} has {known.num_ranks}"
     elif known.ranks_sha256 and name not in fitting:
-        why = f"it has as many ranks as {name}, and others"
+        why = f"it has as many ranks as {name}, but different ones"
     else:
         return name
-    hint = f"it is {fitting[0]}" if fitting else "give its --pattern and --specials-from"
+    hint = f"use --encoding {fitting[0]}" if fitting else "add --pattern and --specials-from"
     raise UserError(f"the rank file is not {name}", where=str(path), why=why, hint=hint)
 
 
 def _components(file: TokenizerFile) -> dict[str, Any]:
-    """A rank file with what its encoding's name stands for; bytes are spelled in Latin-1."""
+    """Return the components of a rank file and its encoding; bytes are spelled in Latin-1."""
     encoding, ranks = encoding_of(file), parse_ranks(file.data)
     taken = set(ranks.values())
     specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}

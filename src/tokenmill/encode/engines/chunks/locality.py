@@ -144,7 +144,7 @@ def _steps(component: Json | None, name: str) -> list[Json]:
 
 
 def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
-    """The added tokens that are looked for in texts.
+    """The added tokens matched in texts.
 
     Special ones that are text still hide others that begin inside them.
     """
@@ -157,7 +157,7 @@ def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
 def _flags_objection(token: Json) -> str:
     """White space before a token is never cut, so `lstrip` is local."""
     beside = token.get("rstrip") or token.get("single_word")
-    return "an added token that looks at what stands beside it" if beside else ""
+    return "an added token with rstrip or single_word" if beside else ""
 
 
 def _content_objection(content: str) -> str:
@@ -172,7 +172,7 @@ def _pre_tokenizer_objection(tokenizer: Json) -> str:
     if not steps:
         return "no pre-tokenizer that always splits at spaces"
     later = pre_tokenizers(tokenizer)[len(steps) :]
-    return "a pre-tokenizer that looks at its place" if any(map(_looks_at_place, later)) else ""
+    return "Metaspace with prepend_scheme first" if any(map(_looks_at_place, later)) else ""
 
 
 def _is_metaspace(step: Json) -> bool:
@@ -216,7 +216,7 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
     if kind == "Precompiled":
         table = read_charsmap(base64.b64decode(step["precompiled_charsmap"]))
         changed = any(table.begins_key([*" ", *JOINING]))
-        return "a normalizer with a table that holds spaces" if changed else ""
+        return "a normalizer with a table that replaces spaces" if changed else ""
     strips_ends_of_lines = kind == "Strip" and not step.get("strip_left", True)
     local = kind in _CHARACTER_WISE | _CANONICAL or strips_ends_of_lines
     return "" if local else f"normalizer {kind}"
@@ -224,7 +224,7 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
 
 def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     if pattern.get("String") == "":
-        return "a normalizer that replaces nothing, which is at both ends of every text"
+        return "a normalizer that replaces the empty string"
     becomes_space = content == " " or (content == "▁" and metaspace)
     if pattern.get("Regex") in JOINED_SPACES or pattern.get("String") == " ":
         return "" if becomes_space else "a normalizer that replaces spaces"
@@ -233,4 +233,4 @@ def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
         return "" if is_local else "a normalizer with a regex"
     spaces = any(c.isspace() or c == "▁" for c in pattern["String"])
     visible = content.isascii() and content.isprintable() and content and " " not in content
-    return "" if visible and not spaces else "a normalizer that replaces spaces or makes some"
+    return "" if visible and not spaces else "a normalizer that replaces or adds spaces"

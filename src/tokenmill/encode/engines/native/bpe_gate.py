@@ -63,7 +63,7 @@ def _model_objection(model: Json, *, suffix: bool = False) -> str:
         "a subword prefix": bool(model.get("continuing_subword_prefix")),
         "a word suffix": bool(model.get("end_of_word_suffix"))
         and (not suffix or bool(model.get("byte_fallback"))),
-        "whole words before merges": bool(model.get("ignore_merges")),
+        "ignore_merges": bool(model.get("ignore_merges")),
         "tokens that share an id": len({*model["vocab"].values()}) != len(model["vocab"]),
     }
     return next((name for name, found in checks.items() if found), "")
@@ -75,11 +75,11 @@ def _character_model_objection(model: Json) -> str:
     opaque = {*_BYTES, unknown} if unknown is not None else {*_BYTES}
     merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
     if unknown is not None and unknown not in vocab:
-        return "an unknown token that is no token"
+        return "an unknown token outside the vocabulary"
     if falls_back and not vocab.keys() >= set(_BYTES):
         return "bytes that are missing from the vocabulary"
     if falls_back and MARK not in vocab:
-        return "a ▁ that is spelled in bytes"
+        return "a ▁ that is missing from the vocabulary"
     if not all(map(opaque.isdisjoint, merges)):
         return "merges of bytes or of the unknown token"
     return ""
@@ -98,7 +98,7 @@ def _byte_steps_objection(tokenizer: Json) -> str:
     uses_regex = byte_level["type"] == "ByteLevel" and bool(byte_level.get("use_regex", True))
     scanned = splits in ([], [SINGLE_DIGITS]) if uses_regex else _is_scanned(splits)
     if byte_level["type"] != "ByteLevel" or not scanned:
-        return "a split that no compiled code finds"
+        return "a split without compiled code"
     return "a prefix space" if byte_level.get("add_prefix_space", True) else ""
 
 
@@ -127,7 +127,7 @@ def _steps_objection(tokenizer: Json) -> str:
     if steps != metaspaces or len(steps) > 1:
         return f"pre-tokenizer {' + '.join(step['type'] for step in steps)}"
     if PREPEND in before and not (marks_spaces or metaspaces):
-        return "a prefix that is no space"
+        return "a prefix other than a space"
     return ""
 
 
@@ -149,4 +149,4 @@ def _splits_at_spaces(step: Json) -> bool:
 
 def _added_objection(token: Json) -> str:
     blank = not token["content"].replace(MARK, " ").strip()
-    return "an added token of nothing but spaces" if blank else ""
+    return "an added token of only spaces" if blank else ""

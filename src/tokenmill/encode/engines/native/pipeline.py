@@ -56,7 +56,7 @@ def read_pipeline(tokenizer: Json) -> Pipeline | str:
     scheme = before[-1].get("prepend_scheme", "always")
     if splits_words:
         if scheme != "always" or _joins_as_marks(steps):
-            return "words split in two ways"
+            return "WhitespaceSplit with an unsupported Metaspace or normalizer"
         rules |= JOIN_SPACES | STRIP_END
     strips_blanks = any(step["type"] == "Strip" for step in steps)
     rules |= PREFIX * (scheme != "never")

@@ -41,7 +41,7 @@ def sentencepiece_objection(model: bytes) -> str:
             or (_bpe_objection(found) if found.type == BPE else f"a model of type {found.type}")
         )
     except (UserError, ValueError) as error:
-        return f"a model that cannot be understood ({error})"
+        return f"an unreadable model ({error})"
 
 
 def merged_pieces(pieces: list[Piece]) -> dict[str, list[tuple[str, str]]]:
@@ -64,7 +64,7 @@ def _messages_objection(model: bytes) -> str:
     """The library merges two messages of the same kind, and `read_model` takes the last one."""
     numbers = [number for number, _ in read_fields(model)]
     repeated = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
-    return "two messages of the trainer's or the normalizer's options" if repeated else ""
+    return "two sets of trainer or normalizer options" if repeated else ""
 
 
 def _pieces_objection(model: ModelFile) -> str:
@@ -73,10 +73,10 @@ def _pieces_objection(model: ModelFile) -> str:
     named = {piece.text for piece in pieces if piece.type == BYTE}
     characters = {character for text in normal for character in text}
     checks = {
-        "a piece that is not used": any(
+        "a piece of an unsupported type": any(
             piece.type not in {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE} for piece in pieces
         ),
-        "pieces of the same text": len({piece.text for piece in pieces}) < len(pieces),
+        "pieces with equal texts": len({piece.text for piece in pieces}) < len(pieces),
         "a piece that is too long": any(len(piece.text) > _LONGEST_PIECE for piece in pieces),
         "two unknown pieces": sum(piece.type == UNKNOWN for piece in pieces) != 1,
         "an empty piece": any(not piece.text or "\0" in piece.text for piece in pieces),
@@ -84,9 +84,11 @@ def _pieces_objection(model: ModelFile) -> str:
             len(piece.text) == 1 and piece.type not in {NORMAL, USER_DEFINED} for piece in pieces
         ),
         "bytes that are missing": named != (_BYTES if model.byte_fallback else set()),
-        "a ▁ that is no piece": MARK not in normal,
-        "a piece with a character that is no piece": not normal >= characters,
-        "a score that is no number": not all(math.isfinite(piece.score) for piece in pieces),
+        "a ▁ that is missing from the pieces": MARK not in normal,
+        "a piece with a character outside the pieces": not normal >= characters,
+        "a score that is not a finite number": not all(
+            math.isfinite(piece.score) for piece in pieces
+        ),
     }
     return next((name for name, found in checks.items() if found), "")
 
@@ -97,9 +99,9 @@ def _steps_objection(model: ModelFile) -> str:
     if model.normalizer.table:
         return "a normalizer with a table of characters"
     if model.normalizer.join_spaces:
-        return "spaces that are joined"
+        return "remove_extra_whitespaces"
     if any(" " in symbol or MARK in symbol for symbol in user_symbols(model)):
-        return "a symbol of the user's with a space"
+        return "a user-defined symbol with a space"
     return ""
 
 
@@ -107,4 +109,4 @@ def _bpe_objection(model: ModelFile) -> str:
     """Of equal scores the library takes the leftmost pair, whatever the two make."""
     merged = merged_pieces(model.pieces)
     scores = {piece.score for piece in model.pieces if piece.text in merged}
-    return "pieces of the same score" if len(scores) < len(merged) else ""
+    return "pieces with equal scores" if len(scores) < len(merged) else ""

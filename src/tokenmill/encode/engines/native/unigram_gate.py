@@ -18,7 +18,7 @@ def unigram_objection(tokenizer: Json, control_tokens: bool) -> str:
         locality_objection(tokenizer, control_tokens)
         or pipeline_objection(tokenizer)
         or _model_objection(tokenizer["model"])
-        or ("added tokens in texts" if matched_contents(tokenizer, control_tokens) else "")
+        or ("added tokens matched in texts" if matched_contents(tokenizer, control_tokens) else "")
     )
 
 

@@ -21,7 +21,7 @@ def word_piece_objection(tokenizer: Json, control_tokens: bool) -> str:
     """Why native may not have a WordPiece tokenizer; "" where it may."""
     kinds = [(tokenizer.get(step) or {}).get("type") for step in ("normalizer", "pre_tokenizer")]
     if kinds != ["BertNormalizer", "BertPreTokenizer"]:
-        return "WordPiece with other steps than BERT's"
+        return "WordPiece with steps other than BERT's"
     if not _is_complete(tokenizer["model"]):
         return "a WordPiece model without its unknown token"
     return _texts_objection(tokenizer, control_tokens)
@@ -44,7 +44,7 @@ def _texts_objection(tokenizer: Json, control_tokens: bool) -> str:
     if objection := locality_objection(tokenizer, control_tokens):
         return objection
     matched = matched_contents(tokenizer, control_tokens)
-    return "added tokens that are looked for in texts" if matched else ""
+    return "added tokens matched in texts" if matched else ""
 
 
 def _is_complete(model: Json) -> bool:
