@@ -134,7 +134,7 @@ def test_a_message_that_the_library_merges_with_another_is_the_references(number
     model = trained("bpe", "Llama 2") + write_field(number, b"")
     found = rank_engines(TokenizerFile("sentencepiece", model), False)
     assert found.names == ("reference",)
-    assert found.objections["native"].startswith("two messages")
+    assert found.objections["native"].startswith("two sets")
 
 
 @pytest.mark.parametrize(

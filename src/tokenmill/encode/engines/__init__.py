@@ -1,1 +1,1 @@
-"""What encodes: fast engines, and what each may be given."""
+"""Fast engines, and the checks that decide which tokenizers each may encode."""

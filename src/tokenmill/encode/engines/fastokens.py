@@ -1,5 +1,7 @@
-"""fastokens: the fast engine of choice. Its memory is bounded, and on the tokenizers that the gate
-admits it agrees with the reference on every Unicode code point (`bench/code_points.py`).
+"""fastokens, the preferred fast engine.
+
+Its memory is bounded. For tokenizers that the gate admits, it agrees with the reference on every
+Unicode code point (`bench/code_points.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from tokenmill.records import TokenBatch
 
 
 class FastokensEngine:
-    """`fastokens`, through its flat call, which makes no Python object per token."""
+    """Encodes with `fastokens`, through its flat call, which creates no Python object per token."""
 
     name = "fastokens"
 

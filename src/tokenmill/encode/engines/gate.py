@@ -1,8 +1,8 @@
-"""Allow-lists: which tokenizer.json an engine may be given at all.
+"""Allow-lists: which tokenizers fastokens and gigatoken may encode.
 
-Engines load more than they encode exactly, and say nothing. So each has a short list of what it was
-found to encode exactly (code point by code point, and by fuzzing); anything else goes to the next
-engine. A list can only veto: calibration and audits follow.
+These engines silently load tokenizers that they do not encode exactly. So each has a short list of
+features that it was found to encode exactly, code point by code point and by fuzzing. Tokenizers
+with any other feature go to the next engine. Calibration and audits still check the ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 EXACT_SPLITS: set[tuple[str, ...]] = {(LLAMA3_SPLIT,), (QWEN2_SPLIT,)}
-"""Patterns of one `Split` after another, as both fast engines were measured on."""
+"""The patterns of consecutive `Split` steps that both fast engines were tested with."""
 FASTOKENS_SPLITS = {
     *EXACT_SPLITS,
     *((O200K_SPLIT,), (TEKKEN_SPLIT,), (QWEN3_5_SPLIT,)),
@@ -33,7 +33,7 @@ FASTOKENS_SPLITS = {
 
 
 def fastokens_objection(tokenizer: Json) -> str:
-    """Why fastokens may not have this tokenizer; "" where it may."""
+    """Return why fastokens cannot encode this tokenizer exactly; "" if it can."""
     return (
         _common_objection(tokenizer)
         or _byte_level_objection(tokenizer, FASTOKENS_SPLITS)
@@ -43,7 +43,7 @@ def fastokens_objection(tokenizer: Json) -> str:
 
 
 def gigatoken_objection(tokenizer: Json) -> str:
-    """Why gigatoken may not have this tokenizer; "" where it may."""
+    """Return why gigatoken cannot encode this tokenizer exactly; "" if it can."""
     if objection := _common_objection(tokenizer):
         return objection
     if is_sentencepiece(tokenizer):
@@ -56,7 +56,7 @@ def gigatoken_objection(tokenizer: Json) -> str:
 
 
 def split_patterns(tokenizer: Json) -> tuple[str, ...]:
-    """The regexes of the pre-tokenizer's Splits, in order."""
+    """Return the regexes of the pre-tokenizer's Split steps, in order."""
     members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
     return tuple(
         member["pattern"].get("Regex", "") for member in members if member["type"] == "Split"
@@ -76,7 +76,7 @@ def _gigatoken_sentencepiece_objection(tokenizer: Json) -> str:
 
 
 def _splits_after_spaces(member: Json) -> bool:
-    """Gemma's split, which has nothing left to find once its normalizer replaced the spaces."""
+    """Whether a step is Gemma's split, which never matches: its normalizer replaces all spaces."""
     return (
         member["type"] == "Split"
         and member["pattern"] == {"String": " "}
@@ -92,7 +92,7 @@ def _common_objection(tokenizer: Json) -> str:
     added = tokenizer.get("added_tokens") or []
     merges = model["merges"]
     if {*map(type, merges)} == {list}:
-        merges = [*map(tuple, merges)]  # faster than to look at each
+        merges = [*map(tuple, merges)]  # faster than checking each
     else:
         merges = [tuple(m) if isinstance(m, list) else m for m in merges]
     checks = {
@@ -118,8 +118,9 @@ def _common_objection(tokenizer: Json) -> str:
 
 
 def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
-    """Whether a text can hold one of each that share characters: the reference takes the raw one
-    first, the engines the leftmost.
+    """Whether a raw and a normalized token can overlap in a text.
+
+    The reference then matches the raw one first, but the engines match the leftmost one.
     """
     for ours, theirs in ((raw, normalized), (normalized, raw)):
         starts = {token[:stop] for token in ours for stop in range(1, len(token) + 1)}
@@ -131,7 +132,7 @@ def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
 
 
 def needed_bytes(sentencepiece: bool) -> set[str]:
-    """The spelling of every byte; byte-level vocabularies may lack what UTF-8 never holds."""
+    """Return the tokens of all bytes; for byte level, without bytes that never occur in UTF-8."""
     if sentencepiece:
         return {f"<0x{byte:02X}>" for byte in range(256)}
     return {symbol for byte, symbol in enumerate(byte_symbols()) if byte not in _NEVER_IN_UTF8}
@@ -169,14 +170,14 @@ def _normalizer_objection(tokenizer: Json, sentencepiece: bool) -> str:
 
 
 def _spelling_objection(tokenizer: Json) -> str:
-    """Where a character is no token, fastokens takes the whole token, merges or none."""
+    # For tokens with a character outside the vocabulary, fastokens ignores the merges.
     vocab = tokenizer["model"]["vocab"]
     spelled = not is_sentencepiece(tokenizer) or vocab.keys() >= set("".join(vocab))
     return "" if spelled else "a token with a character outside the vocabulary"
 
 
 def is_sentencepiece(tokenizer: Json) -> bool:
-    """Whether a model spells characters that it does not know in bytes."""
+    """Whether a model falls back to bytes for unknown characters."""
     return bool(tokenizer["model"].get("byte_fallback"))
 
 

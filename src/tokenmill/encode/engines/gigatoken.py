@@ -1,8 +1,8 @@
-"""gigatoken: the fast engine for SentencePiece-style BPE that fastokens does not read.
+"""gigatoken, the fast engine for SentencePiece-style BPE that fastokens cannot read.
 
-Two hazards are handled here. Its cache grows with every new word, so the tokenizer is rebuilt when
-the process has grown too far. And it reads Unicode 17 where the reference reads 16, so documents
-with a code point on which they differ are the reference's (see `routing.py`).
+It needs two precautions. Its cache grows with every new word, so the tokenizer is rebuilt when the
+process has grown too much. It uses Unicode 17, and the reference Unicode 16, so documents with a
+code point on which they differ go to the reference (see `routing.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECK_CHARACTERS = 64 << 20
 
 
 class GigatokenEngine:
-    """`gigatoken`, serial: one tokenizer a process, because several share one lock."""
+    """Encodes with `gigatoken`, on one thread: parallel calls would share one lock."""
 
     name = "gigatoken"
 
@@ -53,7 +53,7 @@ class GigatokenEngine:
 
 
 def without_special_tokens(tokenizer_json: bytes) -> bytes:
-    """The same tokenizer, for which special tokens inside text are ordinary text."""
+    """Return the tokenizer without its special tokens, so that their strings are ordinary text."""
     tokenizer = msgspec.json.decode(tokenizer_json)
     added = tokenizer.get("added_tokens") or []
     tokenizer["added_tokens"] = [token for token in added if not token.get("special")]

@@ -1,4 +1,4 @@
-"""memo: the reference's own answers, given again. It encodes chunks that are not in the table."""
+"""memo: the reference with a cache of its ids by chunk of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenmill.words.byte_strings import UInt8Array
 
 
 class MemoEngine(ChunkEngine):
-    """A reference behind a table of chunks."""
+    """A chunk cache in front of a reference."""
 
     def __init__(
         self, reference: Engine, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int
@@ -22,12 +22,12 @@ class MemoEngine(ChunkEngine):
 
 
 class ReferenceChunks:
-    """A reference as an encoder of chunks."""
+    """Encodes chunks with a reference."""
 
     def __init__(self, reference: Engine) -> None:
         self._reference = reference
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """The ids of every chunk."""
+        """Return the ids of every chunk."""
         text = data.tobytes() if len(places) else b""
         return self._reference.encode([text[a:b].decode() for a, b in places.tolist()])

@@ -1,9 +1,9 @@
-"""Documents that an engine is known to get wrong go to the reference, one by one.
+"""Route documents that an engine is known to get wrong to the reference.
 
-gigatoken reads the character classes of Unicode 17, the references those of Unicode 16 or older.
-The table below is where they differ: all 1,112,064 code points were tried in context
-(`bench/code_points.py`). fastokens knows the contractions 's and 'S, and not the long s that is
-equal to them but for its case.
+gigatoken uses the character classes of Unicode 17, the references those of Unicode 16 or older.
+The table below lists the differences: all 1,112,064 code points were tried in context
+(`bench/code_points.py`). fastokens knows the contractions 's and 'S, but not the long s, which is
+equal to them under case folding.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _UNICODE_17 = [
 
 
 def fastokens_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
-    """What a document must hold to be the reference's, or None where nothing is known."""
+    """Return a pattern for documents that fastokens gets wrong; None if there are none."""
     contractions = any("(?i:'s" in pattern for pattern in split_patterns(tokenizer))
     return re.compile("'\u017f") if contractions else None
 
 
 def gigatoken_routes(tokenizer: dict[str, Any]) -> re.Pattern[str] | None:
-    """As `fastokens_routes`."""
+    """Return a pattern for documents that gigatoken gets wrong; None if there are none."""
     if tokenizer["model"].get("byte_fallback"):
         return None
     return re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNICODE_17) + "]")
 
 
 class Routes(Protocol):
-    """Finds what an engine is known to get wrong."""
+    """Finds the texts that an engine is known to get wrong."""
 
     def search(self, text: str, /) -> object:
-        """Whether a text holds it."""
+        """Return a true value if the engine gets this text wrong."""
 
 
 class RoutedEngine:
-    """An engine with its reference behind it; the reference is loaded when it is first needed."""
+    """An engine that routes some documents to its reference, which is loaded on first use."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RoutedEngine:
         *,
         in_ascii: bool = False,
     ) -> None:
-        """`in_ascii`: whether routes may find something in a text of ASCII."""
+        """`in_ascii` says whether `routes` can match ASCII texts; if not, they are not searched."""
         self.name = engine.name
         self.version = engine.version
         self._engine = engine

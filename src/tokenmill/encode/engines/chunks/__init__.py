@@ -1,1 +1,1 @@
-"""Texts cut where that changes no id, and a table of chunks with the ids of each."""
+"""Cut texts into chunks that can be encoded independently, and cache the ids of each chunk."""

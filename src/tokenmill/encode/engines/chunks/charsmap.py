@@ -1,8 +1,8 @@
-"""SentencePiece's table of characters: which are replaced.
+"""Read SentencePiece's table of character replacements (`precompiled_charsmap`).
 
-The table begins with the size of a double-array trie in bytes (uint32, little-endian); its units
-(uint32) follow, then texts that each end in a zero byte. A unit holds the byte that leads to it and
-how far away its children are (darts-clone, `darts.h`: `DoubleArrayUnit`).
+The table begins with the size of a double-array trie in bytes (uint32, little-endian). The trie's
+units (uint32) follow, then zero-terminated texts. A unit holds the byte that leads to it and the
+offset of its children (darts-clone, `darts.h`: `DoubleArrayUnit`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from tokenmill.records import UInt32Array
 
 LABEL, FAR = 0x800000FF, 0x200
-"""Parts of a unit."""
+"""Bit masks of a unit: its label, and the flag for a large offset."""
 
 
 class Charsmap(NamedTuple):
-    """The keys of a table."""
+    """The keys of a table, as the units of a double-array trie."""
 
     units: UInt32Array
 
     def begins_key(self, characters: list[str]) -> list[bool]:
-        """Whether keys begin with each of some characters."""
+        """Return for each character whether a key begins with it."""
         spelled = [character.encode() for character in characters]
         lengths = np.array([len(key) for key in spelled])
         nodes, found = np.zeros(len(spelled), np.int64), np.ones(len(spelled), np.bool_)
@@ -42,11 +42,11 @@ class Charsmap(NamedTuple):
 
 
 def read_charsmap(table: bytes) -> Charsmap:
-    """A table's arrays.
+    """Read a table.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the table is damaged.
     """
     if len(table) < 8 or not 4 <= (size := struct.unpack_from("<I", table)[0]) <= len(table) - 4:
-        raise ValueError("a table of characters that is cut off")
+        raise ValueError("the precompiled_charsmap is truncated")
     return Charsmap(np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32))

@@ -1,12 +1,12 @@
-"""Where the texts of a tokenizer are cut, as tables that compiled code reads.
+"""Where texts can be cut into chunks, as tables for compiled code.
 
-There is a cut before a space that follows a *solid* character: a letter, a digit, punctuation or a
-symbol whose last part the normalizer leaves visible. Other white space counts as a space where the
-normalizer makes one of it.
+A text is cut before a space that follows a *solid* character: a letter, digit, punctuation mark or
+symbol that stays visible after normalization. Other white space is treated like a space if the
+normalizer turns it into one.
 
-There are cuts between ASCII characters, too, where the pre-tokenizer splits whatever stands around
-them: so the same words are met again in `f(x)`, `x.y` and `x, y`. And BERT puts spaces around every
-Chinese character, so there is a cut before each.
+A text is also cut between two ASCII characters if the pre-tokenizer always splits there. So
+`f(x)`, `x.y` and `x, y` share chunks. BERT puts spaces around every Chinese character, so its texts
+are cut before each.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ BoolArray = npt.NDArray[np.bool_]
 
 NUM_ASCII = 0x80
 NUM_CHARACTERS = 0x10000
-"""Characters beyond the first plane of Unicode are never solid."""
+"""The size of the tables; characters beyond the first plane of Unicode are never solid."""
 _LETTERS, _DIGITS, _OTHERS = string.ascii_letters, string.digits, string.punctuation
 _VISIBLE = _LETTERS + _DIGITS + _OTHERS
 _LINES_AND_TABS = "\t\n\r"
 _IDEOGRAPHS = slice(0x4E00, 0xA000)
 _COMPOSED = "<=>"
-"""With a stroke that follows, each becomes one character, which is no punctuation any more."""
+"""A combining stroke composes with each of these to a character that is not punctuation."""
 
 
 class Cuts(NamedTuple):
     """Where a text is cut."""
 
     pairs: BoolArray
-    """Shape (128, 128): whether a cut stands between two ASCII characters."""
+    """Shape (128, 128): whether to cut between two ASCII characters."""
     solid: BoolArray
-    """Shape (65,536,): whether a cut stands between a character and a space."""
+    """Shape (65,536,): whether to cut between a character and a space."""
     alone: BoolArray
-    """Shape (65,536,): whether a cut stands before a character, none of which is below U+0800."""
+    """Shape (65,536,): whether to cut before a character; false below U+0800."""
 
 
 def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
-    """The cuts of a tokenizer to which there is no objection."""
+    """Return the cuts of a tokenizer that `locality_objection` admits."""
     steps = splitting_steps(tokenizer)
     library = with_library(tokenizer, steps)
     kinds = {step["type"] for step in normalizers(tokenizer)}
     solid = _solid_characters(library.normalizer)
     if "Precompiled" in kinds and not solid[_codes(_VISIBLE)].all():
-        solid[:] = False  # another step may have put there what the table makes a space of
+        solid[:] = False  # another step may produce a character that the table turns into a space
     pairs = np.zeros((NUM_ASCII, NUM_ASCII), np.bool_)
     if "Precompiled" not in kinds and not any(map(_starts_with_space, steps)):
         _add_splits(pairs, steps, library.pre_tokenizer)
@@ -81,32 +81,32 @@ def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
 
 
 def _starts_with_space(step: Json) -> bool:
-    """Whether a pre-tokenizer puts a space before what is cut off."""
+    """Whether a pre-tokenizer adds a space before each chunk."""
     return step["type"] == "Metaspace" or bool(step.get("add_prefix_space"))
 
 
 def _isolates_ideographs(normalizer: list[Json], steps: list[Json]) -> bool:
-    """Whether spaces are put around them, and nothing is done with these but to split there."""
+    """Whether the steps are BERT's, which put spaces around ideographs and split there."""
     kinds = [step["type"] for step in normalizer + steps]
     bert = kinds == ["BertNormalizer", "BertPreTokenizer"]
     return bert and bool(normalizer[0].get("handle_chinese_chars"))
 
 
 def _codes(characters: str) -> list[int]:
-    """Of what is ASCII among some characters, in both cases: a normalizer may fold them."""
+    """Return the codes of the ASCII characters, in both cases: a normalizer may change the case."""
     variants = characters + characters.lower() + characters.upper()
     return [ord(character) for character in variants if character.isascii()]
 
 
 def _add_splits(pairs: BoolArray, steps: list[Json], pre_tokenizer: Any) -> None:
-    """Ask the library where it splits, and believe it where that depends on nothing else."""
+    """Ask the library where it splits pairs of characters, if that depends on the pair alone."""
     kinds = {step["type"] for step in steps}
     words, others, spaces = _LETTERS + _DIGITS, _OTHERS, _LINES_AND_TABS
-    if kinds & {"ByteLevel", "Split"}:  # 's is one piece, and may belong to the word before it
+    if kinds & {"ByteLevel", "Split"}:  # 's is one piece, and may join the word before it
         others = others.replace("'", "").replace("|", "")  # so may CLIP's <|endoftext|>
     visible = words + others
     asked = set(product(visible, visible + spaces))
-    if "Split" in kinds:  # a word may begin with another character, and lines end a run of others
+    if "Split" in kinds:  # a word may begin with punctuation, and a run of it may include newlines
         asked &= {*product(_LETTERS, _DIGITS + others + spaces), *product(_DIGITS, others + spaces)}
         asked |= set(product(others, _DIGITS))
     for last, following in asked:
@@ -115,7 +115,7 @@ def _add_splits(pairs: BoolArray, steps: list[Json], pre_tokenizer: Any) -> None
 
 
 def _becomes_space(normalizer: Any, character: str) -> bool:
-    """Whether a normalizer does with a character what it does with a space."""
+    """Whether a normalizer treats a character like a space."""
     made = normalizer and [normalizer.normalize_str(f"x{c}x") for c in (character, " ")]
     return bool(made) and made[0] == made[1]
 

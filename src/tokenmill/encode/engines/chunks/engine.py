@@ -1,6 +1,6 @@
-"""Encodes by chunks of text: each is encoded once, and its ids are found again after that.
+"""An engine that caches the ids of chunks of text.
 
-Real text repeats itself: after some megabytes most chunks are found, at the price of a lookup.
+Real text repeats itself: after some megabytes, most chunks cost only a lookup.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _NOTHING = TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
 
 
 class ChunkEncoder(Protocol):
-    """Gives the ids of chunks that are not in the table."""
+    """Encodes chunks that are not in the table."""
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """The ids of every chunk: `data[start:stop]`, valid UTF-8, for each row of `places`.
+        """Return the ids of every chunk: `data[start:stop]`, valid UTF-8, for each row of `places`.
 
-        There is at least one, and `data` has `slots.PADDING` bytes after the last.
+        There is at least one chunk, and `data` has `slots.PADDING` bytes after the last one.
         """
 
 
 class ChunkEngine:
-    """A table of chunks before an encoder of chunks; it is dropped when it has grown too large."""
+    """A chunk table in front of a chunk encoder; the table is dropped when it grows too large."""
 
     def __init__(
         self, name: str, version: str, cuts: Cuts, encoder: ChunkEncoder, cache_bytes: int
@@ -49,7 +49,7 @@ class ChunkEngine:
         try:
             return self._encode(data, offsets)
         except BaseException:
-            self._table.forget()  # entries without ids must not be found again
+            self._table.forget()  # it may contain entries without ids
             raise
 
     def _encode(self, data: UInt8Array, offsets: Int64Array) -> TokenBatch:
@@ -58,7 +58,7 @@ class ChunkEngine:
         num_ids = 0
         while found is None or found.state[DOCUMENT] < len(offsets) - 1:
             found = self._table.find(data, offsets, found)
-            # One row is contiguous and more are not: kernels would be compiled for both.
+            # A slice of one row is contiguous, others are not: kernels would compile for both.
             places = np.ascontiguousarray(found.asked[:, :2])
             asked = self._encoder.encode_chunks(data, places) if len(places) else _NOTHING
             ids, stops = self._table.finish(data, found, asked)

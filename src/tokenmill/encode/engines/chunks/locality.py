@@ -1,16 +1,16 @@
-"""Whether a text may be cut before spaces so that its parts, encoded alone, give the whole's ids.
+"""Decide whether the texts of a tokenizer can be cut before spaces without changing their ids.
 
-A cut stands between a character that the normalizer leaves visible and a space. It is safe where
-every step of a tokenizer is *local* there:
+A cut lies between a character that stays visible after normalization and a space. It is safe if
+every step of the tokenizer is *local* there:
 
-    added tokens     none can hold both characters, or looks at what follows it
-    normalizer       no step looks over the cut, so one part ends visibly, and the next begins
+    added tokens     none can span the cut or depend on the text after it
+    normalizer       no step looks across the cut, so one side ends visibly, and the other begins
                      with a space (or a ▁ that was one)
-    pre-tokenizer    one step splits there, whatever stands around, and those before it are local;
-                     those after it see one side at a time
-    model            is given one piece at a time, so it cannot look over a split
+    pre-tokenizer    one step always splits there, and the steps before it are local; the steps
+                     after it see one side at a time
+    model            encodes one piece at a time, so it never sees both sides
 
-Only components are admitted for which this follows from what they do; the reference has all others.
+Only components known to have these properties are admitted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ JOINING = (
     "\U000110bd\U000110cd\U000111c2\U000111c3\U000113d1\U0001193f\U00011941\U00011a3a\U00011a84"
     "\U00011a85\U00011a86\U00011a87\U00011a88\U00011a89\U00011d46\U00011f02"
 )
-"""What makes one grapheme with any character that follows, a space as well (GCB=Prepend)."""
+"""Characters that form a grapheme with whatever follows, even a space (GCB=Prepend)."""
 _CHARACTER_WISE = {"Lowercase", "Nmt", "StripAccents", "BertNormalizer"}
 _CANONICAL = {"NFC", "NFD", "NFKC", "NFKD"}
-"""They look at marks that follow a character, and a space or any other ASCII character is none."""
+"""Normalizers that look only at combining marks after a character, which are never ASCII."""
 _ALTERNATIVES = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     *(r"'s", r"'t", r"'re", r"'ve", r"'m", r"'ll", r"'d"),
@@ -47,9 +47,9 @@ _ALTERNATIVES = {
     r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
     *(r"\s*[\r\n]", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"),
 }
-"""What published split patterns are made of. None goes on over a space after any other character,
-or from a letter to another kind, or from a digit to any but a letter, or from another kind to a
-digit. (An apostrophe or a bar may go with the word before it.)"""
+"""The alternatives of published split patterns. None of their matches continues over a space after
+another character, from a letter to another kind of character, from a digit to anything but a
+letter, or from another kind to a digit. (An apostrophe or a bar may join the word before it.)"""
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 for _word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"):
     _word = r"[^\r\n\p{L}\p{N}]?" + _word
@@ -57,30 +57,30 @@ for _word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"):
 
 
 def locality_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why the texts of a tokenizer may not be cut; "" where they may."""
+    """Return why the texts of a tokenizer cannot be cut; "" if they can."""
     metaspace = any(map(_is_metaspace, pre_tokenizers(tokenizer)))
     objections = [_normalizer_objection(step, metaspace) for step in normalizers(tokenizer)]
     objections.append(_pre_tokenizer_objection(tokenizer))
     objections += map(_flags_objection, matched_tokens(tokenizer, control_tokens))
-    if not any(objections):  # else the normalizer may be one that does not load
+    if not any(objections):  # otherwise, the normalizer might not load
         objections += map(_content_objection, matched_contents(tokenizer, control_tokens))
     return next(filter(None, objections), "")
 
 
 def normalizers(tokenizer: Json) -> list[Json]:
-    """The steps of the normalizer."""
+    """Return the steps of the normalizer."""
     return _steps(tokenizer.get("normalizer"), "normalizers")
 
 
 def pre_tokenizers(tokenizer: Json) -> list[Json]:
-    """The steps of the pre-tokenizer."""
+    """Return the steps of the pre-tokenizer."""
     return _steps(tokenizer.get("pre_tokenizer"), "pretokenizers")
 
 
 def splitting_steps(tokenizer: Json) -> list[Json]:
-    """The steps of the pre-tokenizer through the one that splits before every space.
+    """Return the steps of the pre-tokenizer up to the one that splits before every space.
 
-    It is [] where there is none, or where one before it is not local.
+    Returns [] if there is no such step, or if a step before it is not local.
     """
     steps = pre_tokenizers(tokenizer)
     marked = any(step.get("content") == "▁" for step in normalizers(tokenizer))
@@ -88,7 +88,7 @@ def splitting_steps(tokenizer: Json) -> list[Json]:
     for count, step in enumerate(steps, 1):
         if _is_metaspace(step) or (not marked and _separates(step)):
             return steps[:count]
-        spaces_only = marked and step["type"] == "WhitespaceSplit"  # a ▁ is no white space
+        spaces_only = marked and step["type"] == "WhitespaceSplit"  # a ▁ is not white space
         local = step["type"] in {"Digits", "Punctuation"} or (not marked and _is_local_split(step))
         if not (local or spaces_only):
             return []
@@ -96,7 +96,7 @@ def splitting_steps(tokenizer: Json) -> list[Json]:
 
 
 def matched_contents(tokenizer: Json, control_tokens: bool) -> list[str]:
-    """What is looked for in texts: before the normalizer, or as the normalizer leaves it."""
+    """Return the contents of the added tokens matched in texts, normalized if the token is."""
     found = matched_tokens(tokenizer, control_tokens)
     normalizer = with_library(tokenizer, []).normalizer if found else None
     return [
@@ -108,7 +108,7 @@ def matched_contents(tokenizer: Json, control_tokens: bool) -> list[str]:
 
 
 def with_library(tokenizer: Json, steps: list[Json]) -> Any:
-    """The library's tokenizer with the same normalizer, some pre-tokenizers, and no vocabulary."""
+    """Load a tokenizer with the same normalizer and these pre-tokenizers, without a vocabulary."""
     import tokenizers
 
     made = {
@@ -121,7 +121,7 @@ def with_library(tokenizer: Json, steps: list[Json]) -> Any:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """What stands between the bars of a regex; bars in brackets or parentheses do not count."""
+    """Return the alternatives of a regex; bars in brackets or parentheses do not count."""
     parts, depth, escaped, in_class = [""], 0, False, False
     for character in pattern:
         if character == "|" and not (depth or escaped or in_class):
@@ -144,9 +144,9 @@ def _steps(component: Json | None, name: str) -> list[Json]:
 
 
 def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
-    """The added tokens matched in texts.
+    """Return the added tokens that are matched in texts.
 
-    Special ones that are text still hide others that begin inside them.
+    Special tokens that are read as text still count, because they hide tokens inside them.
     """
     added = tokenizer.get("added_tokens") or []
     if control_tokens or not all(token.get("special") for token in added):
@@ -155,7 +155,7 @@ def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
 
 
 def _flags_objection(token: Json) -> str:
-    """White space before a token is never cut, so `lstrip` is local."""
+    # `lstrip` is local, because there is never a cut between white space and an added token.
     beside = token.get("rstrip") or token.get("single_word")
     return "an added token with rstrip or single_word" if beside else ""
 
@@ -176,13 +176,13 @@ def _pre_tokenizer_objection(tokenizer: Json) -> str:
 
 
 def _is_metaspace(step: Json) -> bool:
-    """Whether a pre-tokenizer makes spaces into ▁ and splits before each."""
+    """Whether a pre-tokenizer turns spaces into ▁ and splits before each."""
     plain = step["type"] == "Metaspace" and step.get("replacement") == "▁"
     return plain and bool(step.get("split", True))
 
 
 def _looks_at_place(step: Json) -> bool:
-    """Whether a pre-tokenizer puts a ▁ before a piece only at the start of a text."""
+    """Whether a pre-tokenizer adds a ▁ only at the start of a text."""
     return step["type"] == "Metaspace" and step.get("prepend_scheme") == "first"
 
 
@@ -196,7 +196,7 @@ def _separates(step: Json) -> bool:
 
 
 def _is_local_split(step: Json) -> bool:
-    """Whether a pre-tokenizer is a Split by nothing but known alternatives."""
+    """Whether a pre-tokenizer is a Split with only known alternatives."""
     if step["type"] != "Split" or "Regex" not in step["pattern"]:
         return False
     removed = step.get("behavior") == "Removed" and step.get("invert")
@@ -205,7 +205,7 @@ def _is_local_split(step: Json) -> bool:
 
 
 def _alternatives_of(split: Json) -> set[str]:
-    """Some patterns hold ends of lines, others what a regex writes for them."""
+    # Some patterns contain newline characters, others the escapes \r and \n.
     return set(alternatives(split["pattern"]["Regex"].replace("\r", r"\r").replace("\n", r"\n")))
 
 

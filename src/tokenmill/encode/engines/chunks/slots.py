@@ -1,20 +1,19 @@
-"""The table of chunks as compiled code sees it: find a chunk and its ids in one miss of the cache.
+"""The hash table of chunks, for compiled code: most lookups cost a single cache miss.
 
-A slot is 32 bytes: what tells a chunk from all others, and its ids. Only chunks of more than 16
-bytes or two ids have the rest beside the slots, in `rest`.
+A slot has 32 bytes and holds a chunk and its ids. If a chunk has more than 16 bytes or two ids, the
+remainder is in a separate array, `rest`.
 
     word 0    32 bits of the hash, 8 of the length, 24 of the number of ids (see below); 0 if free
-    words 1-2 the first 16 bytes of the chunk, zeros after its end
-    word 3    two ids, the first lowest; or where in `rest` the others of its bytes begin, eight to
-              a word, with the ids after them, two to a word
+    words 1-2 the first 16 bytes of the chunk, padded with zeros
+    word 3    two ids, the first one lowest; or the index in `rest` of the remaining bytes, eight
+              per word, followed by the ids, two per word
 
-Chunks are handled in blocks: the edges of a block are found, the chunks are hashed, all their slots
-are prefetched, and then each is compared, and its ids are written. So reads that miss the cache
-wait together.
+Chunks are processed in blocks: find the edges of the chunks, hash them, prefetch their slots, then
+compare each one and write its ids. So the cache misses of a block overlap.
 
-Functions of this module are few and long on purpose: an array that is passed from one compiled
-function to another counts references, which takes longer than all else that is done for a byte.
-They read addresses: `data` has `PADDING` bytes after the last text.
+The functions of this module are few and long on purpose: passing an array from one compiled
+function to another counts references, which takes longer than all other work per byte. They read
+from raw addresses: `data` must have `PADDING` bytes after the last text.
 """
 
 from __future__ import annotations
@@ -43,40 +42,41 @@ MAX_SLOT_BYTES = 16
 MAX_SLOT_IDS = 2
 PADDING = 16
 MAX_KEPT_BYTES = 128
-"""Longer chunks hardly ever come again, so the encoder is asked for them every time."""
+"""Longer chunks rarely repeat, so they are not cached: the encoder encodes them every time."""
 MAX_KEPT_IDS = 512
-"""Chunks of more ids are asked for every time, too."""
+"""Chunks with more ids are not cached either."""
 NEVER_KEPT, NEW = 0x7FFFFF, 0x800000
-"""In place of a number of ids. Word 3 of a new entry has the start of the chunk, and above 40 bits
-the number of the question that asks for its ids + 1."""
+"""Special values of the number of ids. Word 3 of a NEW entry holds the start of the chunk in its
+low 40 bits, and above them 1 + the index in `asked` of the request for its ids."""
 CHUNKS_A_BLOCK = 128
 BLOCK_ROOM = CHUNKS_A_BLOCK + 9
-"""The edges of a few more are found, eight bytes at a time."""
+"""A block can have a few more chunks, because edges are found eight bytes at a time."""
 
 DOCUMENT, PLACE, NUM_IDS, NUM_ASKED, NUM_PENDING, NUM_NEW = range(6)
-"""What `find_ids` has come to, in its `state`."""
+"""Indexes into the `state` of `find_ids`."""
 
 
 class Block(NamedTuple):
-    """Room for what is known of the chunks of a block."""
+    """Buffers for the chunks of a block."""
 
     edges: Int64Array
     """Shape (BLOCK_ROOM + 1,)."""
     found: Int64Array
-    """Shape (BLOCK_ROOM,): where the slots of chunks begin."""
+    """Shape (BLOCK_ROOM,): where the slot of each chunk begins."""
     heads: UInt64Array
-    """Shape (BLOCK_ROOM, 3): words 0 to 2 of their slots."""
+    """Shape (BLOCK_ROOM, 3): words 0 to 2 of each slot."""
 
 
 class Output(NamedTuple):
-    """Where `find_ids` writes what it finds."""
+    """The arrays that `find_ids` writes to."""
 
     ids: UInt32Array
-    """Of chunks that are in the table, in order."""
+    """The ids of chunks that are in the table, in order."""
     asked: Int64Array
-    """Shape (n, 3): start and stop of chunks whose ids are not known, and the slot or -1."""
+    """Shape (n, 3): start and stop of each chunk without known ids, and its slot or -1."""
     pending: Int64Array
-    """Shape (n, 2): how many ids come before some of a chunk in `asked`, and which it is."""
+    """Shape (n, 2): for each occurrence of such a chunk, the number of ids before it and its index
+    in `asked`."""
     known: Int64Array
     """Shape (num_documents + 1, 2): ids and pending chunks before the end of each document."""
 
@@ -90,7 +90,7 @@ _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 @inner
 def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
-    """Whether there is a cut between the last byte and this one, of any characters."""
+    """Whether to cut before the byte at `place`."""
     byte, last = byte_at(data + place), byte_at(data + place - 1)
     if byte & 0xF0 == 0xE0:
         middle, end = byte_at(data + place + 1) & 0x3F, byte_at(data + place + 2) & 0x3F
@@ -112,9 +112,9 @@ def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
 def find_edges(
     data: int, place: int, stop: int, edges: Int64Array, pairs: int, solid: int, alone: int
 ) -> int:
-    """Write where chunks from `place` on begin and the last ends; returns how many these are.
+    """Write the edges of the chunks from `place` on; return the number of chunks.
 
-    `pairs`, `solid` and `alone` are the addresses of what `Cuts` has.
+    `pairs`, `solid` and `alone` are the addresses of the arrays of `Cuts`.
     """
     edges[0] = place
     count = 0
@@ -154,10 +154,10 @@ def hash_chunks(
     slots: int,
     mask: int,
 ) -> None:
-    """Write what a slot says of each chunk in words 0 to 2, and prefetch its slot.
+    """Write words 0 to 2 of the slot of each chunk to `heads`, and prefetch the slot.
 
-    The hash multiplies 16 bytes at a time, each half xor a secret, to a product of 128 bits, and
-    folds that, as wyhash does.
+    Like wyhash, the hash xors 16 bytes at a time with two secrets, multiplies the halves to
+    128 bits, and folds the product.
     """
     low, high = secrets
     for chunk in range(count):
@@ -184,7 +184,7 @@ def hash_chunks(
 
 @inner
 def _same_rest(chunk: int, size: int, kept: int) -> bool:
-    """Whether the bytes of a chunk after its first 16 are those at an address."""
+    """Whether the bytes of a chunk after its first 16 equal those at an address."""
     for place in range(MAX_SLOT_BYTES, size, 8):
         differing = eight_bytes_at(chunk + place) ^ eight_bytes_at(kept + place - MAX_SLOT_BYTES)
         if size - place < 8:
@@ -204,7 +204,7 @@ def look_up(
     rest: int,
     found: Int64Array,
 ) -> int:
-    """Write where the slot of each chunk begins, -1 for long ones; returns how many are new."""
+    """Write where the slot of each chunk begins, -1 for long ones; return how many are new."""
     num_new = 0
     mask = len(slots) // SLOT_WORDS - 1
     for chunk in range(count):
@@ -245,7 +245,7 @@ def write_ids(
     asked: Int64Array,
     pending: Int64Array,
 ) -> None:
-    """Write the ids of chunks that have them, and ask for those of the others."""
+    """Write the ids of known chunks, and request those of the others."""
     num_ids, num_asked, num_pending = state[NUM_IDS], state[NUM_ASKED], state[NUM_PENDING]
     for chunk in range(num_chunks):
         at, size = found[chunk], edges[chunk + 1] - edges[chunk]
@@ -290,11 +290,11 @@ def find_ids(
 ) -> None:
     """Cut documents into chunks, and write the ids of those that are in the table.
 
-    It ends with the last document, or where an array or the `room` for new entries may not do for
-    another block.
+    Stops after the last document, or when an array or the `room` for new entries may be too small
+    for another block.
 
-    offsets: shape (num_documents + 1,), of documents in `texts`
-    state: shape (6,); begins with `DOCUMENT` and `PLACE`, and the others at 0
+    offsets: shape (num_documents + 1,), the edges of documents in `texts`
+    state: shape (6,); `DOCUMENT` and `PLACE` say where to start, the others are 0
     """
     edges, found, heads = block
     ids, asked, pending, known = output
@@ -310,7 +310,7 @@ def find_ids(
         while place < stop:
             is_full = (state[NUM_IDS] > most_ids) | (state[NUM_ASKED] > most_asked)
             is_full |= (state[NUM_PENDING] > most_pending) | (state[NUM_NEW] > most_new)
-            if is_full:  # one branch compiles sooner than four
+            if is_full:  # one branch compiles faster than four
                 break
             count = find_edges(data, place, stop, edges, pairs, solid, alone)
             hash_chunks(data, count, edges, heads, secrets, table, mask)
@@ -334,9 +334,9 @@ def keep_ids(
     ids: UInt32Array,
     offsets: Int64Array,
 ) -> int:
-    """Give new entries their ids; how many words of `rest` are taken then.
+    """Store the ids of new entries; return the number of words of `rest` in use.
 
-    The caller has made room: for a chunk and its ids at most as many words as it has both.
+    The caller must provide enough room in `rest`.
     """
     data = texts.ctypes.data
     for question in range(len(asked)):
@@ -370,7 +370,7 @@ def keep_ids(
 
 @compiled
 def rehash(slots: UInt64Array, larger: UInt64Array) -> None:
-    """Put all entries into more slots, which are empty."""
+    """Copy all entries to a larger, empty table."""
     mask = len(larger) // SLOT_WORDS - 1
     for old in range(0, len(slots), SLOT_WORDS):
         if slots[old]:
@@ -389,7 +389,7 @@ def complete(
     offsets: Int64Array,
     completed: UInt32Array,
 ) -> None:
-    """Write the ids of all chunks in order: known ones, and `ids` of those that were asked for."""
+    """Write the ids of all chunks in order: known ones, and the requested ones from `ids`."""
     taken = size = 0
     for chunk in range(len(pending)):
         before, question = pending[chunk, 0], pending[chunk, 1]

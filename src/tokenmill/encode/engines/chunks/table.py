@@ -1,9 +1,9 @@
-"""A table of chunks of text with the ids of each, which grows with every chunk that is new.
+"""A growing table with the ids of chunks of text.
 
-    texts ─find─▶ ids of chunks that are in the table, and the chunks that are not
-    those ─(an encoder)─▶ their ids ─finish─▶ the table, and the ids of the texts in order
+    texts ─find─▶ the ids of known chunks, and the unknown chunks
+    unknown chunks ─(an encoder)─▶ their ids ─finish─▶ the table, and the ids of the texts in order
 
-A batch is handled in rounds: so many ids that they stay in the processor's cache.
+A batch is processed in rounds that are small enough for the processor's cache.
 """
 
 from __future__ import annotations
@@ -19,35 +19,38 @@ from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.words.byte_strings import UInt8Array, UInt64Array, grown
 
 MIN_SLOTS = 1 << 16
-"""At least 1024: a sixth of the slots is more than a block has chunks."""
+"""Must be at least 1024, so that a sixth of the slots is more than a block has chunks."""
 IDS_A_ROUND, ASKED_A_ROUND, PENDING_A_ROUND = 1 << 18, 1 << 15, 1 << 16
 _CACHE_LINE = 64
 
 
 class Round(NamedTuple):
-    """What was found of a batch until some array was full. It holds good until the next one."""
+    """The results of `find` for a part of a batch, valid until the next round.
+
+    For `asked`, `pending` and `known`, see `slots.Output`.
+    """
 
     first_document: int
-    """Documents before it are complete."""
+    """The documents before it are complete."""
     state: Int64Array
-    """As `slots.find_ids` left it: `DOCUMENT` is the first document that is not complete now."""
+    """The state of `slots.find_ids`: `DOCUMENT` is the first document that is not complete yet."""
     ids: UInt32Array
-    """Shape (num_known,): those of chunks that are in the table, in order."""
+    """Shape (num_known,): the ids of known chunks, in order."""
     asked: Int64Array
-    """Shape (num_asked, 3): start and stop in the data of the others, and their slots."""
+    """Shape (num_asked, 3): start, stop and slot of unknown chunks."""
     pending: Int64Array
-    """Shape (num_pending, 2): known ids before a chunk, and its number in `asked`."""
+    """Shape (num_pending, 2): known ids before a chunk, and its index in `asked`."""
     known: Int64Array
     """Shape (num_completed, 2): known ids and pending chunks before the end of each document."""
 
 
 class ChunkTable:
-    """Holds at most `max_bytes` of entries, or as much as an empty one has; then it forgets all."""
+    """A table of chunks; when its entries exceed `max_bytes`, it drops them all."""
 
     def __init__(self, cuts: Cuts, max_bytes: int) -> None:
         self._cuts = (cuts.pairs, cuts.solid, cuts.alone)
         self._max_bytes = max_bytes
-        # No text can be made beforehand whose chunks all fall on one slot.
+        # Random secrets, so that nobody can craft a text with chunks that all hash to one slot.
         self._secrets = tuple(np.frombuffer(os.urandom(16), np.uint64))
         self._block = s.Block(
             np.empty(s.BLOCK_ROOM + 1, np.int64),
@@ -67,13 +70,13 @@ class ChunkTable:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of all entries."""
+        """The memory of all entries, in bytes."""
         return self._slots.nbytes + self._rest.nbytes
 
     def find(self, data: UInt8Array, offsets: Int64Array, after: Round | None) -> Round:
-        """Cut documents of UTF-8 into chunks, from where the last round ended, and look these up.
+        """Cut documents in UTF-8 into chunks, from where the last round ended, and look them up.
 
-        `data` has `slots.PADDING` bytes after the last document. The next call is `finish`.
+        `data` must have `slots.PADDING` bytes after the last document. Call `finish` next.
         """
         if len(data) < offsets[-1] + s.PADDING:
             raise ValueError("no padding after the last document")
@@ -99,10 +102,11 @@ class ChunkTable:
     def finish(
         self, data: UInt8Array, found: Round, asked: TokenBatch
     ) -> tuple[UInt32Array, Int64Array]:
-        """Keep the ids of chunks that were asked for.
+        """Store the ids of the requested chunks.
 
-        Returns all ids of the round in order, and how many come before the end of each document
-        that is complete now.
+        Returns:
+            All ids of the round in order, and how many of them come before the end of each
+            document completed in this round.
         """
         num_bytes = int((found.asked[:, 1] - found.asked[:, 0]).sum())
         self._rest = grown(
@@ -118,7 +122,7 @@ class ChunkTable:
         return ids, found.known[:, 0] + before[found.known[:, 1]]
 
     def _make_room(self) -> int:
-        """How many entries may be added: at most two thirds of the slots are taken."""
+        """Grow or drop the table if needed; return how many entries can be added."""
         num_slots = len(self._slots) // s.SLOT_WORDS
         if self.num_bytes > self._max_bytes and self._count:
             self.forget()
@@ -133,7 +137,7 @@ class ChunkTable:
 
 
 def _empty_slots(number: int) -> UInt64Array:
-    """Shape (number * 4,); none lies in two lines of the cache."""
+    """Return empty slots, shape (number * 4,), aligned so that none spans two cache lines."""
     made = np.zeros(number * s.SLOT_WORDS + 8, np.uint64)
     first = -made.ctypes.data % _CACHE_LINE // made.itemsize
     return made[first : first + number * s.SLOT_WORDS]

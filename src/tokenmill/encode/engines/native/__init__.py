@@ -1,1 +1,1 @@
-"""native: compiled code of our own for models that no fast library encodes exactly, or fast."""
+"""native: tokenmill's compiled engine, for models that no fast library encodes exactly."""

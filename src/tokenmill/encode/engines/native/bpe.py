@@ -1,9 +1,10 @@
-"""BPE over characters, as SentencePiece-style vocabularies have it (Llama 2, Mistral, Gemma).
+"""BPE over characters, for SentencePiece-style vocabularies (Llama 2, Mistral, Gemma).
 
     text ─a space before it─▶ ─cuts─▶ chunks ─table─▶ ids
                                       new chunks ─symbols─▶ words ─merges─▶ ids
 
-Texts that may hold an added token are the reference's: what follows one is treated as another text.
+Texts that may contain an added token go to the reference, which treats the text after one as a new
+text.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NO_DROPOUT = np.uint64(0)
 def load_bpe(
     tokenizer: Json, control_tokens: bool, load_reference: Callable[[], Engine], cache_bytes: int
 ) -> Engine:
-    """The engine of a tokenizer to which there is no objection."""
+    """Load the engine of a tokenizer that `bpe_objection` admits."""
     model = tokenizer["model"]
     metaspace = next(iter(metaspaces_of(tokenizer)), None)
     marks_spaces = metaspace is not None or MARK_SPACES in normalizers(tokenizer)
@@ -48,7 +49,7 @@ def load_bpe(
     if prepends or (metaspace and metaspace.get("prepend_scheme") != "never"):
         engine = PrefixedTexts(engine, always=prepends)
     tokens = matched_tokens(tokenizer, control_tokens)
-    if not control_tokens:  # special ones are text, and only keep others from being found
+    if not control_tokens:  # special tokens are text, and only hide other tokens
         tokens = [token for token in tokens if not token.get("special")]
     if tokens:
         contents = AddedContents([token["content"] for token in tokens])
@@ -57,7 +58,7 @@ def load_bpe(
 
 
 class CharacterBpe:
-    """Symbols and merges of chunks; it leaves nothing out."""
+    """Encodes chunks: converts them to symbols, and merges these. It leaves no chunk out."""
 
     def __init__(self, alphabet: Alphabet, merges: MergeTable, splits: bool) -> None:
         self._alphabet = alphabet
@@ -65,7 +66,7 @@ class CharacterBpe:
         self._splits = splits
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk."""
+        """Return the ids of every chunk; none are left to the reference."""
         found = symbols_of(data, places, self._alphabet, self._splits)
         symbols, offsets, words_before = found
         ids, edges = merge_words(symbols, offsets, self._merges, _NO_DROPOUT, _NO_DROPOUT)
@@ -74,7 +75,7 @@ class CharacterBpe:
 
 
 class PrefixedTexts:
-    """Puts a space before texts: all, or those that do not begin with a space or a ▁."""
+    """Puts a space before every text, or before those that do not begin with a space or a ▁."""
 
     def __init__(self, engine: Engine, always: bool) -> None:
         self.name = engine.name
@@ -83,7 +84,7 @@ class PrefixedTexts:
         self._begun = () if always else (" ", MARK)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """The ids of every text, in order; empty ones have none."""
+        """Return the ids of every text, in order; empty texts have none."""
         begun = self._begun
         return self._engine.encode(
             [f" {text}" if text and not text.startswith(begun) else text for text in texts]
@@ -91,7 +92,7 @@ class PrefixedTexts:
 
 
 class AddedContents:
-    """Added tokens in texts, before or after spaces become ▁."""
+    """Finds texts with added tokens, before or after spaces become ▁."""
 
     def __init__(self, contents: Sequence[str]) -> None:
         spaced = [content for content in contents if " " in content or MARK in content]
@@ -102,7 +103,7 @@ class AddedContents:
         self._pattern = re.compile("|".join(map(f"[ {MARK}]".join, patterns))) if spaced else None
 
     def search(self, text: str, /) -> bool:
-        """Whether a text holds any of them."""
+        """Whether a text contains any of the tokens."""
         pattern = self._pattern
         return any(string in text for string in self._strings) or bool(
             pattern and pattern.search(text)

@@ -1,26 +1,23 @@
-"""Where texts may be cut for a BPE model that is given whole texts, or words that begin with ▁.
+"""Where texts can be cut for a BPE model that encodes whole texts, or words that begin with ▁.
 
-BPE begins with one symbol for each character, and joins two neighbours at a time: of all neighbours
-that the list of merges names, those of the lowest rank, and of these the leftmost. Two claims make
-cuts safe; in both, no merge has the token of a byte or of what is unknown as a part.
+BPE starts with one symbol per character and joins two neighbours at a time: of all neighbours in
+the list of merges, those with the lowest rank, and of these the leftmost. Cuts are safe for two
+reasons, if no merge contains the token of a byte or the unknown token:
 
-1. **Nothing is ever joined over a cut.** Tokens are spelled with the characters that they stand
-   for. So what a merge joins at a place between characters a and b are a left side that ends with
-   a and a right side that begins with b. Where no merge has such sides, the place is still a
-   boundary of symbols at the end; the same is true beside a character that is unknown or spelled
-   in bytes, whose symbols are in no merge.
-2. **What is done on one side does not depend on the other.** Whether two neighbours can be joined
-   depends on these two alone, and the next pair on each side is the least by rank and place among
-   the pairs of that side, whatever has been done on the other. So the merges of the whole text,
-   those of one side left out, are the merges of the other side encoded alone.
+1. **Nothing is ever joined across a cut.** Tokens are spelled with the characters they encode. So a
+   merge between characters a and b joins a left part that ends with a and a right part that begins
+   with b. If no merge has such parts, the position stays a boundary. The same holds next to a
+   character that is unknown or spelled in bytes, because no merge contains its symbols.
+2. **The two sides do not affect each other.** Whether two neighbours can be joined depends only on
+   them, and the next pair on each side is always its first by rank and position. So the merges of
+   the whole text that lie on one side are the merges of that side encoded alone.
 
-Two more things look over a place: unknown characters beside each other become one token
-(`fuse_unk`), so there is no cut between two of them; and characters that no token stands for are
-dropped where there is no unknown token, which makes neighbours of others, so both sides of such a
-cut must be tokens. A split at ▁ ends a word, and nothing looks over that.
+Two more features look across positions. Consecutive unknown characters become one token
+(`fuse_unk`), so there is no cut between two of them. If there is no unknown token, unknown
+characters are dropped, which makes others neighbours, so both sides of a cut must then be tokens.
+With a split at ▁, a word ends there, so the cut is always safe.
 
-Whole words that are tokens (`ignore_merges`) and dropout look over all places: models with those
-are not admitted.
+`ignore_merges` and dropout look at whole words, so models with these are not admitted.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _FIRST_OF_THREE_BYTES = 0x800
 def bpe_cuts(
     merges: list[tuple[str, str]], alphabet: Alphabet, marks_spaces: bool, splits: bool
 ) -> Cuts:
-    """The cuts of a model; `splits` says that a word begins at every ▁."""
+    """Return the cuts of a model; `splits` says whether a word begins at every ▁."""
     token = alphabet.symbols[:NUM_CHARACTERS] != NOTHING
     falls_back, unknown = alphabet.of_bytes[0] != NOTHING, alphabet.unknown != NOTHING
     junctions = {(left[-1], right[0]) for left, right in merges}
@@ -64,7 +61,7 @@ def bpe_cuts(
 
 
 def _either(token: BoolArray, falls_back: np.bool_, unknown: bool) -> BoolArray:
-    """Shape (n, n): between which characters nothing but a merge looks."""
+    """Return between which characters only a merge could prevent a cut; shape (n, n)."""
     if falls_back:
         return np.ones((len(token), len(token)), np.bool_)
     if unknown:
@@ -73,9 +70,9 @@ def _either(token: BoolArray, falls_back: np.bool_, unknown: bool) -> BoolArray:
 
 
 def _characters(character: str, marks_spaces: bool) -> list[int]:
-    """What becomes this character of a token: a space becomes a ▁."""
+    """Return the characters of a text that become this character of a token."""
     if not marks_spaces:
         return [ord(character)]
-    if character == " ":  # no space is left when the model begins
+    if character == " ":  # the model never sees a space
         return []
     return [ord(character), ord(" ")] if character == MARK else [ord(character)]

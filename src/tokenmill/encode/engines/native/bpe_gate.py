@@ -1,4 +1,4 @@
-"""Which BPE tokenizers the native engine may be given. No compiled code is imported here."""
+"""Decide which BPE tokenizers the native engine encodes exactly, without importing numba."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def bpe_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why native may not have this BPE tokenizer; "" where it may."""
+    """Return why native cannot encode this BPE tokenizer exactly; "" if it can."""
     model = tokenizer["model"]
     if is_byte_level(tokenizer):
         return (
@@ -45,12 +45,12 @@ def bpe_objection(tokenizer: Json, control_tokens: bool) -> str:
 
 
 def is_byte_level(tokenizer: Json) -> bool:
-    """Whether a model begins with the bytes of words, not with their characters."""
+    """Whether a model starts from bytes instead of characters."""
     return any(step["type"] == "ByteLevel" for step in pre_tokenizers(tokenizer))
 
 
 def is_bert(tokenizer: Json) -> bool:
-    """Whether words are found as BERT does."""
+    """Whether words are split like BERT's."""
     before = [step["type"] for step in normalizers(tokenizer)]
     found = [step["type"] for step in pre_tokenizers(tokenizer)]
     return before in ([], ["BertNormalizer"]) and found == ["BertPreTokenizer"]
@@ -91,7 +91,7 @@ def _byte_model_objection(model: Json) -> str:
 
 
 def _byte_steps_objection(tokenizer: Json) -> str:
-    """Why compiled code does not find the words; `words/scanning.py` finds them."""
+    """Return why `words/scanning.py` cannot split texts into the words; "" if it can."""
     if normalizers(tokenizer) not in ([], [{"type": "NFC"}]):
         return "a normalizer"
     *splits, byte_level = pre_tokenizers(tokenizer)
@@ -103,7 +103,8 @@ def _byte_steps_objection(tokenizer: Json) -> str:
 
 
 def _is_scanned(splits: list[Json]) -> bool:
-    covering = {("Isolated", False), ("Removed", True)}  # alike: the patterns match all characters
+    # Both options do the same, because the patterns match every character.
+    covering = {("Isolated", False), ("Removed", True)}
     return (
         len(splits) == 1
         and splits[0]["type"] == "Split"
@@ -113,7 +114,7 @@ def _is_scanned(splits: list[Json]) -> bool:
 
 
 def _steps_objection(tokenizer: Json) -> str:
-    """Why the steps before the model are not known here."""
+    """Return why the steps before the model are not supported; "" if they are."""
     before, steps = normalizers(tokenizer), pre_tokenizers(tokenizer)
     for step in before:
         if step not in (PREPEND, MARK_SPACES):
@@ -121,7 +122,7 @@ def _steps_objection(tokenizer: Json) -> str:
     if before.count(PREPEND) > 1:
         return "two prefixes"
     marks_spaces = MARK_SPACES in before
-    if any(map(_splits_at_spaces, steps)) and marks_spaces:  # there are none
+    if any(map(_splits_at_spaces, steps)) and marks_spaces:  # no spaces are left to split at
         steps = [step for step in steps if not _splits_at_spaces(step)]
     metaspaces = metaspaces_of(tokenizer)
     if steps != metaspaces or len(steps) > 1:
@@ -132,7 +133,7 @@ def _steps_objection(tokenizer: Json) -> str:
 
 
 def metaspaces_of(tokenizer: Json) -> list[Json]:
-    """The steps that make spaces into ▁."""
+    """Return the Metaspace steps, which turn spaces into ▁."""
     return [
         step
         for step in pre_tokenizers(tokenizer)
@@ -143,7 +144,7 @@ def metaspaces_of(tokenizer: Json) -> list[Json]:
 
 
 def _splits_at_spaces(step: Json) -> bool:
-    """Whether a pre-tokenizer only splits beside spaces, as Gemma's."""
+    """Whether a pre-tokenizer only splits at spaces, like Gemma's."""
     return step["type"] == "Split" and step["pattern"] == {"String": " "} and not step.get("invert")
 
 

@@ -1,8 +1,8 @@
-"""Characters to the symbols that BPE begins with, in compiled code.
+"""Convert characters to the initial symbols of BPE, in compiled code.
 
-A symbol is a token of one character, the token of one byte of a character that is no token, or the
-token for what is unknown. Words are what merges cannot leave: with Metaspace each begins with a ▁,
-else a chunk is one word.
+A symbol is the token of a character, a token for each byte of a character outside the vocabulary,
+or the unknown token. Merges never cross the edges of words: with Metaspace each word begins with a
+▁; otherwise a chunk is one word.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _SPACE, _MARK = ord(" "), ord(MARK)
 
 
 class Alphabet(NamedTuple):
-    """The symbols of a vocabulary."""
+    """The initial symbols of a vocabulary."""
 
     symbols: Int32Array
     """Shape (NUM_CODE_POINTS,): the token of a character, or -1."""
     last: Int32Array
-    """The same of a word's last character, which may have a suffix in the vocabulary."""
+    """Shape (NUM_CODE_POINTS,): the token of a word's last character, which may have a suffix."""
     of_bytes: Int32Array
-    """Shape (256,): the tokens of bytes, for characters that are no token; -1 without those."""
+    """Shape (256,): the tokens of bytes, for characters outside the vocabulary; -1 if unused."""
     unknown: int
-    """The token of any other character, or -1 where it is dropped."""
+    """The unknown token, or -1 if unknown characters are dropped."""
     fuses: bool
-    """Whether unknown characters beside each other are one token."""
+    """Whether consecutive unknown characters become one token."""
 
 
 def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
-    """The symbols of a BPE model; `marks_spaces` says that a space becomes a ▁."""
+    """Return the symbols of a BPE model; `marks_spaces` says whether spaces become ▁."""
     vocab: Mapping[str, int] = model["vocab"]
     symbols, last = _by_character(vocab, ""), _by_character(vocab, model.get("end_of_word_suffix"))
     if marks_spaces:
@@ -53,7 +53,7 @@ def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
 
 
 def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
-    """The tokens of characters with a suffix."""
+    """Return the token of each character followed by a suffix, or -1."""
     symbols = np.full(NUM_CODE_POINTS, NOTHING, np.int32)
     size = 1 + len(suffix or "")
     found = [
@@ -67,7 +67,7 @@ def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
 
 @inner
 def character_at(data: int, place: int) -> tuple[int, int]:
-    """A code point of valid UTF-8, and how many bytes it has."""
+    """Return a code point of valid UTF-8, and its length in bytes."""
     code, size = byte_at(data + place), 1
     if code >= 0xF0:
         code, size = code & 0x07, 4
@@ -84,7 +84,7 @@ def character_at(data: int, place: int) -> tuple[int, int]:
 
 @inlined
 def _end_word(offsets: Int64Array, num_words: int, count: int) -> int:
-    """End a word after `count` symbols, if it has any; how many words there are."""
+    """End a word after `count` symbols, if it is not empty; return the number of words."""
     if count > offsets[num_words]:
         num_words += 1
         offsets[num_words] = count
@@ -94,12 +94,17 @@ def _end_word(offsets: Int64Array, num_words: int, count: int) -> int:
 def symbols_of(
     texts: UInt8Array, places: Int64Array, alphabet: Alphabet, splits: bool
 ) -> tuple[Int32Array, Int64Array, Int64Array]:
-    """The symbols of chunks of text, `texts[start:stop]` each, in words.
+    """Convert chunks, `texts[start:stop]` for each row of `places`, to words of symbols.
 
-    splits: whether a word ends before every ▁ or space
+    Args:
+        texts: The chunks in UTF-8.
+        places: Shape (num_chunks, 2).
+        alphabet: The symbols of the vocabulary.
+        splits: Whether a word ends before every ▁ or space.
 
-    Returns the symbols one after another, the offsets of words in them, shape (num_words + 1,), and
-    how many words there are before each chunk, shape (num_chunks + 1,). No word is empty.
+    Returns:
+        The symbols, concatenated; the offsets of words in them, shape (num_words + 1,); and the
+        number of words before each chunk, shape (num_chunks + 1,). No word is empty.
     """
     room = int((places[:, 1] - places[:, 0]).sum())
     symbols, offsets = np.empty(room, np.int32), np.zeros(room + 1, np.int64)

@@ -1,8 +1,8 @@
-"""Byte-level BPE whose words a compiled scanner finds (StarCoder, GPT-2, Llama 3, Qwen).
+"""Byte-level BPE with words from a compiled scanner (StarCoder, GPT-2, Llama 3, Qwen).
 
     new chunks ─scanner─▶ words ─a symbol for each byte─▶ ─merges─▶ ids
 
-Chunks that may hold an added token, or that NFC may change, are left out.
+Chunks that may contain an added token, or that NFC may change, are left to the reference.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ _NO_DROPOUT = np.uint64(0)
 def load_byte_bpe(
     tokenizer: Json, control_tokens: bool, load_reference: Callable[[], Engine], cache_bytes: int
 ) -> Engine:
-    """The engine of a tokenizer to which there is no objection."""
+    """Load the engine of a tokenizer that `bpe_objection` admits."""
     model = ByteBpe(tokenizer, matched_contents(tokenizer, control_tokens))
     return NativeEngine(model, make_cuts(tokenizer, control_tokens), load_reference, cache_bytes)
 
 
 class ByteBpe:
-    """Words, symbols and merges of chunks."""
+    """Encodes chunks: splits them into words, and merges the bytes of each word."""
 
     def __init__(self, tokenizer: Json, contents: Sequence[str]) -> None:
         scanner = scanner_of(split_of(tokenizer))
         if scanner is None:
-            raise EngineError("native does not find the words of this tokenizer")
+            raise EngineError("native has no compiled code for the split of this tokenizer")
         self._scanner = scanner
         vocab = tokenizer["model"]["vocab"]
-        # Bytes that UTF-8 never holds need no token.
+        # Bytes that never occur in UTF-8 need no token.
         self._symbols = np.array([vocab.get(symbol, 0) for symbol in byte_symbols()], np.int32)
         self._merges = merge_table(vocab, merges_of(tokenizer["model"]))
         patterns = [re.escape(content.encode()) for content in contents]
         self._added = re.compile(b"|".join(patterns)) if patterns else None
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk."""
+        """Return the ids of every chunk, and which chunks are left to the reference."""
         left_out = self._left_out(data, places)
         kept = np.where(left_out[:, None], places[:, :1], places)
         texts, offsets = gathered(data, kept)
@@ -66,7 +66,7 @@ class ByteBpe:
         return TokenBatch(ids.astype(np.uint32), ends[words_before]), left_out
 
     def _left_out(self, data: UInt8Array, places: Int64Array) -> BoolArray:
-        """Shape (num_chunks,): which may hold an added token, or be changed by the normalizer."""
+        """Return which chunks may contain an added token or change under NFC."""
         if not (self._added or self._scanner.composes):
             return np.zeros(len(places), np.bool_)
         texts, offsets = gathered(data, places)
@@ -79,9 +79,7 @@ class ByteBpe:
 def chunks_with(
     pattern: re.Pattern[bytes] | None, texts: UInt8Array, offsets: Int64Array
 ) -> BoolArray:
-    """Shape (num_chunks,): which hold what a pattern finds; it may begin in one and end in another,
-    and then both are named.
-    """
+    """Return which chunks contain a match or a part of one; shape (num_chunks,)."""
     found = np.zeros(len(offsets) - 1, np.bool_)
     joined = texts.tobytes()
     match = pattern.search(joined) if pattern else None
@@ -93,7 +91,7 @@ def chunks_with(
 
 
 def gathered(data: UInt8Array, places: Int64Array) -> tuple[UInt8Array, Int64Array]:
-    """The bytes of chunks one after another, and their offsets."""
+    """Concatenate the bytes of chunks; return them and their offsets."""
     lengths = places[:, 1] - places[:, 0]
     offsets = offsets_from_lengths(lengths)
     shifts = np.repeat(places[:, 0] - offsets[:-1], lengths)

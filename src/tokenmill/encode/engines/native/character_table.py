@@ -1,10 +1,10 @@
-"""What the normalizer of a tokenizer.json does with each character, asked of the library.
+"""Ask the library what the normalizer of a tokenizer.json does with each character.
 
-Only steps are admitted that do to a text what they do to its characters, but for
+Only steps that change one character at a time are admitted, with these exceptions:
 
-    Precompiled   looks up a short grapheme as a whole, so a key before a mark is left out
-    NFC, NFKC     compose: characters that may do so are left out (`words/characters.py`)
-    spaces        joined, stripped, and marked by rules of their own
+    Precompiled   looks up short graphemes as a whole, so a key before a mark is left out
+    NFC, NFKC     compose, so characters that may compose are left out (`words/characters.py`)
+    spaces        are joined, stripped and marked by separate rules
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ from tokenmill.words.characters import COMPOSED as OTHERWISE
 from tokenmill.words.characters import FIXED, SURROGATES, characters
 
 _SEPARATOR = "\u3401"
-"""No normalizer makes it of anything, or anything of it; this is checked."""
+"""A separator that no normalizer produces or changes; this is checked."""
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-"""Unicode's White_Space."""
+"""The characters with Unicode's property White_Space."""
 _JOINING_CATEGORIES = {"Mn", "Mc", "Me", "Cf", "Cn"}
 _JOINING_OTHERS = {0x0E33, 0x0EB3, 0xFF9E, 0xFF9F, *range(0x1F3FB, 0x1F400)}
-"""At least all that is Extend, SpacingMark or ZWJ (Unicode annex 29), also in later versions."""
+"""With the categories above, a superset of Extend, SpacingMark and ZWJ (Unicode annex 29), also for
+later versions of Unicode."""
 _MAX_IMAGE_CHARACTERS = 64
 
 
 class Composition(NamedTuple):
-    """What characters do with their neighbours."""
+    """How characters compose and reorder with their neighbours; see `CharacterTable`."""
 
     kinds: UInt8Array
     orders: UInt8Array
 
 
 def compiled_normalizer(tokenizer: Json) -> Normalizer:
-    """The steps before the model, to which there is no objection.
+    """Return the steps before the model as a compiled normalizer.
 
     Raises:
-        EngineError: the library does not do with characters what is known of it.
+        EngineError: the steps are not supported, or treat characters in an unexpected way.
     """
     steps = read_pipeline(tokenizer)
     if isinstance(steps, str):
-        raise EngineError("native cannot normalize", why=steps)
+        raise EngineError("native does not support the tokenizer's steps", why=steps)
     return Normalizer(_character_table(steps), steps.rules)
 
 
@@ -107,10 +108,10 @@ def _character_table(steps: Pipeline) -> CharacterTable:
 
 
 def _images(steps: Pipeline, texts: list[str]) -> list[str]:
-    """What the library makes of each text, alone."""
+    """Return the image of each text, encoded alone."""
     found = _asked(steps.by_character, texts)
     if max(map(len, found)) > _MAX_IMAGE_CHARACTERS:
-        raise EngineError("the normalizer makes a long text of one character")
+        raise EngineError("the normalizer turns one character into a long text")
     if steps.splits_words:
         spaces = str.maketrans(dict.fromkeys(_WHITE_SPACE, " "))
         found = [image.translate(spaces) for image in found]
@@ -118,19 +119,19 @@ def _images(steps: Pipeline, texts: list[str]) -> list[str]:
 
 
 def _asked(steps: list[Json], texts: list[str]) -> list[str]:
-    """What steps of the library make of each text, alone."""
+    """Return what the library's steps make of each text alone, in one call."""
     made = {"normalizer": {"type": "Sequence", "normalizers": steps}}
     normalizer = with_library(made, []).normalizer
     others = [text if text != _SEPARATOR else "" for text in texts]
     images = normalizer.normalize_str("".join(text + _SEPARATOR for text in others))
     found: list[str] = images.split(_SEPARATOR)[:-1]
     if len(found) != len(texts) or normalizer.normalize_str(_SEPARATOR) != _SEPARATOR:
-        raise EngineError("the library makes several characters of one in an unknown way")
+        raise EngineError("the library normalizes some characters in an unexpected way")
     return [image if text != _SEPARATOR else text for text, image in zip(texts, found, strict=True)]
 
 
 def _kinds_of_image(image: str, steps: Pipeline, composition: Composition) -> tuple[int, int]:
-    """The kind and the order of a character that has another image."""
+    """Return the kind and the order of a character that the normalizer changes."""
     codes = [ord(character) for character in image]
     stripped = image.rstrip(_WHITE_SPACE if steps.strips_blanks else " ")
     known = "  " not in image and (stripped in {"", image} or not steps.rules & STRIP_END)
@@ -146,15 +147,15 @@ def _kinds_of_image(image: str, steps: Pipeline, composition: Composition) -> tu
 
 
 def _moves(codes: list[int], composition: Composition) -> bool:
-    """Whether a character may become one with what is before it, or change places."""
+    """Whether a character may compose with the one before it, or be reordered."""
     return bool((composition.kinds[codes] & COMPOSES).any() or composition.orders[codes].any())
 
 
 def _composition() -> Composition:
-    """What NFC does with neighbours; shape (NUM_TABLE_CHARACTERS,) each.
+    """Return what NFC does with neighbours, as arrays of shape (NUM_TABLE_CHARACTERS,).
 
-    A composition is found from what NFD takes apart: the last part is the one that COMPOSES, and
-    what the parts before it are together is COMPOSED with it.
+    Compositions are the inverse of NFD: the last part of a decomposition COMPOSES, and the other
+    parts, composed, are COMPOSED with it.
     """
     every = [chr(c) if c not in SURROGATES else " " for c in range(NUM_TABLE_CHARACTERS)]
     classes = characters().composition[:NUM_TABLE_CHARACTERS]
@@ -163,7 +164,7 @@ def _composition() -> Composition:
     orders[classes == FIXED] = 0
     apart = _asked([{"type": "NFD"}], every)
     for code, parts in enumerate(apart):
-        if len(parts) > 1:  # its last mark may change places with one that follows
+        if len(parts) > 1:  # its last mark may swap with a mark that follows
             orders[code] = unicodedata.combining(parts[-1])
     before = {parts[:-1] for parts in apart if len(parts) > 1}
     for made in _asked([{"type": "NFC"}], sorted(before)):
@@ -172,7 +173,7 @@ def _composition() -> Composition:
 
 
 def _kinds_in_graphemes(charsmap: str) -> UInt8Array:
-    """Shape (NUM_TABLE_CHARACTERS,): which characters begin keys, and which belong to others."""
+    """Return which characters begin keys, and which join others; shape (NUM_TABLE_CHARACTERS,)."""
     every = [chr(c) if c not in SURROGATES else " " for c in range(NUM_TABLE_CHARACTERS)]
     begins = read_charsmap(base64.b64decode(charsmap)).begins_key(every)
     kinds = KEY * np.array(begins, np.uint8)

@@ -1,10 +1,10 @@
-"""Tokens by their bytes: a double-array trie, which finds a child with one read.
+"""A double-array trie over the bytes of tokens, which finds a child with one read.
 
-A node holds a *base*; its child by a byte is at `base ^ byte`, and holds that byte as its label.
-Each base belongs to one node, so the label alone tells whether a node has the child.
+A node holds a *base*; its child for a byte is at `base ^ byte`, and holds that byte as its label.
+Each base belongs to one node, so the label alone says whether a node has the child.
 
 Source: J. Aoe, An efficient digital search algorithm by using a double-array structure (1989);
-with xor, as darts-clone has it.
+with xor, like darts-clone.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ BoolArray = npt.NDArray[np.bool_]
 
 NO_TOKEN = -1
 MAX_NODES = 1 << 22
-"""Bases and labels share 31 bits."""
+"""Limited because bases and labels share 31 bits."""
 _BLOCK = 256
-"""A node's children by all bytes are in one block of so many slots."""
+"""All children of a node are in one block of this many slots."""
 _FREE = 255
-"""The label of free slots: it never occurs in UTF-8."""
+"""The label of free slots; this byte never occurs in UTF-8."""
 
 
 def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32Array:
-    """A trie of byte strings that are valid UTF-8; shape (num_slots, 2), node 0 is the root.
+    """Build a trie of byte strings that are valid UTF-8.
 
-    Column 0 is `base << 8 | label`; column 1 the id of the token that ends here, or -1.
+    Returns:
+        Shape (num_slots, 2); node 0 is the root. Column 0 is `base << 8 | label`, column 1 the id
+        of the token that ends here, or -1.
 
     Raises:
-        EngineError: it needs more than `max_nodes` slots.
+        EngineError: the trie needs more than `max_nodes` slots.
     """
     keys = sorted(key for key in ids if key)
     data = np.frombuffer(b"".join(keys), np.uint8)
@@ -64,15 +66,16 @@ def _place(  # noqa: C901
     waiting: Int64Array,
     children: Int64Array,
 ) -> int:
-    """Place one node's children after another; ranges of sorted keys share their first bytes.
+    """Place the children of one node after another; keys are sorted, so each node has a range.
 
-    nodes: shape (max_slots, 2), all free but the root
+    nodes: shape (max_slots, 2), all free except the root
     taken: shape (max_slots,), which bases belong to a node
-    waiting: shape (num_keys + 1, 4), begins with the root: a node whose children have no place yet,
-    the first of its keys, the one after its last, and its depth
-    children: shape (257, 2), room for labels, and for the first key of each
+    waiting: shape (num_keys + 1, 4), a stack of nodes with children to place, at first the root;
+    for each node, its first key, one past its last key, and its depth
+    children: shape (257, 2), a buffer for labels and the first key of each
 
-    Returns how many slots are in use, or more than there are.
+    Returns:
+        The number of slots in use, or more than there are if they do not suffice.
     """
     num_waiting, single, several, size = 1, _BLOCK, _BLOCK, _BLOCK
     while num_waiting:
@@ -113,7 +116,7 @@ def _place(  # noqa: C901
         if slot >= size:
             size = (slot | (_BLOCK - 1)) + 1
         if count == 1:
-            single = slot  # gaps before it are too few to look for
+            single = slot  # searching the few gaps before it is not worth it
         else:
             several = slot & ~(_BLOCK - 1)
     return size

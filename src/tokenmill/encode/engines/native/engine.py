@@ -1,11 +1,11 @@
-"""native: chunks of text through compiled code of our own, and a table of those seen before.
+"""native: encode chunks of text in compiled code, with a table of chunks seen before.
 
     text ─cuts─▶ chunks ─table─▶ ids
                       new chunks ─model─▶ ids          normalizer, pre-tokenizer and model, compiled
                                  chunks that the model leaves out ─reference─▶ ids
 
-A model leaves out what it is not known to do exactly: characters that compose, added tokens inside
-a chunk. Those chunks are few, so exactness costs little.
+A model leaves out chunks that it may not encode exactly, such as those with composing characters
+or added tokens. There are few of them, so exactness costs little.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class NativeModel(Protocol):
-    """All steps of a tokenizer for a chunk of text, in compiled code."""
+    """Runs all steps of a tokenizer on chunks of text, in compiled code."""
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk `data[start:stop]`, and which chunks are left out (shape (n,)).
+        """Encode the chunks `data[start:stop]`, for each row of `places`.
 
-        Chunks that are left out have no ids here.
+        Returns:
+            The ids of every chunk, and which chunks are left to the reference, shape (num_chunks,).
+            Those have no ids here.
         """
 
 
 class NativeEngine(ChunkEngine):
-    """A compiled model behind a table of chunks; the reference is loaded when first needed."""
+    """A compiled model with a table of chunks; the reference is loaded on first use."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class NativeEngine(ChunkEngine):
 
 
 class _Chunks:
-    """A model, and the reference for what it leaves out."""
+    """Encodes chunks with a model, and those that it leaves out with the reference."""
 
     def __init__(self, model: NativeModel, load_reference: Callable[[], Engine]) -> None:
         self._model = model
@@ -61,7 +63,7 @@ class _Chunks:
         self._reference: ReferenceChunks | None = None
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """The ids of every chunk."""
+        """Return the ids of every chunk."""
         tokens, left_out = self._model.encode_chunks(data, places)
         if not left_out.any():
             return tokens

@@ -1,7 +1,7 @@
-"""Which tokenizer.json the native engine may be given, and the compiled model of each kind.
+"""Decide which tokenizer.json files the native engine encodes exactly, and load their models.
 
-Every build asks for objections, and most take another engine: what is compiled is imported where it
-is loaded (`numba` alone takes 0.2 s).
+Every build asks for objections, but most use another engine. So compiled code is imported only when
+a model is loaded (`numba` alone takes 0.2 s).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def native_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why native may not have this tokenizer; "" where it may."""
+    """Return why native cannot encode this tokenizer exactly; "" if it can."""
     match tokenizer["model"].get("type", "BPE"):
         case "BPE":
             return bpe_objection(tokenizer, control_tokens)
@@ -46,7 +46,7 @@ def load_native(
     load_reference: Callable[[], Engine],
     cache_bytes: int,
 ) -> Engine:
-    """The engine of a tokenizer to which there is no objection."""
+    """Load the engine of a tokenizer that `native_objection` admits."""
     from tokenmill.encode.engines.chunks.cuts import make_cuts
     from tokenmill.encode.engines.native.engine import NativeEngine
 
@@ -63,7 +63,7 @@ def load_native(
 
             model = WordPiece(tokenizer)
         case kind:
-            raise EngineError(f"native cannot encode a model {kind}")
+            raise EngineError(f"native cannot encode a model of type {kind}")
     cuts = make_cuts(tokenizer, control_tokens)
     return NativeEngine(model, cuts, load_reference, cache_bytes)
 

@@ -1,11 +1,11 @@
-"""The words of a text, normalized, where every step looks at one character, in compiled code.
+"""Normalize texts and split them into words in compiled code, for steps like BERT's.
 
-BERT's steps and plainer ones do: clean, put spaces around ideographs, decompose, drop marks, fold
-case; then split at white space, and at both sides of punctuation or of a run of it. So the library
-is asked once what becomes of every character, and a table tells it again.
+These steps look at one character at a time: clean, put spaces around ideographs, decompose, drop
+marks, fold case; then split at white space and around punctuation or runs of it. So the library is
+asked once for the image of every character, and the answers are kept in a table.
 
-Only the order of marks that are kept after decomposition depends on their neighbours. Characters
-that leave one are not in the table, nor are most beyond the first plane of Unicode.
+The only exception is the order of marks that remain after decomposition. Characters that leave such
+marks are not in the table, and neither are most characters beyond the first plane of Unicode.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ BoolArray = npt.NDArray[np.bool_]
 
 NUM_TABLE_CHARACTERS = 0x20000
 _ASKED = np.r_[:0xD800, 0xE000:0x10000, 0x1D000:NUM_TABLE_CHARACTERS].astype("<u4")
-"""No surrogates; of the second plane, notes, letters of mathematics and pictures."""
+"""All but surrogates; of the second plane, only musical and mathematical symbols and emoji."""
 LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN = range(6)
-"""What a character is: not in the table, nothing, the end of a word, a word, part of one, or part
-of a word of punctuation and symbols only."""
+"""Kinds of characters: not in the table; dropped; ends a word; a word on its own; part of a word;
+part of a run of punctuation and symbols."""
 _MARKS = "e\u0301\u0323"
-"""Decomposed, their order is another."""
+"""Decomposition reorders these marks."""
 _UTF_32 = "utf-32-le"
 _BETWEEN = ord("0")
-"""No other character becomes one, and none is joined with it but as letters in a word are."""
+"""The separator. No other character normalizes to it, and it joins others only like a letter."""
 
 
 _SPACE = ord(" ")
@@ -45,39 +45,39 @@ _FIRST_OF_MORE_BYTES = (0x80, 0x800, 0x10000)
 
 
 class CharacterImages(NamedTuple):
-    """What becomes of characters."""
+    """How characters are normalized and split."""
 
     kinds: UInt8Array
-    """Shape (NUM_TABLE_CHARACTERS + 1,); the last is that of all others."""
+    """Shape (NUM_TABLE_CHARACTERS + 1,); the last one is for all other characters."""
     offsets: Int32Array
     """Shape (NUM_TABLE_CHARACTERS + 2,): where the image of a character begins in `images`."""
     images: UInt8Array
     """UTF-8."""
     growth: int
-    """An image has at most so many times the bytes of its character."""
+    """The most bytes of an image per byte of its character."""
 
 
 class _Images(NamedTuple):
-    """What the library made of `_ASKED`, one image after another."""
+    """The images of `_ASKED` from the library, concatenated."""
 
     text: str
     codes: npt.NDArray[np.uint32]
-    """The same, shape (len(text),)."""
+    """The code points of `text`, shape (len(text),)."""
     first: Int64Array
     stop: Int64Array
-    """Where the images are in it, shape (len(_ASKED),) each."""
+    """Where each image begins and ends in `text`, both of shape (len(_ASKED),)."""
 
     def total(self, values: npt.NDArray[np.generic]) -> Int64Array:
-        """The sum over each image of what its characters have, shape (len(text),)."""
+        """Sum `values`, shape (len(text),), over each image; the sums have shape (len(_ASKED),)."""
         before = offsets_from_lengths(values)
         return before[self.stop] - before[self.first]
 
 
 def character_images(tokenizer: Json) -> CharacterImages:
-    """What the normalizer and the pre-tokenizer of a tokenizer do with every character.
+    """Return what the normalizer and the pre-tokenizer of a tokenizer do with every character.
 
     Raises:
-        EngineError: the library makes of characters what is not known of it.
+        EngineError: the library treats some characters in an unexpected way.
     """
     library = with_library(tokenizer, pre_tokenizers(tokenizer))
     normalize = library.normalizer.normalize_str if library.normalizer else str
@@ -106,8 +106,8 @@ def _asked(normalize: Callable[[str], str]) -> _Images:
     codes = np.frombuffer(text.encode(_UTF_32), others.dtype)
     edges = np.flatnonzero(codes == _BETWEEN)
     if len(edges) != len(others) + 1:
-        raise EngineError("the library makes several characters of one in an unknown way")
-    # One of those between is the image of itself.
+        raise EngineError("the library normalizes some characters in an unexpected way")
+    # The separator is its own image; insert it.
     first = np.insert(edges[:-1] + 1, _BETWEEN, edges[_BETWEEN])
     stop = np.insert(edges[1:], _BETWEEN, edges[_BETWEEN] + 1)
     return _Images(text, codes, first, stop)
@@ -116,7 +116,7 @@ def _asked(normalize: Callable[[str], str]) -> _Images:
 def _kinds_of(
     found: _Images, split: Callable[[str], list[tuple[str, tuple[int, int]]]], orders: bool
 ) -> UInt8Array:
-    """Shape (len(_ASKED),); `orders` says that marks change places."""
+    """Return the kinds, shape (len(_ASKED),); `orders` says whether marks are reordered."""
     spans = np.array([span for _, span in split(found.text)])
     size = spans[:, 1] - spans[:, 0]
     alone = np.zeros(len(found.codes), np.bool_)
@@ -144,23 +144,24 @@ def _kinds_of(
 
 
 def _num_bytes(codes: npt.NDArray[np.uint32]) -> Int64Array:
-    """Of each character in UTF-8."""
+    """Return the length of each character in UTF-8."""
     return np.searchsorted(_FIRST_OF_MORE_BYTES, codes, side="right") + 1
 
 
 def _is_ordered(character: str) -> bool:
-    """Whether its place may depend on other marks, or nothing is known of it here."""
+    """Whether a character may be reordered, or is unassigned in this version of Python."""
     return unicodedata.combining(character) > 0 or unicodedata.category(character) == "Cn"
 
 
 def normalized_words(
     texts: UInt8Array, places: Int64Array, table: CharacterImages
 ) -> tuple[UInt8Array, Int64Array, Int64Array, BoolArray]:
-    """The words of chunks `texts[start:stop]`, normalized.
+    """Return the normalized words of chunks, `texts[start:stop]` for each row of `places`.
 
-    Returns their UTF-8 one after another; their edges in it, shape (num_words + 1,), none is empty;
-    how many words there are before each chunk, shape (num_chunks + 1,); and which chunks are left
-    out and have no words, shape (num_chunks,).
+    Returns:
+        The words in UTF-8, concatenated; their edges, shape (num_words + 1,), none is empty; the
+        number of words before each chunk, shape (num_chunks + 1,); and which chunks are left to the
+        reference and have no words, shape (num_chunks,).
     """
     num_bytes = int((places[:, 1] - places[:, 0]).sum())
     made, edges = np.empty(table.growth * num_bytes, np.uint8), np.empty(num_bytes + 1, np.int64)
@@ -180,7 +181,7 @@ def _write_words(
     words_before: Int64Array,
     left_out: BoolArray,
 ) -> None:
-    """See `normalized_words`, which gives the arrays that are written; all have room enough."""
+    """Fill the arrays that `normalized_words` returns."""
     kinds, offsets, images, _ = table
     data, size, count = texts.ctypes.data, 0, 0
     edges[0] = 0

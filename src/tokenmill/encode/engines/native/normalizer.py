@@ -1,9 +1,10 @@
-"""Normalizers and Metaspace, compiled: texts as a SentencePiece-style model reads them.
+"""Normalizers and Metaspace in compiled code, for SentencePiece-style models.
 
-    text ─characters─▶ their images ─spaces─▶ bytes, with ▁ for each space that is left
+    text ─characters─▶ their images ─spaces─▶ bytes, with ▁ for each remaining space
 
-Every character is replaced by its image. What a normalizer does with several characters is left
-out, text by text, unless it follows from their images: see `character_table.py`.
+Every character is replaced by its image. Texts in which a normalizer changes several characters
+together are left to the reference, unless the change follows from the images: see
+`character_table.py`.
 """
 
 from __future__ import annotations
@@ -25,41 +26,41 @@ from tokenmill.words.byte_strings import UInt8Array, grown
 BoolArray = npt.NDArray[np.bool_]
 
 NUM_TABLE_CHARACTERS = 0x20000
-"""Two planes of Unicode; characters beyond share a row."""
+"""Two planes of Unicode; characters beyond them share a row."""
 LINE_END, BEYOND = NUM_TABLE_CHARACTERS, NUM_TABLE_CHARACTERS + 1
-"""Rows of CR LF, which is one grapheme, and of characters beyond the table."""
+"""The rows of CR LF, which is one grapheme, and of characters beyond the table."""
 NUM_ROWS = NUM_TABLE_CHARACTERS + 2
 
 LEFT_OUT, CHANGED, KEY, JOINS, BLANK, COMPOSES, COMPOSED = (1 << bit for bit in range(7))
-"""Kinds of characters: a text with it is left out; it has another image; keys of the charsmap begin
-with it; it may belong to the grapheme before it; its image is white space, but no space; it may
-become one with what is before it; with what follows it."""
+"""Bits of a character's kind, in order: a text with it is left to the reference; it has a different
+image; a key of the charsmap begins with it; it may belong to the grapheme before it; its image is
+white space other than a space; it may compose with what precedes it; or with what follows it."""
 SPACE = 0x20
 MARK_1, MARK_2, MARK_3 = "▁".encode()
 SHORT_GRAPHEME = 6
-"""Bytes; shorter graphemes are looked up as a whole."""
+"""Graphemes with fewer bytes are looked up as a whole."""
 
 
 class CharacterTable(NamedTuple):
-    """What becomes of characters."""
+    """How characters are normalized."""
 
     kinds: UInt8Array
-    """Shape (NUM_ROWS,): bits."""
+    """Shape (NUM_ROWS,): the bits above."""
     offsets: Int32Array
     """Shape (NUM_ROWS + 1,): where the image of a CHANGED character begins in `images`."""
     images: UInt8Array
     orders: UInt8Array
-    """Shape (NUM_ROWS,): of marks that may change places, the place (their combining class)."""
+    """Shape (NUM_ROWS,): the combining class of marks that normalization may reorder, else 0."""
 
 
 class Normalized(NamedTuple):
-    """Normalized texts, one after another."""
+    """Normalized texts, concatenated."""
 
     data: UInt8Array
     offsets: Int64Array
     """Shape (num_texts + 1,)."""
     left_out: BoolArray
-    """Shape (num_texts,): such a text has no bytes here."""
+    """Shape (num_texts,): texts left to the reference; they have no bytes in `data`."""
 
 
 class Normalizer:
@@ -89,7 +90,7 @@ class Normalizer:
 
 @inlined
 def _row(address: int) -> int:
-    """The row of the character that begins at an address."""
+    """Return the row of the character at an address."""
     byte = byte_at(address)
     row = byte
     if byte >= 0xF0:
@@ -107,13 +108,13 @@ def _row(address: int) -> int:
 
 @inlined
 def _width(byte: int) -> int:
-    """Bytes of a character that begins with a byte."""
+    """Return the length in bytes of a character with this first byte."""
     return 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
 
 
 @inlined
 def _is_mark(address: int) -> bool:
-    """Whether ▁ is at an address, from which three bytes can be read."""
+    """Whether a ▁ begins at an address; three bytes must be readable."""
     return (
         byte_at(address) == MARK_1
         and byte_at(address + 1) == MARK_2
@@ -130,7 +131,7 @@ def _ends_line(data: UInt8Array, place: int, stop: int) -> bool:
 def _write_image(
     made: UInt8Array, size: int, source: int, count: int, after_space: bool, joins: int
 ) -> int:
-    """Write the bytes of an image, with ▁ for each space that is left; the new size."""
+    """Write the bytes of an image, with ▁ for each remaining space; return the new size."""
     for i in range(count):
         byte = byte_at(source + i)
         if byte != SPACE:
@@ -153,9 +154,9 @@ def _normalize(  # noqa: C901
     edges: Int64Array,
     left_out: BoolArray,
 ) -> int:
-    """Write normalized texts from `edges[0]` on; returns how many `made` has room for.
+    """Write normalized texts from `edges[0]` on; return how many texts fit into `made`.
 
-    options: rules, and the room that one character can take, in bytes
+    options: the rules, and the most bytes that one character can take
     """
     (kinds, offsets, images, orders), (rules, room) = table, options
     address, size = data.ctypes.data, edges[0]

@@ -1,6 +1,6 @@
-"""Which normalizers and pre-tokenizers before a Unigram model are known exactly, and their rules.
+"""Read the normalizers and pre-tokenizers of a Unigram model, if native supports them.
 
-Steps that do to a text what they do to its characters come first; spaces follow rules of their own.
+Steps that change one character at a time must come first, then rules for spaces.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_toke
 from tokenmill.words.patterns import LAST_SPACE
 
 JOIN_SPACES, STRIP_END, PREFIX = (1 << bit for bit in range(3))
-"""Rules: one space of several; no white space at the end; ▁ before a text that does not begin with
-one."""
+"""Rules for spaces: join several to one; strip white space at the end; add a ▁ before a text that
+does not begin with one."""
 COMPOSING = frozenset({"NFC", "NFKC"})
 
 
 class Pipeline(NamedTuple):
-    """A normalizer in two parts, and a pre-tokenizer."""
+    """The supported steps of a tokenizer."""
 
     by_character: list[Json]
+    """Normalizers that change one character at a time."""
     rules: int
+    """The rules for spaces, as bits."""
     splits_words: bool
-    """White space of any kind ends a word, and each word begins with ▁."""
+    """Whether any white space ends a word, and each word begins with ▁."""
     strips_blanks: bool
-    """Not only spaces are stripped."""
+    """Whether other white space is stripped in addition to spaces."""
 
 
 def pipeline_objection(tokenizer: Json) -> str:
-    """Why the steps before a model are not known exactly; "" where they are."""
+    """Return why native does not support the steps before the model; "" if it does."""
     found = read_pipeline(tokenizer)
     return found if isinstance(found, str) else ""
 
 
 def read_pipeline(tokenizer: Json) -> Pipeline | str:
-    """The steps before a model, or why they are not known exactly."""
+    """Return the steps before the model, or why native does not support them."""
     steps = normalizers(tokenizer)
     by_character = 0
     while by_character < len(steps) and _is_by_character(steps[by_character]):
@@ -71,7 +73,7 @@ def _is_by_character(step: Json) -> bool:
 
 
 def _space_rule(step: Json) -> int:
-    """The rule of a step that comes after those by character; 0 if it is not known."""
+    """Return the rule of a step for spaces; 0 if it is not supported."""
     if step["type"] == "Strip":
         return STRIP_END if step.get("strip_right") and not step.get("strip_left", True) else 0
     if step["type"] != "Replace":

@@ -1,9 +1,9 @@
-"""SentencePiece's BPE models: texts are cut where no piece that can be made has both sides.
+"""Load BPE models of SentencePiece for the native engine.
 
-Source: `Model::SampleEncode` of SentencePiece's bpe_model.cc. It begins with characters, and joins
-two neighbours whose texts make a piece: those of the highest score first, and of these the
-leftmost. So all pairs that make a piece have its rank, and a pair has one rank only, because scores
-differ. The rest follows from what `bpe_cuts.py` says of lists of merges.
+SentencePiece (`Model::SampleEncode` in bpe_model.cc) starts from characters and repeatedly joins
+two neighbours that form a piece: the piece with the highest score first, then the leftmost. This
+equals a list of merges in which all pairs that form a piece share its rank. Scores must differ, so
+that ranks are unique. Where texts can be cut then follows from `bpe_cuts.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tokenmill.words.sentencepiece_model import BYTE, NORMAL, ModelFile, read_mo
 def load_sentencepiece(
     data: bytes, load_reference: Callable[[], Engine], cache_bytes: int
 ) -> Engine:
-    """The engine of a model to which there is no objection."""
+    """Load the engine of a model that `sentencepiece_objection` admits."""
     model = read_model(data)
     bpe, cuts = _bpe(model)
     engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
@@ -41,7 +41,7 @@ def load_sentencepiece(
 
 
 def _bpe(model: ModelFile) -> tuple[CharacterBpe, Cuts]:
-    """The merges, and where texts are cut."""
+    """Return the model, and where texts can be cut."""
     ids = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == NORMAL}
     symbols = {"vocab": ids, "unk_token": None, "byte_fallback": model.byte_fallback}
     named = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == BYTE}

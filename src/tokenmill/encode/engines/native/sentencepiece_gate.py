@@ -1,7 +1,7 @@
-"""Which SentencePiece models the native engine may be given. No compiled code is imported here.
+"""Decide which SentencePiece models the native engine encodes exactly, without importing numba.
 
-A model may be encoded in chunks where nothing but its pieces looks over a cut: it has no table of
-characters and joins no spaces (`identity` without `remove_extra_whitespaces`, as Llama 2's).
+Texts can be cut into chunks if only pieces can span a cut. So the model must not have a table of
+characters or join spaces (`identity` without `remove_extra_whitespaces`, like Llama 2's).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tokenmill.words.sentencepiece_model import (
 )
 
 _LONGEST_PIECE = 128
-"""Characters: every place in a piece is looked at, and trainers stop at 16 unless told."""
+"""Characters. The check looks at every position in a piece; the trainer's default limit is 16."""
 _BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
 def sentencepiece_objection(model: bytes) -> str:
-    """Why native may not have a SentencePiece model; "" where it may."""
+    """Return why native cannot encode a SentencePiece model exactly; "" if it can."""
     try:
         found = read_model(model)
         return (
@@ -45,7 +45,7 @@ def sentencepiece_objection(model: bytes) -> str:
 
 
 def merged_pieces(pieces: list[Piece]) -> dict[str, list[tuple[str, str]]]:
-    """The pieces that BPE can make, and the pairs of pieces that each is made of."""
+    """Return the pieces that BPE can produce, with the pairs of pieces that each can come from."""
     known = {piece.text for piece in pieces if piece.type == NORMAL}
     merged = {}
     for text in known:
@@ -56,12 +56,12 @@ def merged_pieces(pieces: list[Piece]) -> dict[str, list[tuple[str, str]]]:
 
 
 def user_symbols(model: ModelFile) -> list[str]:
-    """What is found in a text before anything else."""
+    """Return the user-defined symbols, which are matched in a text first."""
     return [piece.text for piece in model.pieces if piece.type == USER_DEFINED]
 
 
 def _messages_objection(model: bytes) -> str:
-    """The library merges two messages of the same kind, and `read_model` takes the last one."""
+    # The library merges repeated messages, but `read_model` takes the last one.
     numbers = [number for number, _ in read_fields(model)]
     repeated = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
     return "two sets of trainer or normalizer options" if repeated else ""
@@ -106,7 +106,7 @@ def _steps_objection(model: ModelFile) -> str:
 
 
 def _bpe_objection(model: ModelFile) -> str:
-    """Of equal scores the library takes the leftmost pair, whatever the two make."""
+    # With equal scores, the library merges the leftmost pair, but `CharacterBpe` ranks pieces.
     merged = merged_pieces(model.pieces)
     scores = {piece.score for piece in model.pieces if piece.text in merged}
     return "pieces with equal scores" if len(scores) < len(merged) else ""

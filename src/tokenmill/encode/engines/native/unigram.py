@@ -1,9 +1,9 @@
-"""Unigram: of all segmentations of a piece the one with the highest score.
+"""Unigram: find the segmentation of a piece with the highest score.
 
-Scores of tokens are added up from the left, and the first of equal candidates wins, as in the
-`tokenizers` library; so sums are rounded as there, and ties end alike. Each ▁ begins a piece.
+As in the `tokenizers` library, scores are added from the left, and the first of equal candidates
+wins. So rounding and ties match the library. Each ▁ begins a new piece.
 
-Source: `EncodeOptimized` of SentencePiece's unigram_model.cc, as `tokenizers` has it, too.
+Source: `EncodeOptimized` of SentencePiece's unigram_model.cc, which `tokenizers` also uses.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from tokenmill.words.byte_strings import UInt8Array
 FloatArray = npt.NDArray[np.float64]
 
 UNKNOWN_PENALTY = 10.0
-"""How much worse an unknown character is than the worst token."""
+"""The score of an unknown character lies this far below the lowest score."""
 
 
 class Vocabulary(NamedTuple):
-    """A Unigram model as compiled code sees it."""
+    """A Unigram model for compiled code."""
 
     nodes: Int32Array
-    """Tokens by their bytes (`double_array.py`)."""
+    """The trie of all tokens (`double_array.py`)."""
     scores: FloatArray
-    """Shape (num_tokens + 1,): by id; the last is that of an unknown character."""
+    """Shape (num_tokens + 1,): the score of each id; the last one is for unknown characters."""
     unknown: int
     """The id of the unknown token."""
     byte_ids: Int32Array
-    """Shape (256,): what an unknown character becomes; -1 where that is the unknown token."""
+    """Shape (256,): the tokens of bytes, for unknown characters; -1 for the unknown token."""
 
 
 class UnigramModel:
-    """Normalizer, pre-tokenizer and model of a tokenizer, compiled."""
+    """Runs the normalizer, pre-tokenizer and model of a tokenizer in compiled code."""
 
     def __init__(self, normalizer: Normalizer, vocabulary: Vocabulary) -> None:
         self._normalizer = normalizer
         self._vocabulary = vocabulary
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk, and which are left out."""
+        """Return the ids of every chunk, and which chunks are left to the reference."""
         text, offsets, left_out = self._normalizer.normalize(data, places)
         ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
         longest = int(np.diff(offsets).max(initial=0))
@@ -70,9 +70,9 @@ def _segment(
     ids: UInt32Array,
     edges: Int64Array,
 ) -> None:
-    """Write the ids of normalized texts, and where those of each end.
+    """Write the ids of normalized texts, and their edges.
 
-    totals, links: room for one more place than the longest text has bytes (see `_find_best`)
+    totals, links: buffers for one entry more than the longest text has bytes (see `_find_best`)
     """
     nodes, scores, unknown, byte_ids = vocabulary
     num_ids = 0
@@ -88,12 +88,12 @@ def _segment(
         edges[chunk + 1] = num_ids
 
 
-# What follows is copied into the function above: passing arrays takes longer than a short piece.
+# The functions below are inlined: passing arrays would take longer than encoding a short piece.
 
 
 @inlined
 def _end_of_piece(text: UInt8Array, place: int, stop: int) -> int:
-    """Where the next ▁ begins, or the text ends."""
+    """Return where the next ▁ begins, or the text ends."""
     while place < stop and not (
         text[place] == MARK_1 and text[place + 1] == MARK_2 and text[place + 2] == MARK_3
     ):
@@ -112,8 +112,9 @@ def _find_best(
     totals: FloatArray,
     links: Int32Array,
 ) -> None:
-    """For every place in a piece, where the last token of the best segmentation that ends there
-    begins, and its id.
+    """Find the best segmentation that ends at each position of a piece.
+
+    `links` receives the start and the id of its last token.
     """
     for place in range(size + 1):
         links[place, 0] = -1
@@ -158,9 +159,9 @@ def _write(  # noqa: C901
     ids: UInt32Array,
     num_ids: int,
 ) -> int:
-    """Write the ids of the best segmentation; the new number of ids.
+    """Write the ids of the best segmentation; return the new number of ids.
 
-    Neighbours that are unknown become one string, which may be a token itself.
+    Consecutive unknown characters are joined to one string, which may be a token itself.
     """
     low, unknown_stop = num_ids, 0
     while stop or unknown_stop:  # from the end

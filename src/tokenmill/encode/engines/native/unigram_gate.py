@@ -1,4 +1,4 @@
-"""Which Unigram tokenizers the native engine may be given."""
+"""Decide which Unigram tokenizers the native engine encodes exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELDS = {"type", "unk_id", "vocab", "byte_fallback"}
 
 
 def unigram_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why native may not have a Unigram tokenizer; "" where it may."""
+    """Return why native cannot encode a Unigram tokenizer exactly; "" if it can."""
     return (
         locality_objection(tokenizer, control_tokens)
         or pipeline_objection(tokenizer)
@@ -23,7 +23,7 @@ def unigram_objection(tokenizer: Json, control_tokens: bool) -> str:
 
 
 def _model_objection(model: Json) -> str:
-    """Without an unknown token the library raises an error, which is the reference's to raise."""
+    # Without an unknown token, the library fails on some texts; the reference raises that error.
     if unknown := model.keys() - _FIELDS:
         return f"a Unigram model with {min(unknown)}"
     unk_id = model.get("unk_id")

@@ -1,4 +1,4 @@
-"""Unigram models of a tokenizer.json as compiled code has them."""
+"""Load Unigram models of a tokenizer.json for compiled code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenmill.encode.engines.native.unigram import UNKNOWN_PENALTY, UnigramMode
 _MAX_SIGNIFICAND = (1 << 64) - 1
 _LARGEST_POWER = 308
 _EXACT_DIGITS = 15
-"""Any decimal of so many digits is read the same by everybody."""
+"""All parsers agree on decimals with at most this many digits."""
 
 
 class _Model(msgspec.Struct):
@@ -27,7 +27,7 @@ class _File(msgspec.Struct):
 
 
 def unigram_model(tokenizer_json: bytes, tokenizer: Json) -> UnigramModel:
-    """The compiled model of a tokenizer to which there is no objection."""
+    """Return the compiled model of a tokenizer that `unigram_objection` admits."""
     model = msgspec.json.decode(tokenizer_json, type=_File).model
     ids = {piece.encode(): i for i, (piece, _) in enumerate(model.vocab)}  # the last one counts
     scores = np.array([read_score(bytes(score)) for _, score in model.vocab])
@@ -41,10 +41,10 @@ def unigram_model(tokenizer_json: bytes, tokenizer: Json) -> UnigramModel:
 
 
 def read_score(number: bytes) -> float:
-    """A number of a JSON file as Rust's serde_json reads it: its last bit may not be the nearest.
+    """Parse a JSON number exactly like Rust's serde_json, including its rounding errors.
 
-    It takes as many digits as 64 bits hold, and divides by a power of ten, so it rounds twice
-    (`serde_json/src/de.rs`: `parse_decimal`, `f64_from_parts`).
+    serde_json keeps as many digits as fit in 64 bits and divides by a power of ten, so it rounds
+    twice (`serde_json/src/de.rs`: `parse_decimal`, `f64_from_parts`).
     """
     mantissa, _, power = number.lower().partition(b"e")
     whole, _, decimals = mantissa.lstrip(b"-").partition(b".")

@@ -1,8 +1,9 @@
-"""BPE over the words of BERT's normalizer and pre-tokenizer, with ends of words (GPT).
+"""BPE over the words of BERT's normalizer and pre-tokenizer, with an end-of-word suffix (GPT).
 
     new chunks ─normalized_words─▶ words ─symbols─▶ ─merges─▶ ids
 
-Where added tokens are looked for, chunks are left out that may hold one once they are normalized.
+If added tokens are matched, chunks that may contain one after normalization are left to the
+reference.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ BoolArray = npt.NDArray[np.bool_]
 
 _NO_DROPOUT = np.uint64(0)
 _CHANGED = rb"[^\t\n\r -~]"
-"""Characters that may become others, or nothing."""
+"""Characters that normalization may change or drop."""
 
 
 def load_word_bpe(
     tokenizer: Json, control_tokens: bool, load_reference: Callable[[], Engine], cache_bytes: int
 ) -> Engine:
-    """The engine of a tokenizer to which there is no objection."""
+    """Load the engine of a tokenizer that `bpe_objection` admits."""
     model = WordBpe(tokenizer, matched_contents(tokenizer, control_tokens))
     return NativeEngine(model, make_cuts(tokenizer, control_tokens), load_reference, cache_bytes)
 
 
 class WordBpe:
-    """Words, symbols and merges of chunks."""
+    """Encodes chunks: splits them into words, and merges the characters of each word."""
 
     def __init__(self, tokenizer: Json, contents: Sequence[str]) -> None:
         model = tokenizer["model"]
@@ -52,7 +53,7 @@ class WordBpe:
         self._added = re.compile(b"|".join(patterns), re.IGNORECASE) if contents else None
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk."""
+        """Return the ids of every chunk, and which chunks are left to the reference."""
         texts, offsets = gathered(data, places)
         added = chunks_with(self._added, texts, offsets)
         kept = np.stack([offsets[:-1], np.where(added, offsets[:-1], offsets[1:])], axis=1)

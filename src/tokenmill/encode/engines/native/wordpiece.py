@@ -1,8 +1,8 @@
-"""WordPiece and WordLevel, compiled: words are cut and normalized, pieces matched in a trie.
+"""WordPiece and WordLevel in compiled code: split and normalize words, match pieces in a trie.
 
     new chunks ─normalized_words─▶ words ─longest pieces─▶ ids
 
-A WordLevel model is a WordPiece model without later pieces: what is no token as a whole is unknown.
+A WordLevel model is a WordPiece model without later pieces: a word is either a token or unknown.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tokenmill.words.byte_strings import UInt8Array, UInt64Array
 BoolArray = npt.NDArray[np.bool_]
 
 FIRST_PIECE, LATER_PIECE = range(2)
-"""The roots of the trie: tokens, and tokens without the prefix that marks later pieces."""
+"""The two roots of the trie: for first pieces, and for later pieces without their prefix."""
 _MOST_CHARACTERS = 1 << 31
-"""No word has more; a file may say so, up to 2^64 - 1."""
+"""The limit used if the file has a larger one (up to 2^64 - 1) or none."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
 
 class _Trie(NamedTuple):
-    """Tokens byte by byte."""
+    """A trie over the bytes of tokens."""
 
     edges: UInt64Array
-    """Shape (num_slots, 2): `node << 8 | byte`, plus 1, and the node to which it leads; 0: free."""
+    """Shape (num_slots, 2): `(node << 8 | byte) + 1` and the child node; a free slot has 0."""
     tokens: Int64Array
     """Shape (num_nodes,): the id of the token that ends at a node, or -1."""
 
 
 class WordPiece:
-    """A `NativeModel` of a tokenizer to which `native_objection` has nothing to object."""
+    """A `NativeModel` of a tokenizer that `native_objection` admits."""
 
     def __init__(self, tokenizer: Json) -> None:
         model = tokenizer["model"]
@@ -51,7 +51,7 @@ class WordPiece:
         self._unknown = int(model["vocab"][model["unk_token"]])
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
-        """The ids of every chunk, and which have characters that are not in the table."""
+        """Return the ids of every chunk, and which have characters outside the table."""
         words, edges, words_before, left_out = normalized_words(data, places, self._images)
         ids, stops = np.empty(len(words), np.uint32), np.zeros(len(edges), np.int64)
         _match(words, edges, self._trie, self._unknown, self._max_word, ids, stops)
@@ -59,7 +59,7 @@ class WordPiece:
 
 
 def _trie_of(vocab: dict[str, int], prefix: str | None) -> _Trie:
-    """No prefix: there are no later pieces."""
+    """Build the trie; without a prefix, there are no later pieces."""
     edges: dict[int, int] = {}
     tokens = [-1, -1]
 
@@ -83,7 +83,7 @@ def _trie_of(vocab: dict[str, int], prefix: str | None) -> _Trie:
 
 
 def _table_of(keys: UInt64Array, nodes: UInt64Array) -> UInt64Array:
-    """Edges in slots by their hash, or in the next free one."""
+    """Build the hash table of edges, with linear probing."""
     size = 1 << (2 * len(keys) + 1).bit_length()
     table = np.zeros((size, 2), np.uint64)
     slots = ((keys * _FACTOR) >> _SHIFT).astype(np.int64) & (size - 1)
@@ -109,10 +109,10 @@ def _match(
     ids: UInt32Array,
     stops: Int64Array,
 ) -> None:
-    """Write the ids of each word's longest pieces, or that it is unknown.
+    """Write the ids of each word: its longest pieces, or the unknown token.
 
-    ids: room for one of every byte
-    stops: shape (num_words + 1,), how many ids come before each word and after the last
+    ids: shape (num_bytes,), the output
+    stops: shape (num_words + 1,), the output: the offsets of words in `ids`
     """
     edges, tokens = trie
     mask = len(edges) - 1
@@ -120,7 +120,7 @@ def _match(
     for word in range(len(offsets) - 1):
         first_id, place, stop = count, offsets[word], offsets[word + 1]
         size = stop - place
-        if size > max_word:  # bytes; the limit counts characters
+        if size > max_word:  # the limit counts characters, so subtract continuation bytes
             for i in range(place, stop):
                 size -= words[i] & 0xC0 == 0x80
         node, known = FIRST_PIECE, size <= max_word

@@ -1,6 +1,6 @@
-"""Which WordPiece and WordLevel tokenizers the native engine may be given.
+"""Decide which WordPiece and WordLevel tokenizers the native engine encodes exactly.
 
-Their steps look at one character at a time.
+All their steps must look at one character at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PRE_TOKENIZERS = [["BertPreTokenizer"], ["Whitespace"], ["WhitespaceSplit"]]
 
 
 def word_piece_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why native may not have a WordPiece tokenizer; "" where it may."""
+    """Return why native cannot encode a WordPiece tokenizer exactly; "" if it can."""
     kinds = [(tokenizer.get(step) or {}).get("type") for step in ("normalizer", "pre_tokenizer")]
     if kinds != ["BertNormalizer", "BertPreTokenizer"]:
         return "WordPiece with steps other than BERT's"
@@ -28,7 +28,7 @@ def word_piece_objection(tokenizer: Json, control_tokens: bool) -> str:
 
 
 def word_level_objection(tokenizer: Json, control_tokens: bool) -> str:
-    """Why native may not have a WordLevel tokenizer; "" where it may."""
+    """Return why native cannot encode a WordLevel tokenizer exactly; "" if it can."""
     before = [step["type"] for step in normalizers(tokenizer)]
     if before not in _NORMALIZERS:
         return "WordLevel with an unknown normalizer"
