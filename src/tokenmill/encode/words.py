@@ -148,7 +148,7 @@ class LibrarySplitter:
             self._steps = with_library(tokenizer, pre_tokenizers(tokenizer))
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # a Rust panic is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             what = "cannot load the normalizer and the pre-tokenizer"
             raise UserError(what, why=f"{type(error).__name__}: {error}") from error
         self._byte_level = split.byte_level
@@ -197,7 +197,7 @@ class LibrarySplitter:
             return step(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # a Rust panic is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             why = f"{type(error).__name__}: {error}"
             where = f"text {text[:80]!r}"
             raise EngineError("the tokenizers library failed", where=where, why=why) from error

@@ -1,1 +1,1 @@
-"""Subword regularisation: one text, many encodings, each drawn by a key of its own."""
+"""Subword regularisation: sample one of many encodings of a text, determined by a key."""

@@ -1,12 +1,12 @@
-"""Unigram sampling: a segmentation drawn with its probability from all that a word has.
+"""Unigram sampling: draw a segmentation of a word with its probability.
 
 T. Kudo: Subword regularization, ACL 2018 (arXiv 1804.10959), with the full lattice (nbest -1): a
-segmentation is drawn in proportion to P(segmentation)^alpha. Sums over all paths are taken
-forwards, then tokens are drawn backwards from the end (forward filtering, backward sampling).
+segmentation is drawn in proportion to P(segmentation)^alpha. The algorithm is forward filtering,
+backward sampling: sum over all paths from the start, then draw tokens from the end.
 
-A character that no token spells is unknown: its bytes where the model falls back to bytes, else
-the unknown token, of which neighbours become one. A character that is part of tokens but none
-itself counts as unknown only where no segmentation does without it, so that no text is lost.
+A character without a token becomes its bytes if the model has byte fallback, else the unknown
+token; consecutive unknown tokens become one. A character that occurs only inside longer tokens
+counts as unknown only if no segmentation avoids that, so no text is lost.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Trie(NamedTuple):
-    """Tokens by their symbols; node 0 is the root."""
+    """A trie over the symbols of tokens; node 0 is the root."""
 
     children: PairTable
-    """(node, symbol) to node."""
+    """The child of each pair (node, symbol)."""
     tokens: Int32Array
     """Shape (num_nodes,): the id of the token that ends at a node, or -1."""
     scores: FloatArray
-    """Shape (num_nodes,): its log-probability times alpha."""
+    """Shape (num_nodes,): the log-probability of that token, times alpha."""
 
 
 class Fallback(NamedTuple):
-    """What a symbol becomes that is in no token of the segmentation."""
+    """The ids of symbols that no token of a segmentation covers."""
 
     ids: Int32Array
     offsets: Int64Array
     """Shape (num_symbols + 1,): symbol i becomes `ids[offsets[i]:offsets[i + 1]]`."""
     unknown: int
-    """The unknown token, which is written once for neighbours."""
+    """The unknown token; consecutive ones are written once."""
 
 
 class _Lattice(NamedTuple):
-    """Places between the symbols of a word, from 0 to its length; shape (length + 1,)."""
+    """Values for each position between the symbols of a word; shape (length + 1,)."""
 
     totals: FloatArray
-    """Logarithm of the sum over all paths from the start."""
+    """The logarithm of the sum over all paths from the start."""
     unknowns: Int64Array
-    """Fewest unknown symbols on a path from the start."""
+    """The fewest unknown symbols on a path from the start."""
     last_edges: Int64Array
-    """The edge that was found last of those that end here, or -1."""
+    """The last edge found that ends here, or -1."""
 
 
 class _Edges(NamedTuple):
-    """Tokens that a word may be made of, in the order of their starts; shape (room,)."""
+    """The tokens that occur in a word, in the order of their starts; shape (room,)."""
 
     starts: Int64Array
     tokens: Int64Array
     """-1 for an unknown symbol."""
     weights: FloatArray
     links: Int64Array
-    """The edge with the same end that was found before, or -1."""
+    """The previous edge with the same end, or -1."""
 
 
 @compiled
 def sample(
     symbols: Int32Array, offsets: Int64Array, trie: Trie, fallback: Fallback, key: np.uint64
 ) -> Int32Array:
-    """The ids of every word, one after another."""
+    """Sample the ids of all words, concatenated."""
     longest = 0
     for i in range(len(offsets) - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
@@ -118,7 +118,7 @@ def _grown(edges: _Edges, room: int) -> _Edges:
 def _find_tokens(
     word: Int32Array, place: int, trie: Trie, lattice: _Lattice, edges: _Edges, num_edges: int
 ) -> int:
-    """Add an edge for every token that begins at a place; the new number of edges."""
+    """Add an edge for every token that begins at a position; return the new number of edges."""
     node, stop, alone = np.int64(0), place, False
     while node >= 0 and stop < len(word):
         node = np.int64(trie.children.values[slot_of(trie.children, node, np.int64(word[stop]))])
@@ -141,7 +141,7 @@ def _find_tokens(
 
 @compiled
 def _sum_paths(lattice: _Lattice, edges: _Edges, place: int) -> None:
-    """Fill in a place from the edges that end there, of which those with fewest unknowns count."""
+    """Sum over the edges that end at a position; only paths with the fewest unknowns count."""
     fewest, most = len(lattice.totals), -np.inf
     edge = lattice.last_edges[place]
     while edge >= 0:
@@ -172,7 +172,7 @@ def _draw_path(
     key: np.uint64,
     draws: np.uint64,
 ) -> int:
-    """Draw edges from the end of a word to its start; their number."""
+    """Draw edges from the end of a word to its start; return their number."""
     length = 0
     while place > 0:
         rest = np.float64(draw(key, draws + np.uint64(length))) / ONE
@@ -184,7 +184,7 @@ def _draw_path(
             if unknowns == lattice.unknowns[place]:
                 weight = lattice.totals[start] + edges.weights[edge]
                 rest -= math.exp(weight - lattice.totals[place])
-                path[length] = edge  # the last one stands where sums were rounded
+                path[length] = edge  # rounding may leave some `rest`: then keep the last edge
             edge = edges.links[edge]
         place = edges.starts[path[length]]
         length += 1
@@ -200,7 +200,7 @@ def _write(
     result: Int32Array,
     num_ids: int,
 ) -> int:
-    """Write the ids of a path that was drawn from its end; the new number of ids."""
+    """Write the ids of a path, which lists its last edge first; return the new number of ids."""
     after_unknown = False
     for i in range(len(path) - 1, -1, -1):
         token, symbol = edges.tokens[path[i]], word[edges.starts[path[i]]]

@@ -1,15 +1,15 @@
-"""BPE-dropout: the merges of byte-pair encoding, each left out with a probability at each step.
+"""BPE merges and BPE-dropout, which skips each possible merge with a probability at each step.
 
 I. Provilkov, D. Emelianenko, E. Voita: BPE-Dropout: simple and effective subword regularization,
-ACL 2020 (arXiv 1910.13267), algorithm 1: as long as any possible merge of a word is kept, the one
-with the highest priority among those kept is applied. It is drawn anew for every possible merge
-at every step. Of equal merges the leftmost comes first, as in the `tokenizers` library.
+ACL 2020 (arXiv 1910.13267), algorithm 1: at every step, each possible merge of a word is dropped at
+random, and of the others the one with the highest priority is applied, until all are dropped. Of
+equal merges the leftmost comes first, as in the `tokenizers` library.
 
-The library's own dropout differs in one point: merges that have become impossible are drawn for
-as well, and where one is kept, all that were left out so far get another chance.
+The library's dropout differs in one point: it also draws for merges that are no longer possible,
+and if one of them is kept, all merges dropped so far get another chance.
 
-A **word** is what the pre-tokenizer makes. SentencePiece-style vocabularies (byte fallback) and
-those without a pre-tokenizer make one word of a whole document, in which nearly every merge would
+A **word** is a piece from the pre-tokenizer. For SentencePiece-style vocabularies (byte fallback)
+and those without a pre-tokenizer, a whole document is one word, in which nearly every merge would
 get another chance until it is kept. So their words are cut wherever no merge can ever cross.
 """
 
@@ -30,22 +30,22 @@ Json = dict[str, Any]
 
 
 MAX_SCANNED_SYMBOLS = 24
-"""In longer words the next merge is found in a heap, so that no word takes quadratic time."""
+"""Longer words use a heap to find the next merge, so that no word takes quadratic time."""
 
 
 class MergeTable(NamedTuple):
-    """The merges of a model; a merge is known by its rank."""
+    """The merges of a model by rank."""
 
     table: PairTable
-    """Pairs of ids to ranks."""
+    """The rank of each pair of ids."""
     results: Int32Array
-    """Shape (num_merges,): the id that a merge makes."""
+    """Shape (num_merges,): the id that each merge produces."""
 
 
 def merge_table(
     vocab: Mapping[str, int], merges: Sequence[tuple[str, ...]], prefix: str = ""
 ) -> MergeTable:
-    """The table of a model's merges; right sides lose `prefix`, which continues words."""
+    """Build the table of merges; `prefix`, which marks continuations, is cut from right sides."""
     parts = [np.array([vocab[m[side]] for m in merges], np.int32) for side in (0, 1)]
     table = pair_table(parts[0], parts[1], np.arange(len(merges), dtype=np.int32))
     results = [vocab[left + right[len(prefix) :]] for left, right in merges]
@@ -66,7 +66,7 @@ class MergeSampler:
         self._crossable = _crossable(tokenizer, merges)
 
     def encode(self, text: str, key: np.uint64) -> Int32Array:
-        """The ids of a text; shape (num_tokens,)."""
+        """Sample the ids of a text, shape (num_tokens,)."""
         words = self._splitter.split(text)
         if self._crossable is not None:
             offsets = _cut(words.symbols, words.offsets, self._crossable)
@@ -75,14 +75,14 @@ class MergeSampler:
 
 
 def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
-    """Pairs of symbols between which a merge can take place; None where words stay as they are."""
+    """Return the pairs of symbols that a merge can join; None if words must not be cut."""
     model = tokenizer["model"]
     vocab = model["vocab"]
     if not model.get("byte_fallback") and tokenizer.get("pre_tokenizer"):
         return None
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return None
-    # These stand for text that they are not spelled with.
+    # The spelling of these tokens differs from the text they encode.
     opaque = {*BYTES, model.get("unk_token")}
     if any(part in opaque for merge in merges for part in merge):
         return None
@@ -93,7 +93,7 @@ def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | No
 
 @compiled
 def _cut(symbols: Int32Array, offsets: Int64Array, crossable: PairTable) -> Int64Array:
-    """Offsets of words, cut further between symbols that no merge can join."""
+    """Cut words further, between symbols that no merge can join; return the new offsets."""
     cuts = np.empty(len(symbols) + 1, np.int64)
     cuts[0] = 0
     count, word = 1, 1
@@ -111,25 +111,25 @@ def _cut(symbols: Int32Array, offsets: Int64Array, crossable: PairTable) -> Int6
 
 
 class _Word(NamedTuple):
-    """One word while it is merged: a linked list of ids, and a heap of possible merges.
+    """A word during merging: a linked list of ids, and a heap of possible merges.
 
-    An entry of the heap is `rank << 32 | place`: the smallest is the merge to apply first.
+    An entry of the heap is `rank << 32 | position`; the smallest is the next merge.
     """
 
     ids: Int32Array
     following: Int64Array
     preceding: Int64Array
     ranks: Int64Array
-    """The rank of the merge of an id with the one that follows, or -1."""
+    """The rank of the merge of each id with the next one, or -1."""
     heap: Int64Array
     left_out: Int64Array
-    """Entries that were drawn to be left out of the current step."""
+    """The entries dropped in the current step."""
 
 
 def merge_words(
     symbols: Int32Array, offsets: Int64Array, merges: MergeTable, dropout: np.uint64, key: np.uint64
 ) -> tuple[Int32Array, Int64Array]:
-    """The ids of every word, one after another, and their offsets, shape (num_words + 1,)."""
+    """Return the ids of all words, concatenated, and their offsets, shape (num_words + 1,)."""
     longest = int(np.diff(offsets).max(initial=0))
     room = 3 * longest  # a merge makes at most two new pairs
     links = (np.empty(longest, np.int64) for _ in range(3))
@@ -150,7 +150,7 @@ def _merge(
     result: Int32Array,
     edges: Int64Array,
 ) -> None:
-    """Write the ids of every word and where they end."""
+    """Write the ids of every word, and their edges."""
     dropout, key = chance
     ids, ranks, results = word.ids, word.ranks, merges.results
     keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
@@ -186,12 +186,12 @@ def _merge_by_scanning(
     values: int,
     mask: int,
 ) -> int:
-    """Merge a short word in its place, from `first` on, without a heap; the number of its ids.
+    """Merge a short word in place, from `first` on, without a heap; return the number of its ids.
 
-    `keys`, `values` and `mask` are those of `value_at`.
+    For `keys`, `values` and `mask`, see `value_at`.
     """
     never = np.int64(1) << np.int64(62)
-    low, high = first, first + length - 1  # places whose ranks are to be found
+    low, high = first, first + length - 1  # the positions whose ranks must be looked up
     last = high
     while last > first:
         for i in range(low, high):
@@ -221,7 +221,7 @@ def _merge_by_heap(  # noqa: C901
     merges: MergeTable,
     chance: tuple[np.uint64, np.uint64, np.uint64],
 ) -> np.uint64:
-    """Merge a word until no merge is kept; how many numbers have been drawn by then."""
+    """Merge a word until all merges are dropped; return how many numbers were drawn so far."""
     dropout, key, draws = chance
     ids, following, preceding, ranks, heap, left_out = word
     keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
@@ -230,7 +230,7 @@ def _merge_by_heap(  # noqa: C901
         ids[i], following[i], preceding[i] = symbols[first + i], i + 1, i - 1
     ranks[length - 1] = -1
     num_left_out = 0
-    size: int | np.int64 = np.int64(0)  # of one type with what follows: a literal has its own
+    size: int | np.int64 = np.int64(0)  # a literal would have another type than the later values
     for i in range(length - 1):
         rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
         ranks[i] = rank
@@ -241,7 +241,7 @@ def _merge_by_heap(  # noqa: C901
         size = _pop(heap, size)
         place, rank = entry & 0xFFFFFFFF, entry >> 32
         if ranks[place] != rank:
-            continue  # one of the two has been merged with another
+            continue  # one of the two has already been merged
         if dropout:
             draws += np.uint64(1)
             if draw(key, draws) < dropout:
@@ -269,7 +269,7 @@ def _merge_by_heap(  # noqa: C901
 
 @inner
 def _push(heap: Int64Array, size: int | np.int64, entry: int) -> int | np.int64:
-    """Add an entry to a binary heap, the smallest first; the new size."""
+    """Add an entry to a binary heap, smallest first; return the new size."""
     child = size
     while child:
         parent = (child - 1) >> 1
@@ -283,7 +283,7 @@ def _push(heap: Int64Array, size: int | np.int64, entry: int) -> int | np.int64:
 
 @inner
 def _pop(heap: Int64Array, size: int | np.int64) -> int | np.int64:
-    """Remove the smallest entry; the new size."""
+    """Remove the smallest entry; return the new size."""
     size -= 1
     entry = heap[size]
     place = 0

@@ -1,4 +1,4 @@
-"""Pairs of ids to numbers: an open-addressing hash table that compiled functions can look into."""
+"""A hash table from pairs of ids to numbers, with open addressing, for compiled functions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ NOTHING = -1
 
 
 class PairTable(NamedTuple):
-    """Slots of the table; their number is a power of two and at least twice that of the pairs."""
+    """The slots of a table: a power of two, at least twice as many as pairs."""
 
     keys: Int64Array
-    """Shape (num_slots,): `left << 32 | right`, or -1 where a slot is free."""
+    """Shape (num_slots,): `left << 32 | right`, or -1 for a free slot."""
     values: Int32Array
     """Shape (num_slots,)."""
 
 
 def pair_table(lefts: Int32Array, rights: Int32Array, values: Int32Array) -> PairTable:
-    """A table of pairs, shape (n,) each, of numbers from 0 on; of equal pairs the last one counts.
+    """Build a table; all arguments have shape (n,). The last of equal pairs wins.
 
-    Pairs with a negative member are left out.
+    Pairs with a negative member are skipped.
     """
     size = 1 << max(2 * len(lefts), 2).bit_length()
     table = PairTable(np.full(size, NOTHING, np.int64), np.full(size, NOTHING, np.int32))
@@ -34,7 +34,7 @@ def pair_table(lefts: Int32Array, rights: Int32Array, values: Int32Array) -> Pai
 
 @inlined
 def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np.int64:
-    """The slot that holds a pair, or the free one where it would stand."""
+    """Return the slot of a pair, or the free slot for it."""
     key = (np.int64(left) << np.int64(32)) | np.int64(right)
     mask = np.int64(len(table.keys) - 1)
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -46,9 +46,10 @@ def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np
 
 @inner
 def value_at(keys: int, values: int, mask: int, left: int | np.int64, right: int | np.int64) -> int:
-    """The value of a pair, or -1, in a table whose arrays are at two addresses.
+    """Return the value of a pair, or -1, from a table at two addresses.
 
-    mask: one less than the number of slots
+    keys, values: the addresses of the table's arrays
+    mask: the number of slots minus 1
     """
     key = left << 32 | right
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)

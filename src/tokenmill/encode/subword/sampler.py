@@ -1,4 +1,4 @@
-"""Texts to sampled ids: what the rest of tokenmill asks for subword regularisation."""
+"""Sample the ids of texts, with BPE-dropout or from a Unigram model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ class _ModelSampler(Protocol):
 class SubwordSampler:
     """Samples an encoding of each text, by BPE-dropout or from a Unigram model.
 
-    The ids are a function of the text, its key and the tokenizer alone. `dropout` in [0, 1] is
-    the probability with which a merge of a BPE model is left out; `alpha` >= 0 sharpens the
-    distribution of a Unigram model (0: every segmentation is as likely as another). With a
-    dropout of 0 or an alpha of infinity nothing is random, and the reference encodes.
+    The ids depend only on the text, its key and the tokenizer.
+
+    Args:
+        file: A tokenizer.json with a BPE or Unigram model.
+        dropout: For BPE, the probability of skipping a merge, in [0, 1]. At 0 nothing is random,
+            and the reference encodes.
+        alpha: For Unigram, the sharpness of the distribution, 0 or more. At 0 all segmentations
+            are equally likely; at infinity nothing is random, and the reference encodes.
 
     Raises:
-        UserError: the tokenizer is no tokenizer.json with a BPE or Unigram model, or the rate is
-            of the other model or out of range.
+        UserError: the tokenizer cannot be sampled, or the rate is for the other model or out of
+            range.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class SubwordSampler:
             self._sampler = UnigramSampler(tokenizer, alpha, file.origin)
 
     def encode(self, texts: Sequence[str], keys: UInt64Array) -> TokenBatch:
-        """The ids of every text, sampled by its key (shape (n,), see `draws.document_keys`).
+        """Sample the ids of every text; `keys`, shape (n,), come from `draws.document_keys`.
 
         Raises:
             EngineError: the library that normalizes and splits the texts failed.
@@ -63,7 +67,7 @@ class SubwordSampler:
 
 
 def rate_of(file: TokenizerFile) -> str:
-    """Which rate the tokenizer's model is sampled by: "dropout" or "alpha".
+    """Return the name of the sampling option for the tokenizer's model: "dropout" or "alpha".
 
     Raises:
         UserError: the tokenizer is not a tokenizer.json with a BPE or Unigram model.
@@ -72,13 +76,13 @@ def rate_of(file: TokenizerFile) -> str:
 
 
 def _sampleable(file: TokenizerFile) -> dict[str, Any]:
-    """The tokenizer.json, its model's type filled in where an old file leaves it out."""
+    """Return the tokenizer.json, with the model's type filled in if an old file lacks it."""
     if not KINDS[file.kind].is_json:
         raise UserError(
             "the tokenizer cannot be sampled",
             where=file.origin,
-            why=f"it is a {file.kind} file; sampling needs a tokenizer.json",
-            hint="convert it to tokenizer.json, and check that it encodes the same",
+            why=f"its kind is {file.kind}; sampling needs a tokenizer.json",
+            hint="convert it to tokenizer.json, and check that its ids stay the same",
         )
     tokenizer: dict[str, Any] = msgspec.json.decode(file.data)
     model = tokenizer["model"]
@@ -88,7 +92,7 @@ def _sampleable(file: TokenizerFile) -> dict[str, Any]:
         raise UserError(
             "the tokenizer cannot be sampled",
             where=file.origin,
-            why=f"its model is {kind or 'of an unknown type'}; BPE has dropout, and Unigram alpha",
+            why=f"its model is {kind or 'of an unknown type'}; only BPE and Unigram can be sampled",
             hint="encode without sampling, or use a tokenizer with a BPE or Unigram model",
         )
     return tokenizer
@@ -98,9 +102,10 @@ def _check_rates(kind: str, dropout: float | None, alpha: float | None, origin: 
     wanted, other = ("dropout", alpha) if kind == "BPE" else ("alpha", dropout)
     rate = dropout if kind == "BPE" else alpha
     if rate is None or other is not None:
-        why = f"its model is {kind}, which is sampled by {wanted} only"
-        hint = f"give {wanted} alone"
+        why = f"its model is {kind}, which supports only {wanted}"
+        hint = f"use only {wanted}"
         raise UserError("wrong sampling option for the tokenizer", where=origin, why=why, hint=hint)
     largest = 1.0 if kind == "BPE" else math.inf
     if not 0 <= rate <= largest:
-        raise UserError(f"{wanted} is out of range", why=f"got {rate}; it is in [0, {largest}]")
+        why = f"got {rate}, must be in [0, {largest}]"
+        raise UserError(f"{wanted} is out of range", why=why)

@@ -1,4 +1,4 @@
-"""A Unigram model of tokenizer.json, as tables that the lattice is sampled with."""
+"""Sample encodings from the Unigram model of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UnigramSampler:
     def __init__(self, tokenizer: Json, alpha: float, origin: str) -> None:
         model = tokenizer["model"]
         pieces = [piece for piece, _ in model["vocab"]]
-        ids = {piece: i for i, piece in enumerate(pieces)}  # of equal pieces the last one counts
+        ids = {piece: i for i, piece in enumerate(pieces)}  # the last of equal pieces wins
         added = [token["content"] for token in tokenizer.get("added_tokens") or []]
         _refuse_unfit(model, ids, added, origin)
         unknown = pieces[model["unk_id"]]
@@ -46,7 +46,7 @@ class UnigramSampler:
             for name in alphabet:
                 become[symbols[name]] = [ids[BYTES[byte]] for byte in name.encode()]
         following = len(pieces)
-        for content in added:  # the library numbers new ones itself, without gaps
+        for content in added:  # the library numbers new tokens itself, without gaps
             if content not in ids:
                 ids[content] = following
                 following += 1
@@ -54,7 +54,7 @@ class UnigramSampler:
         self._fallback = _fallback(become, model["unk_id"])
 
     def encode(self, text: str, key: np.uint64) -> Int32Array:
-        """The ids of a text; shape (num_tokens,)."""
+        """Sample the ids of a text, shape (num_tokens,)."""
         return sample(*self._splitter.split(text), self._trie, self._fallback, key)
 
 
@@ -63,11 +63,11 @@ def _refuse_unfit(model: Json, ids: dict[str, int], added: list[str], origin: st
     if model.get("unk_id") is None:
         why = "its model has no unknown token"
     elif model.get("byte_fallback") and not ids.keys() >= set(BYTES):
-        why = "its model falls back to bytes, and its vocabulary lacks some"
+        why = "its model falls back to bytes, but its vocabulary lacks some bytes"
     elif alone := [token for token in added if len(token) == 1 and token not in ids]:
         why = f"its added token {alone[0]!r} is a single character that the model does not know"
     if why:
-        hint = "encode without sampling, or with another tokenizer"
+        hint = "encode without sampling, or use another tokenizer"
         raise UserError("the tokenizer cannot be sampled exactly", where=origin, why=why, hint=hint)
 
 

@@ -1,10 +1,9 @@
-"""Texts to words of symbols: everything that happens before the model of a tokenizer.
+"""Split texts into words of symbols: everything that happens before the model of a tokenizer.
 
-Normalizer, pre-tokenizer and added tokens are those of the `tokenizers` library, run by it on
-copies of the tokenizer. In one the model merges nothing, so its ids are exactly what the model
-would have begun with: an id a character or byte, and the number of the word that it stands in.
-In the other no token is known, so it gives words as they are, which takes far less time; it is
-asked first, and its answer is taken where every character is a symbol, or bytes that are.
+The `tokenizers` library normalizes, pre-tokenizes and matches added tokens, with two copies of the
+tokenizer. The first copy has no vocabulary, so it returns the words; this is much faster. If a
+character of the words has neither a symbol nor byte symbols, the second copy is used. It has a BPE
+model without merges, so it returns the initial symbols, and the number of the word of each.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ WORDS_ONLY = {"type": "Unigram", "unk_id": 0, "vocab": [["\uffff", 0.0]]}
 
 
 class Words(NamedTuple):
-    """The words of one text."""
+    """The words of one text, as symbols."""
 
     symbols: Int32Array
     """Shape (num_symbols,)."""
@@ -34,7 +33,7 @@ class Words(NamedTuple):
 
 
 class WordSplitter:
-    """Cuts texts into words by a tokenizer's own rules; strings of special tokens are text.
+    """Splits texts into words like a tokenizer; strings of special tokens are ordinary text.
 
     `symbol_model` is a BPE model without merges.
     """
@@ -59,23 +58,24 @@ class WordSplitter:
         self._added[numbers] = [self.symbol(content) for content in added]
 
     def symbol(self, token: str) -> int:
-        """The symbol that stands for a token, or -1."""
+        """Return the symbol of a token, or -1."""
         found = self._by_symbol.token_to_id(token)
         return -1 if found is None else int(found)
 
     def split(self, text: str) -> Words:
-        """The words of a text.
+        """Return the words of a text.
 
         Raises:
-            EngineError: the library failed on it.
+            EngineError: the library failed on the text.
         """
         try:
             return self._split(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # a Rust panic is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             why = f"{type(error).__name__}: {error}"
-            raise EngineError("tokenizers failed on a document", why=why) from error
+            where = f"text {text[:80]!r}"
+            raise EngineError("the tokenizers library failed", where=where, why=why) from error
 
     def _split(self, text: str) -> Words:
         encoding = self._by_word.encode(text, add_special_tokens=False)
@@ -101,9 +101,9 @@ def _symbols(
     table: Int32Array,
     bytes_: Int32Array,
 ) -> tuple[Int32Array, Int64Array]:
-    """Symbols of words and their offsets; no offsets where a character has no symbol.
+    """Return the symbols of words and their offsets; no offsets if a character has no symbol.
 
-    `added`, shape (num_words,), holds the symbol of a word that is an added token, else -1.
+    `added`, shape (num_words,), holds the symbols of words that are added tokens, else -1.
     """
     symbols = np.empty(4 * len(characters), np.int32)
     offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -134,7 +134,7 @@ def _symbols(
 
 @inlined
 def _encode(code_point: np.int64, utf8: Int64Array) -> int:
-    """Write the UTF-8 bytes of a code point; their number."""
+    """Write the UTF-8 bytes of a code point; return their number."""
     size = 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
     for i in range(size - 1, 0, -1):
         utf8[i] = 0x80 | (code_point & 0x3F)
