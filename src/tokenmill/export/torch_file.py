@@ -1,11 +1,11 @@
-"""A `.pt` file, bit for bit as `torch.save` of PyTorch 2.13 writes it, without PyTorch.
+"""Write a `.pt` file without PyTorch, bit for bit as `torch.save` of PyTorch 2.13 does.
 
-It is a zip archive (https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT) of stored records:
-a pickle that describes a dictionary of tensors, and one record of raw values for each tensor. The
-values of each record begin at a multiple of 64 bytes (`getPadding` in PyTorch's
-caffe2/serialize/inline_container.cc), and its checksum follows them. So the shapes alone decide
-where everything is, and values go to their place as they come: memory holds no whole file, and no
-further pass makes the checksums.
+The file is a zip archive (https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT) without
+compression: a pickle that describes a dictionary of tensors, and one record of raw values per
+tensor. The values of each record begin at a multiple of 64 bytes (`getPadding` in PyTorch's
+caffe2/serialize/inline_container.cc), and its checksum follows them. So all positions follow from
+the shapes, and values are written as they arrive: the file is never in memory as a whole, and the
+checksums need no second pass.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _NAME_HASHES = (
     8494888479650487350,
     10778627297998541625,
 )
-"""PyTorch's hash of the names of all records of a file with one tensor, two, three and four."""
+"""PyTorch's hash of the names of all records, for files with one to four tensors."""
 _FLAGS = 0x0808
 """Names are UTF-8, and checksums follow the records."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """A file of the archive."""
+    """A file in the archive."""
 
     name: bytes
     start: int
-    """Where its header begins;"""
+    """Where its header begins."""
     padding: bytes
-    """what is between the header and the values;"""
+    """The bytes between the header and the values."""
     num_bytes: int
-    """and how many bytes of values there are."""
+    """The number of bytes of values."""
     checksum: int = 0
     """CRC-32 of the values so far."""
 
@@ -60,25 +60,25 @@ class _Record:
 
     @property
     def header(self) -> bytes:
-        """What is before the values."""
+        """The bytes before the values."""
         fields = struct.pack("<HH18xHH", 0, _FLAGS, len(self.name), len(self.padding))
         return b"PK\3\4" + fields + self.name + self.padding
 
     @property
     def descriptor(self) -> bytes:
-        """What is behind the values."""
+        """The bytes after the values."""
         return b"PK\7\10" + struct.pack("<III", self.checksum, self.num_bytes, self.num_bytes)
 
     @property
     def entry(self) -> bytes:
-        """The record in the directory at the end."""
+        """The record's entry in the directory at the end of the archive."""
         sizes = struct.pack("<III", self.checksum, self.num_bytes, self.num_bytes)
         places = struct.pack("<H12xI", len(self.name), self.start)
         return b"PK\1\2" + struct.pack("<HHH6x", 0, 0, _FLAGS) + sizes + places + self.name
 
 
 class TorchFile:
-    """A file whose tensors are filled some rows at a time.
+    """A file with tensors that are filled in batches of rows.
 
     All records end before 4 GiB: an output file has at most 512 MiB of values.
     """
@@ -87,7 +87,7 @@ class TorchFile:
         """Lay out tensors of `num_rows` rows with the names, widths and dtypes of `columns`.
 
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         self._archive = path.stem.encode()
         self._stop = 0
@@ -119,7 +119,7 @@ class TorchFile:
             self._filled[name] += len(data)
 
     def finish(self) -> None:
-        """Write what is around the values, and close the file.
+        """Write everything except the values, and close the file.
 
         Raises:
             OSError: the file system refused it.
@@ -137,11 +137,11 @@ class TorchFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file, even if it is incomplete."""
         self._file.close()
 
     def _add(self, name: str, content: bytes) -> None:
-        """A record whose content is known."""
+        """Add a record with known content."""
         from isal import isal_zlib
 
         record = self._record(name, len(content))
@@ -149,7 +149,7 @@ class TorchFile:
         self._small.append((record, content))
 
     def _record(self, name: str, num_bytes: int) -> _Record:
-        """The next record, behind all others."""
+        """Reserve a record after all others."""
         full_name = self._archive + b"/" + name.encode()
         unpadded = self._stop + 30 + len(full_name) + 4
         padding = b"Z" * (-unpadded % ALIGNMENT)
@@ -163,7 +163,7 @@ class TorchFile:
         self._file.write(data)
 
     def _identity(self, records: list[_Record]) -> bytes:
-        """What PyTorch makes of the names of all records, and of their checksums."""
+        """Return PyTorch's hash of the names and checksums of all records."""
         combined = 0
         for record in records:  # c10::hash_combine
             mixed = record.checksum + 0x9E3779B9 + (combined << 6) + (combined >> 2)
@@ -172,7 +172,7 @@ class TorchFile:
 
 
 def _directory(records: list[_Record], start: int) -> bytes:
-    """The directory of an archive, which begins at `start`, and what says where it is."""
+    """Return the directory of an archive, to be written at `start`, and the records that end it."""
     entries = b"".join(record.entry for record in records)
     stop, count = start + len(entries), len(records)
     zip64 = b"PK\6\6" + struct.pack("<QHHII", 44, 0x031E, 45, 0, 0)
@@ -187,7 +187,7 @@ def _directory(records: list[_Record], start: int) -> bytes:
 
 
 class _Pickle:
-    """Opcodes of pickle protocol 2 (Lib/pickletools.py), as Python's pickler writes them."""
+    """Writes opcodes of pickle protocol 2 (Lib/pickletools.py) like Python's pickler."""
 
     def __init__(self) -> None:
         self.data = b"\x80\x02"
@@ -195,16 +195,16 @@ class _Pickle:
         self._kept = 0
 
     def add(self, opcodes: bytes, *numbers: int) -> None:
-        """Opcodes, and integers behind them."""
+        """Append opcodes, then integers."""
         self.data += opcodes + b"".join(map(_integer, numbers))
 
     def keep(self) -> None:
-        """Remember the object that was made last."""
+        """Store the last object in the memo."""
         self.data += b"q%c" % self._kept
         self._kept += 1
 
     def shared(self, value: str, opcodes: bytes) -> None:
-        """An object that is made once, and later taken from memory."""
+        """Append an object on first use; later, refer to it in the memo."""
         if value in self._places:
             self.data += b"h%c" % self._places[value]
             return
@@ -213,16 +213,16 @@ class _Pickle:
         self.keep()
 
     def text(self, value: str) -> None:
-        """A string."""
+        """Append a string."""
         self.shared(value, b"X" + struct.pack("<I", len(value)) + value.encode())
 
     def named(self, module: str, name: str) -> None:
-        """A class or function, by its name."""
+        """Append a class or function by name."""
         self.shared(f"{module}.{name}", f"c{module}\n{name}\n".encode())
 
 
 def _integer(number: int) -> bytes:
-    """The shortest opcode for a number below 2^31."""
+    """Return the shortest opcode for a number below 2^31."""
     if number < 1 << 8:
         return b"K" + struct.pack("<B", number)
     return (
@@ -231,7 +231,7 @@ def _integer(number: int) -> bytes:
 
 
 def _pickled(num_rows: int, columns: Columns) -> bytes:
-    """A dictionary of tensors, whose values are in records of their own."""
+    """Pickle a dictionary of tensors; their values are in separate records."""
     made = _Pickle()
     made.add(b"}")
     made.keep()
@@ -246,7 +246,7 @@ def _pickled(num_rows: int, columns: Columns) -> bytes:
 def _pickle_tensor(
     made: _Pickle, number: int, num_rows: int, values: npt.NDArray[np.integer]
 ) -> None:
-    """A call of the function that makes a tensor of shape (num_rows, row_length)."""
+    """Pickle the call that rebuilds a tensor of shape (num_rows, row_length)."""
     row_length, storage = values.shape[1], _STORAGES.get(values.dtype.name)
     made.named("torch._utils", "_rebuild_tensor_v2" if storage else "_rebuild_tensor_v3")
     made.add(b"((")

@@ -115,19 +115,19 @@ def test_the_shortest_length_is_taken_that_cuts_a_twentieth_or_less() -> None:
         "1,024 is the shortest of these lengths that cuts at most 5% of the documents: it cuts "
         "5.0% of the documents, with 55.6% of the tokens",
         "512 would cut 10.0% of the documents; 52.3% of the tokens would see their document from "
-        "its start, where 1,024 shows it to 63.4%; attention would take 0.55 times the FLOPs "
-        "inside documents, 0.46 times over whole rows",
+        "its start (63.4% with 1,024); attention would take 0.55 times the FLOPs inside "
+        "documents, and 0.46 times over whole rows",
         "4,096 would cut 0.0% of the documents; 100.0% of the tokens would see their document from "
-        "its start, where 1,024 shows it to 63.4%; attention would take 2.69 times the FLOPs "
-        "inside documents, 5.33 times over whole rows",
-        "packed with best-fit, padding takes 12.11% of the rows; with one document a row it takes "
-        "76.0%, and there are 3.7 times as many rows",
+        "its start (63.4% with 1,024); attention would take 2.69 times the FLOPs inside "
+        "documents, and 5.33 times over whole rows",
+        "with best-fit packing, 12.11% of the rows is padding; with one document per row, 76.0% "
+        "is, and there are 3.7 times as many rows",
         "attention inside documents takes 56% of the FLOPs of attention over whole rows",
-        "for llama-2-7b, a row keeps 5.03 GB of activations; a kernel that keeps attention scores "
-        "adds 2.15 GB (0.4 times as much), and four times that at twice the length",
+        "for llama-2-7b, a row needs 5.03 GB for activations; a kernel that stores attention "
+        "scores adds 2.15 GB (0.4 times as much), and four times that at twice the length",
         "a batch of 4,096 tokens is 4 rows with 15 documents or parts of them; an epoch has 2 "
-        "steps. At twice the length take half the rows: tokens and activations of a batch stay "
-        "the same, only attention grows",
+        "steps. If you double the length, halve the rows: the tokens and activations of a batch "
+        "stay the same, and only attention grows",
     ]
 
 
@@ -135,14 +135,14 @@ def test_lengths_beyond_the_positions_of_a_model_are_not_recommended() -> None:
     chosen, reasons = recommended([512, 1024, 2048], counts_of(*[1500] * 3), "gpt2")
     assert chosen == 1024
     assert reasons[:2] == [
-        "every length that was considered cuts more than 5% of the documents; 1,024 cuts fewest: "
+        "every length considered cuts more than 5% of the documents; 1,024 cuts the fewest: "
         "100.0% of the documents, with 100.0% of the tokens",
         "gpt2 has 1,024 learned positions; longer rows do not fit",
     ]
     chosen, reasons = recommended([2048], counts_of(1500), "gpt2")
     assert (chosen, reasons[1]) == (
         2048,
-        "gpt2 has 1,024 learned positions, fewer than the shortest of these lengths: try shorter "
+        "gpt2 has 1,024 learned positions, fewer than the shortest of these lengths; try shorter "
         "ones",
     )
 

@@ -174,10 +174,10 @@ def test_merges_of_four_languages_are_the_library_s(options: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({}, "need development texts or ratios"),
-        ({"dev": {}, "ratios": {}}, "need development texts or ratios"),
-        ({"dev": {"other": byte_words(["a"])}}, "must be for the languages that are trained on"),
-        ({"ratios": {"one": 0.0}}, "the ratio of 'one' must be above 0, got 0.0"),
+        ({}, "need either development texts or ratios"),
+        ({"dev": {}, "ratios": {}}, "need either development texts or ratios"),
+        ({"dev": {"other": byte_words(["a"])}}, "must have the same languages"),
+        ({"ratios": {"one": 0.0}}, "the ratio of 'one' must be greater than 0, got 0.0"),
     ],
 )
 def test_what_cannot_decide_is_refused(given: dict[str, Any], what: str) -> None:
@@ -197,5 +197,5 @@ def test_options_without_a_meaning_are_refused(options: dict[str, Any]) -> None:
 
 def test_a_merge_that_spells_a_special_token_is_refused() -> None:
     words = {"one": byte_words(["abab"])}
-    with pytest.raises(UserError, match="a merge spells the token 'ab', which exists already"):
+    with pytest.raises(UserError, match="a merge spells the token 'ab', which already exists"):
         learn_parity_merges(words, byte_symbols(["ab"]), ParityOptions(num_merges=1), dev=words)

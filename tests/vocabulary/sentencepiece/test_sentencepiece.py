@@ -128,16 +128,16 @@ def test_counts_of_any_size_are_weights():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (replace(BPE, vocabulary_size=90_000), "do not give 90,000 pieces"),
+        (replace(BPE, vocabulary_size=90_000), "not enough for 90,000 pieces"),
         (replace(BPE, vocabulary_size=20), "20 pieces is too small"),
-        (replace(BPE, vocabulary_size=3), "3 are special pieces"),
-        (replace(BPE, character_coverage=0.5), "from 0.98 to 1"),
-        (replace(BPE, max_piece_characters=0), "from 1 to 512"),
+        (replace(BPE, vocabulary_size=3), "alone need 3"),
+        (replace(BPE, character_coverage=0.5), "accepts 0.98 to 1"),
+        (replace(BPE, max_piece_characters=0), "accepts 1 to 512"),
         (replace(BPE, unk_id=-1), "has no id"),
-        (replace(BPE, seeds_a_piece=1), "2 is the least"),
+        (replace(BPE, seeds_a_piece=1), "at least 2 are needed"),
         (replace(BPE, bos_id=0), "same name or id"),
         (replace(BPE, control_symbols=("<s>",)), "same name or id"),
-        (replace(BPE, user_defined_symbols=("a b",)), "cannot be a piece"),
+        (replace(BPE, user_defined_symbols=("a b",)), "is not a valid piece"),
     ],
 )
 def test_what_cannot_be_is_refused_in_plain_words(options, text):

@@ -83,5 +83,5 @@ def test_ids_decode_to_the_text(options):
 def test_symbols_with_spaces_stay_in_the_model_file():
     options = replace(BPE, user_defined_symbols=("▁▁",))
     model = read_model(from_counts(options).data)
-    with pytest.raises(UserError, match="holds a space"):
+    with pytest.raises(UserError, match="contains a space"):
         tokenizer_json(model)

@@ -1,4 +1,4 @@
-"""Which sequence length to take, and why."""
+"""Recommend a sequence length, with reasons."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tokenmill.costs import ModelShape
 from tokenmill.report.lengths.figures import CostFigures, RowFigures
 
 MOST_CUT = 0.05
-"""Largest share of documents that the recommended length may cut."""
+"""The largest share of documents that the recommended length may cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A sequence length with the reasons for it."""
+    """A recommended sequence length, with the reasons for it."""
 
     sequence_length: int
     reasons: list[str]
@@ -23,10 +23,10 @@ class Recommendation:
 def recommend(
     rows: Sequence[RowFigures], costs: Sequence[CostFigures], shape: ModelShape
 ) -> Recommendation:
-    """The shortest length that cuts at most a twentieth of the documents; else the longest.
+    """Recommend the shortest length that cuts at most 5 % of the documents, or else the longest.
 
-    Lengths beyond a model's learned positions are not considered, unless there is no other. Both
-    lists are in the order of the lengths, rising.
+    Lengths beyond a model's learned positions are ignored, unless there are no others. Both lists
+    are sorted by length.
     """
     able = [
         number
@@ -51,8 +51,8 @@ def _choice(rows: Sequence[RowFigures], chosen: int, *, is_enough: bool) -> Iter
     cut = f"{row.cut_share:.1%} of the documents, with {row.cut_token_share:.1%} of the tokens"
     if not is_enough:
         yield (
-            f"every length that was considered cuts more than {MOST_CUT:.0%} of the documents; "
-            f"{row.sequence_length:,} cuts fewest: {cut}"
+            f"every length considered cuts more than {MOST_CUT:.0%} of the documents; "
+            f"{row.sequence_length:,} cuts the fewest: {cut}"
         )
         return
     yield (
@@ -69,14 +69,14 @@ def _positions(rows: Sequence[RowFigures], able: Sequence[int], shape: ModelShap
     else:
         yield (
             f"{shape.name} has {shape.num_positions:,} learned positions, fewer than the shortest "
-            "of these lengths: try shorter ones"
+            "of these lengths; try shorter ones"
         )
 
 
 def _neighbours(
     rows: Sequence[RowFigures], costs: Sequence[CostFigures], chosen: int, able: Sequence[int]
 ) -> Iterator[str]:
-    """What the next shorter and the next longer length would change."""
+    """Say what the next shorter and the next longer length would change."""
     this, cost = rows[chosen], costs[chosen]
     for number in (chosen - 1, chosen + 1):
         if number not in able:
@@ -86,17 +86,16 @@ def _neighbours(
         dense = costs[number].dense_attention_flops / max(cost.dense_attention_flops, 1)
         yield (
             f"{other.sequence_length:,} would cut {other.cut_share:.1%} of the documents; "
-            f"{other.from_start_share:.1%} of the tokens would see their document from its start, "
-            f"where {this.sequence_length:,} shows it to {this.from_start_share:.1%}; attention "
-            f"would take {ratio:.2f} times the FLOPs inside documents, {dense:.2f} times over "
-            "whole rows"
+            f"{other.from_start_share:.1%} of the tokens would see their document from its start "
+            f"({this.from_start_share:.1%} with {this.sequence_length:,}); attention would take "
+            f"{ratio:.2f} times the FLOPs inside documents, and {dense:.2f} times over whole rows"
         )
 
 
 def _packing(row: RowFigures) -> Iterator[str]:
     yield (
-        f"packed with best-fit, padding takes {1 - row.fill:.2%} of the rows; with one document a "
-        f"row it takes {1 - row.padded_fill:.1%}, and there are "
+        f"with best-fit packing, {1 - row.fill:.2%} of the rows is padding; with one document per "
+        f"row, {1 - row.padded_fill:.1%} is, and there are "
         f"{row.padded_sequences / row.sequences:.1f} times as many rows"
     )
     yield (
@@ -109,8 +108,8 @@ def _memory(costs: Sequence[CostFigures], chosen: int, shape: ModelShape) -> Ite
     cost = costs[chosen]
     ratio = cost.score_bytes / cost.activation_bytes
     yield (
-        f"for {shape.name}, a row keeps {_size(cost.activation_bytes)} of activations; a kernel "
-        f"that keeps attention scores adds {_size(cost.score_bytes)} ({ratio:.1f} times as "
+        f"for {shape.name}, a row needs {_size(cost.activation_bytes)} for activations; a kernel "
+        f"that stores attention scores adds {_size(cost.score_bytes)} ({ratio:.1f} times as "
         "much), and four times that at twice the length"
     )
 
@@ -119,19 +118,19 @@ def _batches(cost: CostFigures) -> Iterator[str]:
     yield (
         f"a batch of {cost.batch_rows * cost.sequence_length:,} tokens is "
         f"{_counted(cost.batch_rows, 'row')} with {cost.batch_documents:,.0f} documents or parts "
-        f"of them; an epoch has {_counted(cost.steps, 'step')}. At twice the length take half the "
-        "rows: tokens and activations of a batch stay the same, only attention grows"
+        f"of them; an epoch has {_counted(cost.steps, 'step')}. If you double the length, halve "
+        "the rows: the tokens and activations of a batch stay the same, and only attention grows"
     )
     if cost.rows_that_fit == 0:
         yield (
-            "not one row of it fits into the memory for activations: take a shorter length, keep "
-            f"the inputs of layers only ({_size(cost.checkpointed_bytes)} a row), or split "
-            "rows over devices"
+            "not even one row fits into the memory for activations: use a shorter length, "
+            f"checkpoint activations ({_size(cost.checkpointed_bytes)} per row), or split rows "
+            "across devices"
         )
     elif cost.rows_that_fit:
         yield (
             f"the memory for activations holds {_counted(cost.rows_that_fit, 'row')}: one device "
-            f"adds up gradients {cost.accumulation_steps or 1:,} times a step"
+            f"needs {_counted(cost.accumulation_steps or 1, 'gradient accumulation step')} a batch"
         )
 
 

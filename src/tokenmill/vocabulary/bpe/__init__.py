@@ -1,1 +1,1 @@
-"""Byte-pair encoding: merges learnt from unique words, or learnt on top of a given vocabulary."""
+"""Learn byte-pair merges from counted words, or continue the merges of a given vocabulary."""

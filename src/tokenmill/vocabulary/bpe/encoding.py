@@ -1,4 +1,4 @@
-"""Words cut into tokens by learnt merges, as an encoder does it: in each word by rank."""
+"""Encode words with learned merges: in each word, merges are applied by rank."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ NO_DROPOUT = np.uint64(0)
 
 
 def segment(words: SegmentedWords, merges: Merges) -> SegmentedWords:
-    """Words of symbols as the tokens of a vocabulary.
+    """Apply merges to words of symbols.
 
-    Training merges one pair in all words at a time, an encoder all pairs in one word at a time.
+    Training applies one merge to all words at a time; this applies all merges to one word at a
+    time, like an encoder.
     """
     lefts, rights = (np.ascontiguousarray(side) for side in merges.pairs.T)
-    # Of merges that join the same pair the last one counts, as in the library.
+    # Of merges that join the same pair, the last one wins, as in the library.
     table = pair_table(lefts, rights, np.arange(len(merges), dtype=np.int32))
     ids, offsets = merge_words(
         words.ids, words.offsets.copy(), MergeTable(table, merges.ids), NO_DROPOUT, NO_DROPOUT

@@ -1,8 +1,7 @@
-"""A binary heap of pairs: the largest count first, then the smaller (left id, right id).
+"""A binary heap of pairs: largest count first, then the smaller (left id, right id).
 
-Counts are lazy: an entry holds the count that its pair had when it was last looked at. Counts of
-pairs only fall, so an entry is never too low, and whoever finds one that is too high at the top
-puts it where it belongs.
+Entries are updated lazily: an entry holds the count of its pair when it was last read. Counts only
+fall, so an entry is never too low, and one that is too high is corrected when it reaches the top.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from tokenmill.vocabulary.bpe.slots import Integer
 
 
 class Heap(NamedTuple):
-    """Entries of the heap; how many there are is kept by the caller."""
+    """The entries of a heap; the caller keeps their number."""
 
     counts: Int64Array
     pairs: Int32Array
-    """Indices of pairs, whose keys decide between equal counts."""
+    """Indexes of pairs; their keys break ties between equal counts."""
 
 
 @inlined
 def push(heap: Heap, size: Integer, count: Integer, pair: Integer, keys: Int64Array) -> Integer:
-    """Add an entry; the new size."""
+    """Add an entry; return the new size."""
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -43,7 +42,7 @@ def push(heap: Heap, size: Integer, count: Integer, pair: Integer, keys: Int64Ar
 def replace_first(
     heap: Heap, size: Integer, count: Integer, pair: Integer, keys: Int64Array
 ) -> None:
-    """Put another entry in place of the first one."""
+    """Replace the first entry."""
     key = keys[pair]
     place = 0
     child = 1
@@ -66,7 +65,7 @@ def replace_first(
 
 @inlined
 def remove_first(heap: Heap, size: Integer, keys: Int64Array) -> Integer:
-    """Remove the first entry; the new size."""
+    """Remove the first entry; return the new size."""
     size -= 1
     if size > 0:
         replace_first(heap, size, heap.counts[size], heap.pairs[size], keys)

@@ -1,7 +1,7 @@
 """The loop that learns merges: take the most frequent pair, merge it everywhere, count new pairs.
 
-All new pairs of a merge hold the new token, so they are counted in arrays over their other token.
-The work is proportional to the positions that are visited; a merge never looks at a whole word.
+All new pairs of a merge contain the new token, so they are counted in arrays indexed by the other
+token. The work is proportional to the positions visited; a merge never reads a whole word.
 """
 
 from __future__ import annotations
@@ -24,50 +24,54 @@ from tokenmill.vocabulary.bpe.token_hashes import (
 )
 
 STOPPED, EXHAUSTED, FULL, ASKING = 0, 1, 2, 3
-"""Why the loop ended: as many merges as were asked for; no pair reaches the threshold; no room for
-more pairs or positions; a token that is spelled like another one, perhaps."""
+"""Why the loop ended: the requested merges are done; no pair reaches the threshold; no room for
+more pairs or positions; a new token may be spelled like an existing one."""
 
 NUM_PAIRS, HEAP_SIZE, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, ANSWERED = 0, 1, 2, 3, 4, 5
-"""Places in `Books.sizes`. ANSWERED: whether the first pair of the heap was asked about."""
+"""Indexes into `Books.sizes`. ANSWERED: whether ASKING was resolved for the first pair."""
 
 
 class Neighbours(NamedTuple):
-    """The neighbours of a new token: an array over token ids for each side, and a list."""
+    """The tokens before (row 0) and after (row 1) a new token; shape (2, max_tokens) each.
+
+    All arrays are indexed by token id, except `tokens`.
+    """
 
     counts: Int64Array
-    """Shape (2, max_tokens): occurrences in the corpus."""
+    """Occurrences in the corpus."""
     places: Int64Array
-    """Shape (2, max_tokens)."""
+    """Positions in the unique words."""
     pairs: Int32Array
-    """Shape (2, max_tokens): index of the pair that the neighbour makes with the new token."""
+    """The index of the neighbour's pair with the new token."""
     tokens: Int32Array
-    """Shape (2, max_tokens): the neighbours that were seen."""
+    """The list of neighbours seen."""
 
 
 class Merged(NamedTuple):
-    """Where a pair was merged; as long as the longest list of positions."""
+    """Where a pair was merged; the arrays fit the longest list of positions."""
 
     slots: Int64Array
     words: Int32Array
     lefts: Int32Array
-    """The token before each, or -1."""
+    """The token before each merged pair, or -1."""
     rights: Int32Array
+    """The token after each merged pair, or -1."""
 
 
 class Books(NamedTuple):
-    """The merges so far, and the fill of the arrays."""
+    """The merges so far, and how full the arrays are."""
 
     pairs: Int32Array
     """Shape (max_merges, 2)."""
     masses: Int64Array
     """Shape (max_merges,)."""
     lengths: Int32Array
-    """Shape (max_tokens,): length of each token, as far as `max_length` is concerned."""
+    """Shape (max_tokens,): the length of each token that `max_length` limits."""
     sizes: Int64Array
 
 
 class Limits(NamedTuple):
-    """The limits of merging, and which pairs to keep."""
+    """The limits of merging."""
 
     num_merges: int
     max_tokens: int
@@ -85,9 +89,9 @@ def merge_pairs(
     books: Books,
     limits: Limits,
 ) -> int:
-    """Merge until a limit is reached; returns why it ended.
+    """Merge until a limit is reached; return why the loop ended.
 
-    After FULL, count pairs again: the last merge was made, but its new pairs were not recorded.
+    After FULL, count pairs again: the last merge was applied, but its new pairs were not recorded.
     """
     sizes = books.sizes
     neighbours, merged = room
@@ -139,7 +143,7 @@ def merge_places(
     merged: Merged,
     merge: tuple[Integer, Integer, Integer],
 ) -> int:
-    """Merge a pair wherever it is, from left to right; the number of places."""
+    """Merge all occurrences of a pair, from left to right; return their number."""
     left, right, new = merge
     start = pairs.starts[pair]
     number = 0
@@ -161,10 +165,12 @@ def merge_places(
 def count_neighbours(
     slots: Slots, number: int, merged: Merged, neighbours: Neighbours, new: Integer
 ) -> tuple[Integer, int, int]:
-    """Count what stands before and after each new token.
+    """Count the tokens before and after each new token.
 
-    Returns the occurrences of the new token, and the numbers of tokens before and after it. Where
-    two new tokens meet, the second one is counted as the neighbour of the first, and no more.
+    Two adjacent new tokens count once, the second as the right neighbour of the first.
+
+    Returns:
+        The occurrences of the new token, and the numbers of distinct tokens before and after it.
     """
     mass, num_lefts, num_rights = np.int64(0), 0, 0
     for i in range(number):
@@ -204,9 +210,9 @@ def _replace_pairs(
     books: Books,
     limits: Limits,
 ) -> bool:
-    """Pairs of the merged tokens with their neighbours become pairs with the new one.
+    """Replace the pairs of the merged tokens with their neighbours by pairs with the new token.
 
-    Returns whether there was room for those.
+    Returns whether there was enough room.
     """
     left, right, new = merge
     sizes = books.sizes
@@ -214,7 +220,7 @@ def _replace_pairs(
         for i in range(mass[1 + side]):
             token = np.int64(neighbours.tokens[side, i])
             count = neighbours.counts[side, token]
-            # Where two new tokens meet, the parts that met were `right` and `left`.
+            # If two new tokens are adjacent, the old pair between them was (right, left).
             before = left if token == new else token
             old = find(pairs, right, before) if side else find(pairs, before, left)
             first, second = (new, token) if side else (token, new)
@@ -241,7 +247,7 @@ def _replace_pairs(
 def note_positions(
     slots: Slots, pairs: Pairs, number: int, merged: Merged, neighbours: Neighbours
 ) -> None:
-    """Note where the pairs of the new tokens with their neighbours begin."""
+    """Record the positions of the pairs of the new tokens with their neighbours."""
     for i in range(number):
         token = np.int64(merged.lefts[i])
         if token >= 0 and neighbours.pairs[0, token] >= 0:
@@ -254,7 +260,7 @@ def note_positions(
 
 @inlined
 def forget(neighbours: Neighbours, mass: tuple[Integer, int, int]) -> None:
-    """Empty the counts of neighbours."""
+    """Reset the counts of neighbours."""
     for side in range(2):
         for i in range(mass[1 + side]):
             token = neighbours.tokens[side, i]

@@ -1,8 +1,8 @@
-"""Learns the merges of byte-pair encoding from unique words.
+"""Learn byte-pair merges from counted words.
 
-Merges are those of `tokenizers.trainers.BpeTrainer`: the most frequent pair of neighbours first; of
-equally frequent ones that with the smaller left id, then the smaller right id. Pairs are counted as
-windows, also where they overlap ("aaa" has two), and are merged from left to right.
+The merges equal those of `tokenizers.trainers.BpeTrainer`: the most frequent pair first; of equally
+frequent pairs the one with the smaller left id, then the smaller right id. Overlapping pairs count
+("aaa" has two), and pairs are merged from left to right.
 
 R. Sennrich, B. Haddow, A. Birch: Neural machine translation of rare words with subword units, ACL
 2016 (arXiv 1508.07909).
@@ -41,19 +41,19 @@ from tokenmill.vocabulary.bpe.token_hashes import add_strings, new_spelling
 from tokenmill.words.counts import WordCounts
 
 MERGES_A_CALL = 1000
-"""Between calls of the kernel progress is shown, and Ctrl-C is heard."""
+"""Between calls of the kernel, progress is shown and Ctrl-C is handled."""
 LEVEL = 256
-"""Pairs are kept down to this fraction of the most frequent one; then all are counted again."""
+"""Only pairs with at least 1 / LEVEL of the highest count are kept; then all are counted again."""
 NO_LIMIT = 1 << 62
 
 
 def learn_merges(
     words: WordCounts, symbols: Symbols, options: MergeOptions, advance: Advance | None = None
 ) -> Merges:
-    """Learn the merges of words whose symbols are not merged yet.
+    """Learn the merges of words, starting from symbols.
 
     Raises:
-        UserError: the counts are so large that sums of them could overflow.
+        UserError: the counts are so large that their sum could overflow.
     """
     return _learn(symbols.segment(words), symbols, options, advance)
 
@@ -64,9 +64,12 @@ def continue_merges(
     options: MergeOptions,
     advance: Advance | None = None,
 ) -> Merges:
-    """Learn merges on top of a vocabulary, from words segmented by it; as `learn_merges`.
+    """Learn additional merges for a vocabulary, from words that it segmented.
 
-    `symbols` are the tokens of that vocabulary; ids of new ones follow theirs.
+    `symbols` are the tokens of the vocabulary; the ids of new tokens follow theirs.
+
+    Raises:
+        UserError: the counts are so large that their sum could overflow.
     """
     return _learn(replace(words, ids=words.ids.copy()), symbols, options, advance)
 
@@ -74,7 +77,7 @@ def continue_merges(
 def _learn(
     words: SegmentedWords, symbols: Symbols, options: MergeOptions, advance: Advance | None
 ) -> Merges:
-    """Learn merges; the ids of words are overwritten."""
+    """Learn merges; overwrites the ids of words."""
     require_countable(words.offsets, words.counts)
     num_symbols = words.num_tokens
     learner = _Learner(words, symbols, options)
@@ -95,7 +98,7 @@ def _learn(
 
 
 class _Learner:
-    """The arrays of the kernel, and the answers to what it asks."""
+    """Runs the kernel: allocates its arrays, and resolves tokens with equal spellings."""
 
     def __init__(self, words: SegmentedWords, symbols: Symbols, options: MergeOptions) -> None:
         self.options = options
@@ -103,7 +106,7 @@ class _Learner:
         self.max_length = NO_LIMIT
         if options.max_token_length is not None:
             self.max_length = options.max_token_length
-        # Each merge leaves at least one token less.
+        # Each merge reduces the number of tokens by at least one.
         self.max_tokens = min(options.vocabulary_size, len(symbols) + len(words.ids))
         num_tokens = max(self.max_tokens, len(symbols))
         num_blocks = -(-len(words.ids) >> BLOCK_BITS)
@@ -135,7 +138,7 @@ class _Learner:
         self.known = Spelled(symbols)
 
     def run(self, advance: Advance) -> None:
-        """Merge until the vocabulary is large enough, or no pair is frequent enough."""
+        """Merge until the vocabulary has its size, or no pair is frequent enough."""
         sizes = self.books.sizes
         first = int(sizes[NUM_TOKENS])
         while sizes[NUM_TOKENS] < self.max_tokens and self._count_pairs():
@@ -152,7 +155,7 @@ class _Learner:
         advance("merges", done, done)
 
     def _count_pairs(self) -> bool:
-        """Index the frequent pairs; whether there are any."""
+        """Index the frequent pairs; return whether there are any."""
         self.pairs, places, self.threshold = frequent_pairs(
             self.slots,
             self.books.lengths,
@@ -163,7 +166,7 @@ class _Learner:
         self.heap = Heap(
             np.empty(len(self.pairs.keys), np.int64), np.empty_like(self.pairs.keys, np.int32)
         )
-        # Sorted from the largest on, they are a heap.
+        # Pairs sorted from the largest count are already a heap.
         self.heap.counts[:number] = self.pairs.counts[:number]
         self.heap.pairs[:number] = np.arange(number)
         self.merged = Merged(
@@ -175,7 +178,7 @@ class _Learner:
         return number > 0
 
     def _merge(self, number: int) -> int:
-        """Learn a number of merges; returns why it ended."""
+        """Learn a number of merges; return why the kernel stopped."""
         stop = int(self.books.sizes[NUM_MERGES]) + number
         return merge_pairs(
             self.slots,
@@ -190,7 +193,10 @@ class _Learner:
         )
 
     def _answer(self) -> int:
-        """Learn the merge that was asked about, whose token may exist; returns why it ended."""
+        """Learn the merge that the kernel stopped at, whose token may already exist.
+
+        Returns why the kernel stopped.
+        """
         sizes = self.books.sizes
         merge, new = int(sizes[NUM_MERGES]), int(sizes[NUM_TOKENS])
         key = int(self.pairs.keys[self.heap.pairs[0]])
@@ -215,22 +221,22 @@ class _Learner:
 
 
 class Spelled:
-    """The strings of tokens, made when a merge may spell one that exists."""
+    """The strings of tokens, for merges that may spell an existing token."""
 
     def __init__(self, symbols: Symbols) -> None:
         self.prefix = symbols.prefix
         self.strings = list(symbols.strings)
         self.ids = {string: i for i, string in enumerate(symbols.strings)}
         self.reused: dict[int, int] = {}
-        """Merges that made a token which existed, and that token."""
+        """The existing token that a merge produces, by index of the merge."""
         self._num_merges = 0
 
     def joined(self, left: int, right: int) -> str:
-        """The string that a pair makes."""
+        """Return the string of a merged pair."""
         return self.strings[left] + self.strings[right].removeprefix(self.prefix)
 
     def extend(self, pairs: Int32Array) -> None:
-        """Note the tokens of all merges so far."""
+        """Record the tokens of all merges so far."""
         for left, right in pairs[self._num_merges :].tolist():
             if self._num_merges not in self.reused:
                 string = self.joined(left, right)

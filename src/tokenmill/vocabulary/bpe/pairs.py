@@ -1,11 +1,11 @@
-"""Pairs of neighbouring tokens: how often each occurs, and where.
+"""Pairs of adjacent tokens: how often each occurs, and where.
 
-A pair's positions lie one after another in one array, in the order of the corpus, and are written
-once. Positions become stale when a neighbour is merged away; that is seen when they are read.
+The positions of a pair are contiguous in one array, in the order of the corpus, and written once.
+A position becomes stale if one of its tokens is merged; readers detect that.
 
-Only pairs that occur at least `threshold` times are kept. Counts only fall, so no other pair can be
-the most frequent one while one of these is left; then all pairs are counted anew, with a lower
-threshold. That keeps tables small: most pairs of a corpus occur once or twice.
+Only pairs with at least `threshold` occurrences are kept. Counts only fall, so no other pair can be
+the most frequent one while any of these is left. Then all pairs are counted again, with a lower
+threshold. This keeps tables small: most pairs of a corpus occur once or twice.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ KEY, COUNT, PLACES = 0, 1, 2
 
 
 class Pairs(NamedTuple):
-    """Pairs, in the order in which they were added; how many there are is kept by the caller."""
+    """Pairs in the order they were added; the caller keeps their number."""
 
     table: PairTable
     """The index of each pair in the arrays below."""
     keys: Int64Array
     """`left << 32 | right`."""
     counts: Int64Array
-    """Occurrences in the corpus, with the counts of words."""
+    """Occurrences in the corpus."""
     starts: Int64Array
-    """Where the positions of a pair begin in `positions`."""
+    """Where the positions of each pair begin in `positions`."""
     lengths: Int64Array
-    """How many positions there are, stale ones included."""
+    """The number of positions of each pair, including stale ones."""
     positions: UInt32Array | Int64Array
-    """Slots of left tokens; int64 where there are more than 2^32 slots."""
+    """Slots of left tokens; int64 for more than 2^32 slots."""
 
 
 @inlined
 def find(pairs: Pairs, left: Integer, right: Integer) -> np.int64:
-    """The index of a pair, or -1."""
+    """Return the index of a pair, or -1."""
     return np.int64(pairs.table.values[slot_of(pairs.table, left, right)])
 
 
@@ -55,7 +55,7 @@ def find(pairs: Pairs, left: Integer, right: Integer) -> np.int64:
 def add(
     pairs: Pairs, index: Integer, left: Integer, right: Integer, count: Integer, start: Integer
 ) -> None:
-    """Add a pair that is not there yet, with room for positions from `start` on."""
+    """Add a new pair; its positions go to `start` and after."""
     slot = slot_of(pairs.table, left, right)
     key = (np.int64(left) << ID_BITS) | np.int64(right)
     pairs.table.keys[slot] = key
@@ -68,16 +68,16 @@ def add(
 
 @inlined
 def note(pairs: Pairs, index: Integer, slot: Integer) -> None:
-    """Note that a pair begins at a slot."""
+    """Record that a pair begins at a slot."""
     pairs.positions[pairs.starts[index] + pairs.lengths[index]] = slot
     pairs.lengths[index] += 1
 
 
 @inlined
 def allowed(lengths: Int32Array, left: Integer, right: Integer, max_length: int) -> bool:
-    """Whether a pair may be merged: two symbols always, others if the token is shorter than that.
+    """Whether a pair may be merged: two symbols always, others if the result is short enough.
 
-    Lengths are those of the `tokenizers` library: in characters, or bytes of byte-level words.
+    As in the `tokenizers` library, lengths are in characters, or in bytes for byte level.
     """
     together = np.int64(lengths[left]) + np.int64(lengths[right])
     return bool(together < max_length or together == 2)
@@ -86,9 +86,10 @@ def allowed(lengths: Int32Array, left: Integer, right: Integer, max_length: int)
 def count_pairs(
     slots: Slots, lengths: Int32Array, max_length: int
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """All pairs of tokens that may be merged, of words whose tokens take one slot each.
+    """Count all pairs that may be merged, in words where each token takes one slot.
 
-    Returns their keys, counts, and numbers of places; shape (num_pairs,) each.
+    Returns:
+        The keys, counts and numbers of positions of the pairs; shape (num_pairs,) each.
     """
     entries = _count_pairs(slots, lengths, max_length)
     return _columns(entries[entries[:, PLACES] > 0])
@@ -101,9 +102,9 @@ def _columns(entries: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
 
 @compiled
 def _count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
-    """Count pairs in a hash table, shape (num_entries, 3): key, occurrences and places of a pair.
+    """Count pairs in a hash table, shape (num_entries, 3): key, occurrences, number of positions.
 
-    An entry without a place is free.
+    A free entry has no positions.
     """
     entries = np.zeros((1 << 12, 3), np.int64)
     size = 0
@@ -127,7 +128,7 @@ def _count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Arr
 
 @inlined
 def _entry_of(entries: Int64Array, key: Integer) -> np.int64:
-    """The entry of a pair, or the free one where it belongs."""
+    """Return the entry of a pair, or the free entry for it."""
     mask = np.int64(len(entries) - 1)
     entry = np.int64((np.uint64(key) * np.uint64(MIXER)) >> np.uint64(ID_BITS)) & mask
     while entries[entry, KEY] != key and entries[entry, PLACES] != 0:
@@ -148,7 +149,7 @@ def _rehashed(entries: Int64Array) -> Int64Array:
 
 @compiled
 def indexed(keys: Int64Array, num_slots: int) -> PairTable:
-    """A table of pairs with their indices; `num_slots` is a power of two."""
+    """Build a table from pairs to their indexes; `num_slots` is a power of two."""
     table = PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32))
     for i in range(len(keys)):
         slot = slot_of(table, keys[i] >> ID_BITS, keys[i] & ID_MASK)
@@ -159,7 +160,7 @@ def indexed(keys: Int64Array, num_slots: int) -> PairTable:
 
 @compiled
 def note_all(slots: Slots, pairs: Pairs) -> None:
-    """Note where the pairs begin, in words whose tokens take one slot each."""
+    """Record the positions of the pairs, in words where each token takes one slot."""
     for word in range(len(slots.counts)):
         for i in range(slots.offsets[word], slots.offsets[word + 1] - 1):
             index = find(pairs, slots.ids[i], slots.ids[i + 1])
@@ -170,10 +171,11 @@ def note_all(slots: Slots, pairs: Pairs) -> None:
 def frequent_pairs(
     slots: Slots, lengths: Int32Array, max_length: int, thresholds: Callable[[int], int]
 ) -> tuple[Pairs, Int64Array, int]:
-    """Index the pairs that occur at least as often as `thresholds` says for the most frequent one.
+    """Index the most frequent pairs; `thresholds` maps the highest count to the lowest to keep.
 
-    Returns them sorted (count, then key), with room for more of them; the number of places of each;
-    and the threshold.
+    Returns:
+        The pairs, sorted by falling count, then key, with room for more; the number of positions
+        of each; and the threshold.
     """
     entries = _count_pairs(slots, lengths, max_length)
     threshold = thresholds(int(entries[:, COUNT].max()))

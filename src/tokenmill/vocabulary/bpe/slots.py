@@ -1,13 +1,13 @@
-"""The words that are merged, in fixed slots: nothing moves when tokens are merged.
+"""Words during merging, in fixed slots: a merge never moves other tokens.
 
-A token takes as many slots as the tokens that it was made of, and writes its id into its first and
-last one. So its neighbours are found in constant time: the token before a slot p ends at p - 1,
-and the one after it begins at p + size. Merging never shifts anything, and a word of 400,000 bytes
-costs no more than its bytes. For the merge (a, b) -> X of "a b c", then (X, c) -> Y:
+A token takes as many slots as the two tokens it was merged from, and stores its id in its first and
+last slot. So its neighbours are found in constant time: the token before slot p ends at p - 1, and
+the token after it begins at p + size. A word of 400,000 bytes costs no more than its bytes. For the
+merge (a, b) -> X of "a b c", then (X, c) -> Y:
 
     a b c  ->  X X c  ->  Y - Y
 
-Slots inside of a token hold -1, so that a position noted before a merge is seen to be stale.
+The other slots of a token hold -1, which reveals stale positions.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tokenmill.records import Int32Array, Int64Array
 Integer = int | np.int64
 
 BLOCK_BITS = 4
-"""The word of every 16th slot is kept: its neighbours are one or two words further."""
+"""The word of every 16th slot is stored; the words of other slots follow soon after it."""
 INSIDE = -1
 
 
 class Slots(NamedTuple):
-    """Words of tokens; word i is `ids[offsets[i]:offsets[i + 1]]`."""
+    """The tokens of words; word i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: Int32Array
     """Shape (num_slots,)."""
     sizes: Int32Array
-    """Shape (max_tokens,): slots that a token takes, by its id."""
+    """Shape (max_tokens,): the number of slots of each token id."""
     offsets: Int64Array
     """Shape (num_words + 1,)."""
     counts: Int64Array
@@ -43,7 +43,7 @@ class Slots(NamedTuple):
 
 @inlined
 def word_of(slots: Slots, slot: Integer) -> np.int64:
-    """The word that holds a slot."""
+    """Return the word that contains a slot."""
     word = np.int64(slots.blocks[slot >> BLOCK_BITS])
     while slots.offsets[word + 1] <= slot:
         word += np.int64(1)
@@ -54,7 +54,7 @@ def word_of(slots: Slots, slot: Integer) -> np.int64:
 def stop_of_pair(
     slots: Slots, slot: Integer, word: Integer, left: Integer, right: Integer
 ) -> Integer:
-    """The slot after a pair of tokens that begins at a slot; -1 if the pair is not there."""
+    """Return the slot after a pair of tokens that begins at a slot; -1 if the pair is not there."""
     second: Integer = slot + slots.sizes[left]
     if second >= slots.offsets[word + 1] or slots.ids[second] != right:
         return -1
@@ -64,7 +64,7 @@ def stop_of_pair(
 
 @inlined
 def join(slots: Slots, slot: Integer, left: Integer, right: Integer, new: Integer) -> None:
-    """Make one token of the pair of tokens that begins at a slot."""
+    """Merge the pair of tokens that begins at a slot."""
     second = slot + slots.sizes[left]
     slots.ids[second - 1] = INSIDE
     slots.ids[second] = INSIDE
@@ -74,9 +74,9 @@ def join(slots: Slots, slot: Integer, left: Integer, right: Integer, new: Intege
 
 @compiled
 def repack(slots: Slots, alias: int, token: int) -> tuple[int, int]:
-    """Give every token one slot, in place; drop words of one token, in which nothing can merge.
+    """Give every token one slot, in place; drop words of one token, which cannot merge further.
 
-    Tokens with the id `alias` become `token`. Returns the numbers of slots and words that are left.
+    Tokens with the id `alias` become `token`. Returns the numbers of slots and words left.
     """
     num_slots, num_words = 0, 0
     start = slots.offsets[0]
@@ -99,7 +99,7 @@ def repack(slots: Slots, alias: int, token: int) -> tuple[int, int]:
 
 
 def packed(slots: Slots, alias: int = INSIDE, token: int = INSIDE) -> Slots:
-    """Slots after `repack`, which writes into the same arrays."""
+    """Return the slots after `repack`, which overwrites the arrays."""
     num_slots, num_words = repack(slots, alias, token)
     slots.offsets[0] = 0
     slots.sizes[:] = 1

@@ -1,11 +1,11 @@
-"""Runs of spaces as tokens: indentation of code, each length of it one token.
+"""Tokens for runs of spaces: one token for each depth of indentation in code.
 
-GPT-NeoX has runs of 2 to 24 spaces as added tokens (arXiv 2204.06745), which are cut out of a text
-before it is split into words: the space of " return" goes with the run, and merges that the trainer
-learnt for spaces are never reached (221 tokens of GPT-NeoX). Here runs are ordinary tokens, made by
-the first merges, so words stay as they are, every engine takes them, and none is unreachable.
+GPT-NeoX has runs of 2 to 24 spaces as added tokens (arXiv 2204.06745), which are matched before a
+text is split into words. So the run takes the space of " return", and merges that the trainer
+learned for spaces are never used (221 tokens of GPT-NeoX). Here runs are ordinary tokens, produced
+by the first merges. So words do not change, every engine supports them, and all are reachable.
 
-Runs are first merged to powers of two, from the left, then these to sums:
+Runs are first merged to powers of two, from the left, and these to sums:
 
     1 1 1 1 1 1 1  ->  2 2 2 1  ->  4 2 1  ->  4 3  ->  7
 """
@@ -28,14 +28,14 @@ SPACE = 0x20
 
 
 class RunMerge(NamedTuple):
-    """Two runs become one; each is known by its number of spaces."""
+    """A merge of two runs, given by their numbers of spaces."""
 
     left: int
     right: int
 
 
 def run_merges(longest: int) -> list[RunMerge]:
-    """The merges that turn every run of 2 to `longest` spaces into one token."""
+    """Return the merges that turn every run of 2 to `longest` spaces into one token."""
     powers = [1 << i for i in range(longest.bit_length()) if 2 << i <= longest]
     doubled = [RunMerge(power, power) for power in powers]
     sums = [
@@ -49,7 +49,7 @@ def run_merges(longest: int) -> list[RunMerge]:
 def learn_merges_after_runs(
     words: WordCounts, symbols: Symbols, longest: int, options: MergeOptions, advance: Advance
 ) -> Merges:
-    """Merges of bytes whose first ones make runs of up to `longest` spaces."""
+    """Learn merges of bytes, after the merges for runs of up to `longest` spaces."""
     first = _runs(words, symbols, longest)
     runs = [" " * (run.left + run.right) for run in run_merges(longest)]
     space = symbols.strings[symbols.table[0, SPACE]]
@@ -68,7 +68,7 @@ def learn_merges_after_runs(
 
 
 def _runs(words: WordCounts, symbols: Symbols, longest: int) -> Merges:
-    """The merges of runs, with how often each is applied over the corpus."""
+    """Return the merges of runs, with how often each is applied in the corpus."""
     ids = {1: int(symbols.table[0, SPACE])}
     merges = run_merges(longest)
     for number, run in enumerate(merges):
@@ -86,6 +86,6 @@ def _beginning(merges: Merges, number: int) -> Merges:
 
 
 def _with_two_spaces(words: WordCounts) -> WordCounts:
-    """The words that may hold a run; some do not: one ends with a space, the next begins so."""
+    """Return the words with two adjacent spaces, and some in which only the next word adds one."""
     spaces = np.flatnonzero((words.data[:-1] == SPACE) & (words.data[1:] == SPACE))
     return words.select(np.unique(np.searchsorted(words.offsets, spaces, side="right") - 1))

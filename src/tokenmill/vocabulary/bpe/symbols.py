@@ -1,4 +1,4 @@
-"""The symbols that words consist of before any merge: bytes or characters."""
+"""The initial symbols of words, before any merge: bytes or characters."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ class SegmentedWords:
     counts: Int64Array
     """Shape (num_words,): occurrences."""
     num_fixed: int = 0
-    """Tokens of the corpus that are in none of the words, because nothing can merge with them."""
+    """The number of tokens of the corpus left out of the words because they never merge."""
     num_dropped: int = 0
-    """Characters of the corpus that have no token."""
+    """The number of characters in the corpus without a token."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the corpus."""
+        """The number of tokens in the corpus."""
         return int(np.diff(self.offsets) @ self.counts) + self.num_fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The tokens that exist before the first merge, in id order, and how words become their ids.
+    """The tokens before the first merge, in id order, and how words are converted to them.
 
-    Special tokens come first, if they were given: then ids are those of the `tokenizers` library.
+    Special tokens come first, if given, as in the `tokenizers` library.
     """
 
     strings: tuple[str, ...]
-    """As a tokenizer.json spells them: "Ġ" for a space of byte-level words, "##a", "<0x0A>"."""
+    """Each symbol as spelled in a tokenizer.json: "Ġ" for a byte-level space, "##a", "<0x0A>"."""
     texts: tuple[bytes, ...]
     """The UTF-8 bytes of each symbol."""
     lengths: Int32Array
-    """Shape (num_symbols,): as `max_token_length` counts them."""
+    """Shape (num_symbols,): the lengths that `max_token_length` limits."""
     prefix: str = ""
-    """Prefix of every symbol that continues a word; merged tokens have it only once."""
+    """The prefix of every symbol that continues a word; merged tokens have it only once."""
     table: Int32Array = field(default_factory=lambda: np.empty((0, 0), np.int32))
-    """Ids of bytes, shape (1, 256); or of code points, shape (1 or 4, 0x110000): the row is 1 for a
-    character that is not the first of its word, + 2 for the last one. DROPPED or FALLS_BACK where
-    there is none. Shape (0, 0) if words come segmented."""
+    """Ids of bytes, shape (1, 256); or of code points, shape (1 or 4, 0x110000). The row is 0 for
+    the first character of a word, else 1, plus 2 for the last one. DROPPED or FALLS_BACK if there
+    is no id. Shape (0, 0) for words that are already segmented."""
     fallback: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
-    """Shape (256,): ids of the bytes of characters that fall back; else (0,)."""
+    """Shape (256,): ids of bytes, with byte fallback; else (0,)."""
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def segment(self, words: WordCounts) -> SegmentedWords:
-        """Words as ids of symbols."""
+        """Convert words to ids of symbols."""
         if self.table.shape == (1, 256):
             return SegmentedWords(self.table[0][words.data], words.offsets, words.counts)
         ids = np.empty(len(words.data), np.int32)
@@ -87,7 +87,7 @@ class Symbols:
 
 
 def byte_symbols(special_tokens: Sequence[str] = ()) -> Symbols:
-    """Special tokens, then all 256 bytes, sorted by the characters of GPT-2's byte alphabet."""
+    """Return special tokens, then all 256 bytes in the order of GPT-2's byte alphabet."""
     alphabet = encodings.byte_symbols()
     specials = list(dict.fromkeys(special_tokens))
     strings = [*specials, *(c for c in sorted(alphabet) if c not in specials)]
@@ -103,28 +103,28 @@ class Alphabet:
     """Which characters become symbols, and how they are spelled."""
 
     limit: int | None = None
-    """At most so many characters: the most frequent ones. Of characters equally frequent at the cut
-    those with the larger code points are left out (the `tokenizers` library leaves out any)."""
+    """The maximum number of characters; the most frequent ones are kept. Ties go to smaller code
+    points (in the `tokenizers` library, to any)."""
     initial: str = ""
-    """Characters that are symbols even if no word has them; they count as the most frequent."""
+    """Characters that are always symbols; they count as the most frequent."""
     prefix: str = ""
-    """Prefix of every character of a word except the first (WordPiece: "##")."""
+    """The prefix of every character of a word except the first (WordPiece: "##")."""
     suffix: str = ""
-    """Suffix of the last character of a word."""
+    """The suffix of the last character of a word."""
     byte_fallback: bool = False
-    """Whether characters outside of the alphabet become <0x00> ... <0xFF>, which never merge."""
+    """Whether other characters become <0x00> ... <0xFF>, which never merge."""
 
 
 def character_symbols(
     words: WordCounts, alphabet: Alphabet, special_tokens: Sequence[str] = ()
 ) -> Symbols:
-    """The characters of a corpus, in the order of their code points.
+    """Return the characters of a corpus, in the order of their code points.
 
     Forms with a prefix or a suffix follow, sorted. The `tokenizers` library numbers those in the
     order of a hash table, so its ids differ from run to run.
 
     Raises:
-        UserError: the counts are so large that sums of them could overflow.
+        UserError: the counts are so large that their sum could overflow.
     """
     require_countable(words.offsets, words.counts)
     rows = 1 + 3 * bool(alphabet.prefix or alphabet.suffix)
@@ -137,7 +137,7 @@ def character_symbols(
     kept = _most_frequent(seen.sum(axis=0), alphabet)
     for code in kept:
         strings.setdefault(chr(code), chr(code).encode())
-    # A special token of one character is one of the alphabet as well.
+    # Special tokens of one character also belong to the alphabet.
     kept = sorted({*kept, *(ord(token) for token in specials if len(token) == 1)})
     forms = []
     for row in range(rows if rows > 1 else 0):
@@ -160,7 +160,7 @@ def character_symbols(
 
 
 def _read_only(words: WordCounts) -> tuple[UInt8Array, Int64Array, Int64Array]:
-    """The arrays of words, so that a function is compiled once for mapped files and others."""
+    """Return read-only arrays, so that functions are compiled once for mapped and other files."""
     views = words.data.view(), words.offsets.view(), words.counts.view()
     for view in views:
         view.flags.writeable = False
@@ -168,22 +168,18 @@ def _read_only(words: WordCounts) -> tuple[UInt8Array, Int64Array, Int64Array]:
 
 
 def require_countable(offsets: Int64Array, counts: Int64Array) -> None:
-    """Raise an error if sums over words of these lengths could overflow.
-
-    Raises:
-        UserError: they could.
-    """
+    """Raise a UserError if sums over words of these lengths could overflow."""
     total = float(np.diff(offsets).astype(np.float64) @ counts)
     if total > MAX_TOTAL:
         raise UserError(
-            "the counts of words are too large to be added up",
-            why=f"they make {total:.3g} symbols, and at most 2^62 can be counted",
+            "the word counts are too large",
+            why=f"they add up to {total:.3g} symbols; the limit is 2^62",
             hint="divide all weights by the same number",
         )
 
 
 def _most_frequent(counts: Int64Array, alphabet: Alphabet) -> list[int]:
-    """Code points of the alphabet, sorted."""
+    """Return the code points of the alphabet, sorted."""
     counts[[ord(character) for character in alphabet.initial]] = np.iinfo(np.int64).max
     codes = np.flatnonzero(counts)
     if alphabet.limit is not None:
@@ -193,7 +189,7 @@ def _most_frequent(counts: Int64Array, alphabet: Alphabet) -> list[int]:
 
 
 def given_symbols(strings: Iterable[str], texts: Iterable[bytes], prefix: str = "") -> Symbols:
-    """The tokens of a vocabulary that is continued, in id order; words come segmented."""
+    """Return symbols for the tokens of a vocabulary, in id order, to continue its merges."""
     strings = tuple(strings)
     lengths = np.fromiter(map(len, strings), np.int32, len(strings))
     return Symbols(strings, tuple(texts), lengths, prefix)
@@ -201,7 +197,7 @@ def given_symbols(strings: Iterable[str], texts: Iterable[bytes], prefix: str = 
 
 @inlined
 def _decode(data: UInt8Array, place: Integer, stop: Integer) -> tuple[Integer, Integer]:
-    """The code point at an index, and the index after it. Invalid UTF-8 gives any code point."""
+    """Return the code point at an index, and the next index. Invalid UTF-8 gives any code point."""
     first = np.int64(data[place])
     size = 1 + int(first >= 0xC0) + int(first >= 0xE0) + int(first >= 0xF0)
     size = int(min(size, stop - place))
@@ -235,9 +231,10 @@ def _segment(
     table: Int32Array,
     made: tuple[Int32Array, Int64Array, Int64Array],
 ) -> tuple[int, int, Integer, Integer]:
-    """Write ids, offsets and counts of words; a character that falls back ends a word.
+    """Write ids, offsets and counts of words; a character that falls back to bytes ends a word.
 
-    Returns the numbers of ids and words, of characters dropped and of bytes fallen back to.
+    Returns:
+        The numbers of ids, words, dropped characters and fallback bytes.
     """
     ids, ends, weights = made
     rows = len(table)

@@ -1,7 +1,7 @@
-"""Whether a new token is spelled like one that exists, by hashes of their strings.
+"""Detect new tokens that may be spelled like existing ones, with hashes of their strings.
 
-The hash of a string s is the sum of (s[i] + 1) * BASE^(len(s) - 1 - i) modulo 2^64, so that of a
-token follows from those of its parts. Equal hashes only raise the question: the strings decide.
+The hash of a string s is the sum of (s[i] + 1) * BASE^(len(s) - 1 - i) modulo 2^64, so the hash of
+a token follows from its parts. If hashes are equal, the caller compares the strings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tokenmill.words.counts import UInt8Array
 BASE = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 PLAIN, AFFIXED, UNSURE = 0, 1, 2
-"""Does a token begin with the prefix of continuing tokens? UNSURE: it is shorter than that."""
+"""Whether a token begins with the continuation prefix. UNSURE: it is a part of the prefix."""
 
 UInt64Array = npt.NDArray[np.uint64]
 
 
 class Spelling(NamedTuple):
-    """Hashes of the strings of tokens."""
+    """The hashes of the strings of tokens."""
 
     hashes: UInt64Array
     """Shape (max_tokens,)."""
@@ -43,7 +43,7 @@ class Spelling(NamedTuple):
 
 @inlined
 def following(spelling: Spelling, left: Integer, right: Integer) -> tuple[np.uint64, np.uint64]:
-    """The hash and the power of the token that a pair makes."""
+    """Return the hash and the power of a merged pair."""
     power = spelling.powers[right]
     own = spelling.hashes[right]
     if spelling.beginnings[right] == AFFIXED:
@@ -54,13 +54,13 @@ def following(spelling: Spelling, left: Integer, right: Integer) -> tuple[np.uin
 
 @inlined
 def slot_of_hash(taken: PairTable, value: np.uint64) -> np.int64:
-    """The slot that holds a hash (63 bits of it), or the free one where it belongs."""
+    """Return the slot of a hash (63 bits of it), or the free slot for it."""
     return slot_of(taken, np.int64(value >> np.uint64(33)), np.int64(value & np.uint64(0xFFFFFFFF)))
 
 
 @inlined
 def remember(spelling: Spelling, token: Integer, value: np.uint64, power: np.uint64) -> None:
-    """Note the hash of a new token."""
+    """Record the hash of a new token."""
     spelling.hashes[token] = value
     spelling.powers[token] = power
     slot = slot_of_hash(spelling.taken, value)
@@ -77,7 +77,7 @@ def is_taken(spelling: Spelling, value: np.uint64) -> bool:
 
 @compiled
 def remember_all(spelling: Spelling, data: UInt8Array, offsets: Int64Array, first: int) -> None:
-    """Note the strings `data[offsets[i]:offsets[i + 1]]` as those of tokens from `first` on."""
+    """Record the strings `data[offsets[i]:offsets[i + 1]]` for the tokens from `first` on."""
     for i in range(len(offsets) - 1):
         value, power = np.uint64(0), np.uint64(1)
         for place in range(offsets[i], offsets[i + 1]):
@@ -87,7 +87,7 @@ def remember_all(spelling: Spelling, data: UInt8Array, offsets: Int64Array, firs
 
 
 def new_spelling(max_tokens: int, prefix: str) -> Spelling:
-    """No strings yet, and room for `max_tokens` of them."""
+    """Return an empty table with room for `max_tokens` strings."""
     value, power = 0, 1
     for byte in prefix.encode():
         value, power = (value * BASE + byte + 1) & WORD, (power * BASE) & WORD
@@ -102,7 +102,7 @@ def new_spelling(max_tokens: int, prefix: str) -> Spelling:
 
 
 def add_strings(spelling: Spelling, strings: Sequence[str], first: int, prefix: str) -> None:
-    """Note the strings of tokens from id `first` on."""
+    """Record the strings of the tokens from id `first` on."""
     encoded = [string.encode() for string in strings]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     remember_all(spelling, np.frombuffer(b"".join(encoded), np.uint8), offsets, first)

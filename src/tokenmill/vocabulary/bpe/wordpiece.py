@@ -1,12 +1,12 @@
-"""WordPiece: the tokens of BPE whose characters inside a word are spelled ##x.
+"""Learn WordPiece vocabularies: BPE in which characters inside a word are spelled ##x.
 
 `tokenizers.trainers.WordPieceTrainer` merges in the same way, but numbers the forms ##x in the
-order of a hash table, and of equally frequent pairs it takes the one with the smaller ids. So its
-vocabulary differs from run to run, where pairs tie. Here the forms are sorted: the result is one of
-those that it may give, always the same one.
+order of a hash table, and breaks ties between pairs by their ids. So its vocabulary differs from
+run to run if pairs tie. Here the forms are sorted: the result is always the same, and one that the
+library may return.
 
-A word is encoded by the longest token that it begins with (`WordPiece` of `tokenizers`, as BERT
-does it), not by merges, so the merges are not part of the model and do not tell its length.
+A word is encoded by repeatedly taking the longest matching token (as in BERT), not by merges. So
+the merges are not part of the model, and do not give the number of tokens in the corpus.
 
 M. Schuster, K. Nakajima: Japanese and Korean voice search, ICASSP 2012.
 """
@@ -23,31 +23,31 @@ from tokenmill.words.counts import WordCounts
 
 CONTINUING_PREFIX = "##"
 MAX_TOKEN_CHARACTERS = 100
-"""Longer tokens could never be used: the model makes longer words unknown, as BERT does. The
-library learns them all the same, 4,000 characters long where a corpus repeats one."""
+"""Longer tokens could never be used, because the model makes longer words unknown, like BERT. The
+library still learns them, up to 4,000 characters long if a corpus repeats one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordPieceOptions:
-    """As in `tokenizers.trainers.WordPieceTrainer`; special tokens do not count."""
+    """The options of `tokenizers.trainers.WordPieceTrainer`; `size` excludes special tokens."""
 
     size: int
     min_frequency: int = 0
     limit_alphabet: int | None = None
-    """Characters at most; BERT's trainer has 1,000. Words with others become unknown."""
+    """The maximum number of characters; words with others become unknown. BERT has 1,000."""
     initial_alphabet: str = ""
 
 
 def learn_wordpiece(
     words: WordCounts, options: WordPieceOptions, advance: Advance | None = None
 ) -> Merges:
-    """Learn a vocabulary: `strings()` of the result, in the order of ids.
+    """Learn a vocabulary from words of a split that is not byte-level.
 
-    `cut(size)` gives the vocabulary that training at a smaller size does. Words are characters:
-    they come from a split that is not byte-level.
+    Returns:
+        The merges: `strings()` is the vocabulary, and `cut(size)` a smaller one.
 
     Raises:
-        UserError: the counts are so large that sums of them could overflow.
+        UserError: the counts are so large that their sum could overflow.
     """
     alphabet = Alphabet(
         limit=options.limit_alphabet, initial=options.initial_alphabet, prefix=CONTINUING_PREFIX

@@ -1,1 +1,1 @@
-"""Parity-aware byte-pair encoding: each merge serves the language that is worst off."""
+"""Parity-aware byte-pair encoding: each merge is chosen for the language compressed worst."""

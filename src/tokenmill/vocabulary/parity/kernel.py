@@ -1,9 +1,9 @@
 """The loop that learns merges for several languages at once.
 
-Texts are those of languages, then the development texts, if they are others. All share the ids of
-tokens; every text has its own pairs, with their counts and positions. The key of a pair of text t
-has `t * stride + left` where plain BPE has `left`, so one table holds them all. After the texts
-comes one without words: its pairs have the counts of all languages together.
+There is one text per language, then the development texts if they differ. All texts share the ids
+of tokens, but each has its own pairs, with their counts and positions. The key of a pair in text t
+has `t * stride + left` instead of `left`, so one table holds all pairs. A last text has no words;
+its pairs have the counts of all languages together.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tokenmill.vocabulary.parity.queues import NONE, Queues, Strings, first_pair
 from tokenmill.vocabulary.parity.turns import NOBODY, Turns, next_turn
 
 DONE, FULL = 0, 1
-"""Why the loop ended: merges, or pairs, are at an end; there is no room for another merge."""
+"""Why the loop ended: all merges are done or no pairs are left; no room for another merge."""
 
 NUM_MERGES, NUM_PAIRS, NUM_POSITIONS, PENDING = 0, 1, 2, 3
-"""Places in `Books.sizes`. PENDING: whose turn it was when the loop ended for want of room."""
+"""Indexes into `Books.sizes`. PENDING: the language of the next merge, after FULL."""
 ALL = -2
-"""Of a turn: the counts of all languages decide."""
+"""The value of a turn that uses the counts of all languages together."""
 
 
 class Books(NamedTuple):
@@ -44,30 +44,31 @@ class Books(NamedTuple):
     masses: Int64Array
     """Shape (max_merges,): occurrences in the texts of languages."""
     turns: Int32Array
-    """Shape (max_merges,): whose turn it was, or ALL."""
+    """Shape (max_merges,): the language that each merge was chosen for, or ALL."""
     lengths: Int32Array
-    """Shape (stride,): length of each token."""
+    """Shape (stride,): the length of each token."""
     sizes: Int64Array
     """Shape (4,)."""
     wanted: Int64Array
-    """Shape (4,): pairs, positions, places of one pair, and code points that a merge may need."""
+    """Shape (4,): the room that the next merge may need: pairs, positions, positions of one pair,
+    and code points."""
 
 
 class Plan(NamedTuple):
-    """What is asked for, and how keys are made."""
+    """The options, and how keys are built."""
 
     num_symbols: int
     num_languages: int
     num_texts: int
-    """Languages, and their development texts if they are others."""
+    """The number of languages, plus that of their development texts if they differ."""
     stride: int
     num_merges: int
     num_global: int
-    """Merges for all languages together, before anybody has a turn."""
+    """The number of merges for all languages together, which come first."""
     threshold: int
     max_length: int
     most: float
-    """Share of the last turns above which a language is passed over."""
+    """The share of recent turns above which a language is skipped."""
 
 
 @compiled
@@ -80,7 +81,7 @@ def merge_in_turns(
     books: Books,
     plan: Plan,
 ) -> int:
-    """Merge until all merges are done, no language has a pair left, or the arrays are full."""
+    """Merge until all merges are done, no language has pairs left, or the arrays are full."""
     sizes = books.sizes
     while sizes[NUM_MERGES] < plan.num_merges:
         together = sizes[NUM_MERGES] < plan.num_global
@@ -128,14 +129,14 @@ def _has_room(
     books: Books,
     plan: Plan,
 ) -> bool:
-    """Whether the merge of a pair fits, whatever it makes; else what it wants is noted."""
+    """Whether there is certainly enough room for a merge; the need is written to `wanted`."""
     places, longest = np.int64(0), np.int64(0)
     for text in range(plan.num_texts):
         pair = find(pairs, text * plan.stride + left, right)
         if pair >= 0:
             places += pairs.lengths[pair]
             longest = max(longest, pairs.lengths[pair])
-    # Every place makes at most two pairs, once for its text and once for all languages together.
+    # Each position adds at most two pairs to its text, and two to all languages together.
     books.wanted[0] = books.sizes[NUM_PAIRS] + 4 * places
     books.wanted[1] = books.sizes[NUM_POSITIONS] + 2 * places
     books.wanted[2] = longest
@@ -171,7 +172,7 @@ def _merge_in_texts(
     plan: Plan,
     merge: tuple[Integer, Integer, Integer],
 ) -> np.int64:
-    """Merge a pair in all texts; its occurrences in those of languages."""
+    """Merge a pair in all texts; return its occurrences in the texts of languages."""
     neighbours, merged = room
     left, right, new = merge
     mass = np.int64(0)
@@ -207,9 +208,9 @@ def _replace_pairs(
     books: Books,
     plan: Plan,
 ) -> None:
-    """Pairs of the merged tokens with their neighbours become pairs with the new one, in a text.
+    """Replace the pairs of the merged tokens with their neighbours by pairs with the new token.
 
-    In the text of all languages together, several of them may have made the same pair.
+    In the text of all languages together, several languages may add the same pair.
     """
     left, right, new = merge
     sizes, shift = books.sizes, text * plan.stride
@@ -222,7 +223,7 @@ def _replace_pairs(
                 old = find(pairs, shift + token, left)
             else:
                 first, second = np.int64(shift + new), token
-                # Two new tokens that meet: the right part of one stood before the left of another.
+                # If two new tokens are adjacent, the old pair between them was (right, left).
                 old = find(pairs, shift + right, left if token == new else token)
             if old >= 0:
                 pairs.counts[old] -= count
@@ -243,7 +244,7 @@ def _replace_pairs(
 
 @compiled
 def _queue_new(pairs: Pairs, queues: Queues, before: Integer, books: Books, plan: Plan) -> None:
-    """Queue the pairs from an index on; those of development texts are never chosen."""
+    """Queue the pairs from an index on, without those of development texts."""
     for pair in range(before, books.sizes[NUM_PAIRS]):
         text = (pairs.keys[pair] >> ID_BITS) // plan.stride
         if text < plan.num_languages or text == plan.num_texts:
@@ -259,7 +260,7 @@ def queue_all(pairs: Pairs, queues: Queues, books: Books, plan: Plan) -> None:
 
 @compiled
 def note_text(slots: Slots, pairs: Pairs, words: tuple[int, int], shift: int) -> None:
-    """Note where the pairs of a text begin, in words whose tokens take one slot each."""
+    """Record the positions of the pairs of a text, in words where each token takes one slot."""
     for word in range(words[0], words[1]):
         for i in range(slots.offsets[word], slots.offsets[word + 1] - 1):
             pair = find(pairs, shift + slots.ids[i], slots.ids[i + 1])

@@ -1,8 +1,8 @@
-"""Learns merges that compress all languages alike: parity-aware byte-pair encoding.
+"""Learn merges that compress all languages equally well: parity-aware byte-pair encoding.
 
-Each merge is the most frequent pair of the language whose text is longest in tokens so far, and is
-applied to all languages. Merges are those of `tokenizers.trainers.ParityBpeTrainer`; of equally
-frequent pairs it takes the one with the larger strings.
+Each merge is the most frequent pair of the language that currently has the most tokens, and is
+applied to all languages. The merges equal those of `tokenizers.trainers.ParityBpeTrainer`; of
+equally frequent pairs, the one with the larger strings comes first.
 
 N. Foroutan et al.: Parity-Aware Byte-Pair Encoding: Improving Cross-lingual Fairness in
 Tokenization, arXiv 2508.04796.
@@ -41,10 +41,10 @@ from tokenmill.vocabulary.parity.turns import NOBODY, Turns
 from tokenmill.words.counts import WordCounts
 
 MAX_TOKENS = 1 << 31
-"""Ids of all texts together; they are half of a key."""
+"""The limit of token ids over all texts, which take half of a key."""
 NO_LIMIT = 1 << 62
 MERGES_A_CALL = 1000
-"""Between calls of the kernel progress is shown, and Ctrl-C is heard."""
+"""Between calls of the kernel, progress is shown and Ctrl-C is handled."""
 
 
 def learn_parity_merges(
@@ -56,15 +56,23 @@ def learn_parity_merges(
     ratios: Mapping[str, float] | None = None,
     advance: Advance | None = None,
 ) -> ParityMerges:
-    """Learn merges from the words of several languages, in the order in which they are given.
+    """Learn merges from the words of several languages.
 
-    Who is worst off is decided by `dev`, words of the same content in every language: the language
-    with the most tokens. Or by `ratios`: the language whose text was compressed least, relative to
-    its ratio. `dev` may be the groups themselves, if they have the same content.
+    Each merge is chosen for the language compressed worst. With `dev`, words of the same content in
+    every language, that is the language with the most tokens. With `ratios`, it is the language
+    with the lowest compression relative to its ratio.
+
+    Args:
+        groups: The words of each language; their order breaks ties.
+        symbols: The tokens before the first merge.
+        options: See `ParityOptions`.
+        dev: Words of parallel texts; may be `groups` if these have the same content.
+        ratios: The wanted compression of each language. Give either `dev` or `ratios`.
+        advance: Called with the progress.
 
     Raises:
-        UserError: not exactly one of both was given, or not for the same languages; a ratio is not
-            above 0; there are too many tokens to be counted; a merge spells a token that exists.
+        UserError: not exactly one of `dev` and `ratios` is given, or they have other languages; a
+            ratio is not positive; there are too many tokens; a merge spells an existing token.
     """
     _check(groups, symbols, dev, ratios)
     languages = tuple(groups)
@@ -103,35 +111,35 @@ def _check(
 ) -> None:
     if (dev is None) == (ratios is None):
         raise UserError(
-            "parity-aware merges need development texts or ratios, one of both",
-            why="they say which language is worst off",
+            "parity-aware merges need either development texts or ratios",
+            why="they decide which language is compressed worst",
         )
     given = dev if dev is not None else ratios
     if not groups or given is None or set(given) != set(groups):
         raise UserError(
-            "development texts or ratios must be for the languages that are trained on",
-            why=f"those are {', '.join(groups) or 'none'}, and these for {', '.join(given or ())}",
+            "development texts or ratios must have the same languages as the training texts",
+            why=f"got {', '.join(given or ())}; expected {', '.join(groups) or 'none'}",
         )
     for name, ratio in (ratios or {}).items():
         if not 0 < ratio < math.inf:
-            raise UserError(f"the ratio of {name!r} must be above 0, got {ratio}")
+            raise UserError(f"the ratio of {name!r} must be greater than 0, got {ratio}")
     if symbols.prefix:
-        raise UserError("parity-aware merges are for tokens without a prefix")
+        raise UserError("parity-aware merges do not support tokens with a prefix")
 
 
 def _refuse_equal_tokens(merges: Merges) -> None:
-    """Only a special token can be spelled by merges as well; the library then mixes up both."""
+    """Raise a UserError if merges spell a special token, because the library confuses the two."""
     special = {string for string in merges.symbols.strings if len(string) > 1}
     for string in merges.strings()[len(merges.symbols) :]:
         if string in special:
             raise UserError(
-                f"a merge spells the token {string!r}, which exists already",
-                hint="spell the special token in a way that no text has",
+                f"a merge spells the token {string!r}, which already exists",
+                hint="choose a special token that does not occur in texts",
             )
 
 
 class _Learner:
-    """The arrays of the kernel, which are made longer when it asks for that."""
+    """Runs the kernel: allocates its arrays, and enlarges them when it needs more room."""
 
     def __init__(
         self,
@@ -157,7 +165,7 @@ class _Learner:
             most=options.alpha / num_languages,
         )
         if (len(texts) + 1) * stride >= MAX_TOKENS or sum(lengths) > NO_LIMIT:
-            raise UserError("there are too many tokens, or languages, to be counted")
+            raise UserError("there are too many tokens or languages")
         self.slots = _joined_slots(texts, stride)
         self.turns = _turns(lengths[-num_languages:], ratios, options)
         self.books = Books(
@@ -178,7 +186,7 @@ class _Learner:
         self._index([len(text.counts) for text in texts], _spelled(symbols, stride))
 
     def _index(self, num_words: Sequence[int], strings: Strings) -> None:
-        """Count the pairs of each text, note where they are, and queue them."""
+        """Count the pairs of each text, record their positions, and queue them."""
         plan, bounds = self.plan, [0, *accumulate(num_words)]
         counted = []
         for text, (first, last) in enumerate(pairwise(bounds)):
@@ -216,7 +224,7 @@ class _Learner:
         self.merged = Merged(np.empty(0, np.int64), *[np.empty(0, np.int32)] * 3)
 
     def run(self, advance: Advance) -> None:
-        """Merge until there are enough merges, or no more pairs."""
+        """Merge until there are enough merges, or no pairs are left."""
         sizes, goal = self.books.sizes, self.plan.num_merges
         while sizes[NUM_MERGES] < goal:
             advance("merges", int(sizes[NUM_MERGES]), goal)
@@ -228,7 +236,7 @@ class _Learner:
         advance("merges", int(sizes[NUM_MERGES]), int(sizes[NUM_MERGES]))
 
     def _merge(self, stop: int) -> int:
-        """Merge until the number of merges is reached; returns why it ended."""
+        """Merge up to a number of merges; return why the kernel stopped."""
         return merge_in_turns(
             self.slots,
             self.pairs,
@@ -240,7 +248,7 @@ class _Learner:
         )
 
     def _make_room(self) -> None:
-        """Make arrays longer that the next merge may not fit into."""
+        """Enlarge the arrays that may be too small for the next merge."""
         pairs, positions, places, points = (int(number) for number in self.books.wanted)
         if pairs > len(self.pairs.keys):
             names = ("keys", "counts", "starts", "lengths")
@@ -260,7 +268,7 @@ class _Learner:
 
 
 def _longer(array: Any, needed: int) -> Any:
-    """An array with the same values and room for more, if what is needed does not fit."""
+    """Return the array, or a longer copy if it is too short."""
     if needed <= len(array):
         return array
     longer = np.empty(2 * needed, array.dtype)
@@ -269,12 +277,12 @@ def _longer(array: Any, needed: int) -> Any:
 
 
 def _num_slots(num_pairs: int) -> int:
-    """The number of slots of a table for this many pairs."""
+    """Return the number of slots of a table for this many pairs."""
     return 1 << max(2 * num_pairs - 1, 1).bit_length()
 
 
 def _of_several_tokens(text: SegmentedWords) -> SegmentedWords:
-    """Words in which something can merge."""
+    """Return the words of several tokens; others cannot merge."""
     sizes = np.diff(text.offsets)
     kept = sizes > 1
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[kept])])
@@ -282,7 +290,7 @@ def _of_several_tokens(text: SegmentedWords) -> SegmentedWords:
 
 
 def _joined_slots(texts: Sequence[SegmentedWords], stride: int) -> Slots:
-    """The words of all texts, one after another."""
+    """Return the words of all texts, concatenated."""
     sizes = [np.diff(text.offsets) for text in texts]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))])
     every = np.arange(0, offsets[-1], 1 << BLOCK_BITS)
@@ -303,14 +311,14 @@ def _spelled(symbols: Symbols, stride: int) -> Strings:
 
 
 def _turns(num_tokens: Sequence[int], ratios: Sequence[float], options: ParityOptions) -> Turns:
-    """`num_tokens` are those of the text that decides, for each language."""
+    """Return the initial turns; `num_tokens` are those of each language's deciding text."""
     lengths = np.array(num_tokens, np.int64)
     in_window = options.variant == "window"
     return Turns(
         lengths=lengths.copy(),
         initial=lengths,
         ratios=np.array(ratios, np.float64),
-        # Nothing can be divided by the length of an empty text, and nothing can be merged in it.
+        # An empty text has no pairs, and its compression would be a division by zero.
         exhausted=(lengths == 0) & bool(ratios),
         recent=np.zeros(options.window if in_window else 0, np.int32),
         num_recent=np.zeros(len(lengths), np.int64),
@@ -322,7 +330,7 @@ def _turns(num_tokens: Sequence[int], ratios: Sequence[float], options: ParityOp
 def _together(
     counted: Sequence[tuple[Int64Array, Int64Array, Int64Array]], plan: Plan
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """The pairs of all languages, with the counts of all of them and no places."""
+    """Return the pairs of all languages, with their total counts and no positions."""
     keys = [keys - ((i * plan.stride) << ID_BITS) for i, (keys, *_) in enumerate(counted)]
     found, places = np.unique(np.concatenate(keys), return_inverse=True)
     counts = np.zeros(len(found), np.int64)

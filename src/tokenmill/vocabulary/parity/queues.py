@@ -1,8 +1,8 @@
-"""Queues of pairs, one for each language: the largest count first, then the larger strings.
+"""Priority queues of pairs, one per language: largest count first, then the larger strings.
 
-A pairing heap (Fredman et al. 1986): its links are arrays over the pairs, so any number of queues
-grow in the same arrays. Counts are lazy, as in `bpe/heap.py`: counts of pairs only fall, and a pair
-whose queued count is too high is put where it belongs once it comes to the top.
+They are pairing heaps (Fredman et al. 1986). The links are arrays over the pairs, so all queues
+share the same arrays. Entries are updated lazily, as in `bpe/heap.py`: counts only fall, and a
+count that is too high is corrected when its pair reaches the top.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NONE = -1
 
 
 class Strings(NamedTuple):
-    """How tokens are spelled: token i is `points[starts[i]:starts[i + 1]]`."""
+    """The strings of tokens: token i is `points[starts[i]:starts[i + 1]]`."""
 
     points: Int32Array
     """Code points."""
@@ -29,22 +29,22 @@ class Strings(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """Links between pairs, by their index."""
+    """The links between pairs, by index of the pair."""
 
     tops: Int32Array
     """Shape (num_queues,): the first pair of each queue, or NONE."""
     counts: Int64Array
-    """The count that orders a pair in the queue."""
+    """The queued count of each pair."""
     children: Int32Array
     siblings: Int32Array
     strings: Strings
     stride: int
-    """Left ids in keys are tokens modulo this."""
+    """The left ids in keys, modulo this, are tokens."""
 
 
 @inlined
 def compare(strings: Strings, one: Integer, other: Integer) -> np.int64:
-    """Above 0 if a token is spelled larger than another one, below 0 if smaller."""
+    """Compare the strings of two tokens: positive if the first is larger, negative if smaller."""
     start, second = strings.starts[one], strings.starts[other]
     size, length = strings.starts[one + 1] - start, strings.starts[other + 1] - second
     for i in range(min(size, length)):
@@ -56,7 +56,7 @@ def compare(strings: Strings, one: Integer, other: Integer) -> np.int64:
 
 @compiled
 def precedes(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> bool:
-    """Whether a pair comes before another one of the same queue."""
+    """Whether a pair comes before another one in the same queue."""
     if queues.counts[one] != queues.counts[other]:
         return bool(queues.counts[one] > queues.counts[other])
     left, second = keys[one] >> ID_BITS, keys[other] >> ID_BITS
@@ -67,7 +67,7 @@ def precedes(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> 
 
 @inlined
 def meld(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> Integer:
-    """Make one heap of two; the pair at its top."""
+    """Merge two heaps; return the pair at the top."""
     if not precedes(queues, keys, one, other):
         one, other = other, one
     queues.siblings[other] = queues.children[one]
@@ -87,7 +87,7 @@ def push(queues: Queues, keys: Int64Array, queue: Integer, pair: Integer, count:
 
 @compiled
 def remove_first(queues: Queues, keys: Int64Array, queue: Integer) -> None:
-    """Take the first pair out of its queue."""
+    """Remove the first pair from its queue."""
     rest = np.int64(queues.children[queues.tops[queue]])
     melded = np.int64(NONE)
     while rest != NONE:
@@ -109,7 +109,7 @@ def remove_first(queues: Queues, keys: Int64Array, queue: Integer) -> None:
 
 @compiled
 def first_pair(queues: Queues, keys: Int64Array, counts: Int64Array, queue: Integer) -> np.int64:
-    """The pair of a queue that occurs most often now, or NONE; it stays in the queue."""
+    """Return the most frequent pair of a queue, or NONE; it stays in the queue."""
     while queues.tops[queue] != NONE:
         pair = np.int64(queues.tops[queue])
         if counts[pair] == queues.counts[pair]:

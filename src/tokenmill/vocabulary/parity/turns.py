@@ -1,4 +1,4 @@
-"""Whose turn it is: the language that the next merge is chosen for."""
+"""Choose the language for the next merge."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ NOBODY = -1
 
 
 class Turns(NamedTuple):
-    """What decides whose turn it is; shape (num_languages,) unless said otherwise."""
+    """The state that decides the next turn; shape (num_languages,) unless noted otherwise."""
 
     lengths: Int64Array
-    """Tokens so far: of the development text, or of the training text where there are ratios."""
+    """Current tokens of the development text, or of the training text if there are ratios."""
     initial: Int64Array
     """Tokens before the first merge."""
     ratios: npt.NDArray[np.float64]
-    """Wanted compression of each language; shape (0,) to go by lengths."""
+    """The wanted compression of each language; shape (0,) to compare lengths only."""
     exhausted: npt.NDArray[np.bool_]
     """Languages without a pair that is frequent enough."""
     recent: Int32Array
-    """Shape (window,): who had the last turns, in a circle; shape (0,) without a window."""
+    """Shape (window,): a ring buffer of the languages of recent turns; (0,) without a window."""
     num_recent: Int64Array
-    """How many of these each one had."""
+    """The number of recent turns of each language."""
     passed: npt.NDArray[np.bool_]
-    """Those that had too many."""
+    """Languages that had too many recent turns."""
     num_turns: Int64Array
-    """Shape (1,): turns so far."""
+    """Shape (1,): the number of turns so far."""
 
 
 @compiled
 def next_turn(turns: Turns, most: float) -> int:
-    """Whose turn it is; `most` is the share of the last turns above which one is passed over."""
+    """Return the language of the next merge; `most` is the highest share of recent turns."""
     if len(turns.recent) == 0:
         return _neediest(turns)
     chosen = _neediest_in_window(turns, most)
@@ -59,7 +59,7 @@ def _needs_more(turns: Turns, one: int, other: int) -> bool:
 
 @compiled
 def _neediest(turns: Turns) -> int:
-    """The language that is worst off of those that are neither exhausted nor passed over."""
+    """Return the language compressed worst, of those neither exhausted nor skipped."""
     best = NOBODY
     for one in range(len(turns.lengths)):
         if turns.exhausted[one] or turns.passed[one]:
@@ -71,12 +71,12 @@ def _neediest(turns: Turns) -> int:
 
 @compiled
 def _neediest_in_window(turns: Turns, most: float) -> int:
-    """As the reference has it, also where nobody may be chosen.
+    """Choose like the reference, also if all languages had too many recent turns.
 
-    If all had too many turns, the one that is best off gets it. If some are exhausted and all
-    others had too many, the first language loses turns until its own share is too large; from
-    there on, and if the first one is not exhausted, the reference never returns. Here the language
-    that is worst off gets the turn.
+    If all had too many, the language compressed best is chosen. If some are exhausted and all
+    others had too many, the reference wastes turns on the first language until its share is too
+    large too; after that, or if the first language is not exhausted, the reference never returns.
+    Here the language compressed worst is then chosen.
     """
     turns.passed[:] = False
     worst_off = _neediest(turns)

@@ -1,1 +1,1 @@
-"""SentencePiece models, trained by its own library from counts of words."""
+"""Train SentencePiece models with its library, from word counts."""

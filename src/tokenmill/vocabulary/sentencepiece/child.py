@@ -1,8 +1,8 @@
-"""Run the library's trainer in a separate process, which a crash or a signal can end.
+"""Run the library's trainer in a separate process, because it may crash or be killed.
 
-Started as `python -m tokenmill.vocabulary.sentencepiece.child FOLDER`. The folder holds
-`arguments.json` and the files that it names; `model` is written there, or `error` with what the
-library says.
+Started as `python -m tokenmill.vocabulary.sentencepiece.child FOLDER`. The folder contains
+`arguments.json` and the files that it names. The child writes `model`, or `error` with the
+library's message.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Train."""
+    """Train a model in the folder named on the command line."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.chdir(sys.argv[1])  # names of files get into a model: they must be the same everywhere
+    os.chdir(sys.argv[1])  # the model stores file names, so they must be the same everywhere
     arguments = json.loads(Path("arguments.json").read_bytes())
     import sentencepiece
 
@@ -31,8 +31,8 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Standard input ends when the parent does; the library lets other threads run."""
-    os.read(sys.stdin.fileno(), 1)  # `sys.stdin` would be locked when this process ends
+    """Exit when standard input ends, because then the parent has ended."""
+    os.read(sys.stdin.fileno(), 1)  # reading `sys.stdin` would hold its lock at exit
     os._exit(1)
 
 

@@ -1,14 +1,14 @@
-"""A SentencePiece model as a tokenizer.json.
+"""Convert a SentencePiece model to a tokenizer.json.
 
-Both encode a text alike, but for a few (none of which `train` can do anything about):
+Both give the same ids, with a few exceptions that `train` cannot avoid:
 
-- texts that the normalizers tell apart, see `words/sentencepiece.py`;
-- texts that spell a control or byte piece: SentencePiece cuts "<s>" and "<0x41>" into characters,
-  and the `tokenizers` library takes them for the pieces;
-- Unigram: segmentations whose scores are nearly the same, because one library adds them up in
-  float32 over a whole text, the other in float64 over a word;
-- BPE: a piece with several splits that overlaps with itself, where SentencePiece merges the left
-  one first and the other library the one whose split is listed first;
+- texts that the two normalizers treat differently, see `words/sentencepiece.py`;
+- texts that spell a control or byte piece: SentencePiece splits "<s>" and "<0x41>" into characters,
+  but the `tokenizers` library matches the pieces;
+- Unigram: segmentations with nearly equal scores, because SentencePiece adds scores in float32 over
+  a whole text, and the other library in float64 over a word;
+- BPE: a piece with several splits that overlaps with itself: SentencePiece merges the leftmost one
+  first, and the other library the one with the split listed first;
 - user-defined symbols: SentencePiece puts its ▁ before a text that begins with one.
 """
 
@@ -37,21 +37,21 @@ Json = dict[str, Any]
 
 
 def conversion_objection(model: ModelFile) -> str:
-    """Why a model cannot be converted; "" where it can."""
+    """Return why a model cannot be converted; "" if it can."""
     spaced = [p.text for p in model.pieces if p.type == USER_DEFINED and SPACE in p.text]
     if spaced:
-        return f"the user-defined symbol {spaced[0]!r} holds a space"
+        return f"the user-defined symbol {spaced[0]!r} contains a space"
     return ""
 
 
 def tokenizer_json(model: ModelFile) -> Json:
-    """The same model for the `tokenizers` library.
+    """Convert a model for the `tokenizers` library.
 
     Raises:
-        UserError: it cannot be converted.
+        UserError: the model cannot be converted.
     """
     if objection := conversion_objection(model):
-        raise UserError("the model has no tokenizer.json", why=objection)
+        raise UserError("cannot convert the model to tokenizer.json", why=objection)
     steps, pre_tokenizer = _steps(model)
     return {
         "version": "1.0",
@@ -67,7 +67,7 @@ def tokenizer_json(model: ModelFile) -> Json:
 
 
 def differing_texts(model: bytes, tokenizer: Json, texts: Sequence[str]) -> list[int]:
-    """The indices of texts that a model and its conversion encode differently."""
+    """Return the indexes of texts that a model and its conversion encode differently."""
     files = (
         TokenizerFile("sentencepiece", model),
         TokenizerFile("huggingface", msgspec.json.encode(tokenizer)),
@@ -94,11 +94,11 @@ def _added_tokens(model: ModelFile) -> list[Json]:
 
 
 def _steps(model: ModelFile) -> tuple[list[Json], Json | None]:
-    """Normalizer and pre-tokenizer.
+    """Return the normalizer and the pre-tokenizer.
 
-    Where a text may begin with a space, ▁ must be put before it by a normalizer, because Metaspace
-    puts none before another. Llama 2 has that form without a pre-tokenizer, and fast engines know
-    it so. Beside added tokens it must be Metaspace: a normalizer would begin anew after each.
+    If a text may begin with a space, a normalizer must add the ▁, because Metaspace adds none
+    before another ▁. Llama 2 uses this form without a pre-tokenizer, so fast engines support it.
+    With added tokens it must be Metaspace: a normalizer would add a ▁ after each of them.
     """
     steps, prefixed = model.normalizer.steps(), model.normalizer.add_prefix
     if any(piece.type == USER_DEFINED for piece in model.pieces):
@@ -146,9 +146,9 @@ def _bpe(model: ModelFile) -> Json:
 
 
 def _merges(model: ModelFile) -> list[list[str]]:
-    """Every split of every piece into two others, by the piece's score.
+    """Return every split of every piece into two others, by the piece's score.
 
-    SentencePiece stores no pairs: it merges any two pieces that make a third.
+    SentencePiece stores no pairs: it merges any two pieces that form a third.
     """
     normal = [piece for piece in model.pieces if piece.type == NORMAL]
     known = {piece.text for piece in normal}

@@ -1,13 +1,13 @@
-"""The pieces that a Unigram trainer begins with: frequent parts of words, weighted by their counts.
+"""Find the seed pieces of a Unigram trainer: frequent substrings of words, weighted by counts.
 
-A part that occurs once is no seed, and neither is one that is followed by the same character
-wherever it occurs: the longer part is. The library has the same rule (inner nodes of a suffix
-tree), but takes unique words as if each occurred twice. The best seeds by occurrences times
-characters are kept, as there, but only five for each piece of the vocabulary: where most seeds are
-rare, they share the occurrences of the frequent ones, which are then pruned.
+A substring that occurs once is not a seed. Neither is one that is always followed by the same
+character: the longer substring is. The library has the same rule (inner nodes of a suffix tree),
+but counts unique words as if each occurred twice. Like the library, this keeps the best seeds by
+occurrences times characters, but only five per piece of the vocabulary: too many rare seeds would
+take occurrences from the frequent ones, which would then be pruned.
 
-Parts of length n + 1 are found from those of length n: a number for each part, a pair of the number
-and the next character for each place, and a sort of the pairs.
+Substrings of length n + 1 are found from those of length n: number them, pair the number with the
+next character at each position, and sort the pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tokenmill.words.sentencepiece import SPACE
 BoolArray = npt.NDArray[np.bool_]
 MAX_SEEDS = 1_000_000
 MAX_CHARACTERS = 1 << 24
-"""Of the words that are looked at, the most frequent ones; a character takes about 80 bytes."""
+"""Characters of the words to search, most frequent words first; each takes about 80 bytes."""
 _WIDTHS = ("FULLWIDTH", "HALFWIDTH")
 _HAN = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
 _INHERITED = ("COMBINING", "VARIATION")
@@ -42,32 +42,32 @@ class Seeds:
     counts: Int64Array
     """Shape (num_seeds,): occurrences in the corpus."""
     num_words: int
-    """Unique words that were looked at; no other word is more frequent."""
+    """The number of unique words searched; no other word is more frequent."""
 
     def lines(self) -> Iterator[bytes]:
-        """Each seed with its occurrences, as `seed_sentencepieces_file` wants them."""
+        """Yield each seed with its occurrences, in the format of `seed_sentencepieces_file`."""
         for piece, count in zip(self.pieces, self.counts.tolist(), strict=True):
             yield b"%s\t%d\n" % (piece.encode(), count)
 
 
 class _Parts(NamedTuple):
-    """All parts of one length that occur twice or more, by number."""
+    """All substrings of one length that occur at least twice, numbered."""
 
     size: int
     places: Int64Array
-    """Shape (num_places,): where one begins."""
+    """Shape (num_places,): the positions where one begins."""
     numbers: Int64Array
-    """Shape (num_places,): which one it is."""
+    """Shape (num_places,): the number of the substring at each position."""
     firsts: Int64Array
-    """Shape (num_parts,): the first place of each."""
+    """Shape (num_parts,): the first position of each substring."""
     counts: Int64Array
-    """Shape (num_parts,): its occurrences in the corpus."""
+    """Shape (num_parts,): the occurrences of each substring in the corpus."""
 
 
 def find_seeds(
     words: WordCounts, options: SentencePieceOptions, max_characters: int = MAX_CHARACTERS
 ) -> Seeds:
-    """The seeds of words that are spelled for the library; the best first."""
+    """Return the seeds of words in the library's spelling, best first."""
     codes, weights, follows, num_words = _text(words, options, max_characters)
     alphabet, numbers = np.unique(codes, return_inverse=True)
     places = np.arange(len(codes))
@@ -93,7 +93,7 @@ def _longer(
     weights: Int64Array,
     follows: BoolArray,
 ) -> tuple[_Parts, Int64Array]:
-    """Parts of one character more, and which part each of them begins with."""
+    """Return the substrings with one more character, and the shorter substring each begins with."""
     size = parts.size
     goes_on = follows[parts.places + size - 1]
     places = parts.places[goes_on]
@@ -114,9 +114,7 @@ def _longer(
 
 
 def _seeds_of(parts: _Parts, most: Int64Array) -> tuple[int, Int64Array, Int64Array]:
-    """The parts that occur more often than any longer one that begins with them: size, first
-    places, counts.
-    """
+    """Return the substrings more frequent than their extensions: size, first positions, counts."""
     is_seed = most < parts.counts
     return parts.size, parts.firsts[is_seed], parts.counts[is_seed]
 
@@ -141,8 +139,11 @@ def _best(
 def _text(
     words: WordCounts, options: SentencePieceOptions, max_characters: int
 ) -> tuple[Int64Array, Int64Array, BoolArray, int]:
-    """The most frequent words as one text: code points, occurrences of the word that each is in,
-    whether the next one may belong to the same piece; and the number of words.
+    """Concatenate the most frequent words.
+
+    Returns:
+        The code points; the occurrences of the word of each; whether a piece may contain each
+        together with the next one; and the number of words.
     """
     data = words.data.tobytes().decode().encode("utf-32-le")
     codes, offsets = np.frombuffer(data, "<u4"), words.character_offsets()
@@ -161,13 +162,13 @@ def _text(
 
 
 def _follows(codes: Int64Array, options: SentencePieceOptions) -> BoolArray:
-    """Whether a piece may hold a character and the next one, as far as these two decide it."""
+    """Return whether a piece may contain each character together with the next one."""
     kinds = {code: _kind(chr(code)) for code in np.unique(codes).tolist()}
     numbered = {kind: i for i, kind in enumerate(sorted(set(kinds.values())))}
     table = np.zeros(max(kinds, default=0) + 1, np.int64)
     table[list(kinds)] = [numbered[kind] for kind in kinds.values()]
     scripts = table[codes]
-    if "inherited" in numbered:  # takes the script of the character before it
+    if "inherited" in numbered:  # such characters take the script of the one before
         own = np.where(scripts == numbered["inherited"], 0, np.arange(len(codes)))
         scripts = scripts[np.maximum.accumulate(own)]
     is_space = codes == ord(SPACE)
@@ -182,8 +183,9 @@ def _follows(codes: Int64Array, options: SentencePieceOptions) -> BoolArray:
 
 
 def _kind(character: str) -> str:
-    """The script of a letter or mark, nearly as SentencePiece has it, which refuses what it must
-    not be given; "" for other characters.
+    """Return the script of a letter or mark, "" for other characters.
+
+    It is almost the same as in SentencePiece, which rejects seeds that it does not allow.
     """
     if unicodedata.category(character)[0] not in "LM":
         return ""

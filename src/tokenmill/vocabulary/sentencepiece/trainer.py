@@ -1,10 +1,10 @@
-"""Counts of words become a SentencePiece model.
+"""Train a SentencePiece model from word counts.
 
-The library is given each word once with its count (`input_format=tsv`) under the identity
-normalizer, so that a word is exactly what was counted; the model then gets the normalizer that the
-words were counted with. For BPE the file is, byte for byte, the one that the library trains from
-texts with these words. For Unigram it is not, because the library looks for its seeds in unique
-words as if each occurred twice: `seeds.py` finds better ones.
+The library reads each word once with its count (`input_format=tsv`), without normalization, so that
+words stay exactly as counted. Then the normalizer that the words were counted with is added to the
+model. A BPE model is byte for byte what the library trains from texts with these words. A Unigram
+model is not, because the library counts unique words as if each occurred twice when it looks for
+seeds; `seeds.py` finds better ones.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tokenmill.words.counts import WordCounts
 from tokenmill.words.sentencepiece_model import published
 
 _MAX_UNITS = 1 << 30
-"""Characters and words, twice, that the library counts in 32 bits."""
+"""The library counts twice the characters and words in 32 bits."""
 _LINES_SHOWN = 3
 _MERGED = re.compile(r" merges=(\d+) ")
 _PRUNED = re.compile(r" EM sub_iter=\d+ size=(\d+) ")
 _IS_REMARK = re.compile(r"I\d{4} |WARNING: All log messages")
-"""Lines of the library's log that say how far it has come."""
+"""Lines of the library's log that only report progress."""
 _TOO_LARGE = re.compile(r"Vocabulary size too high \((\d+)\).*<= (\d+)")
 _TOO_SMALL = re.compile(r"smaller than required_chars. (\d+) vs (\d+)")
 
@@ -53,11 +53,11 @@ class SentencePieceModel:
     long_words: int
     """Occurrences of words that were cut after every 4,096 characters."""
     reserved_words: int
-    """Occurrences of words that were cut at U+0000 or U+2585 (▅), which no piece can hold."""
+    """Occurrences of words that were cut at U+0000 or U+2585 (▅), which no piece can contain."""
     num_seeds: int
-    """Of a Unigram model: parts of words that the trainer began with."""
+    """For Unigram, the number of seed pieces."""
     num_seed_words: int
-    """Of a Unigram model: the unique words that they were found in, the most frequent ones."""
+    """For Unigram, the number of unique words searched for seeds, most frequent first."""
 
 
 def train_sentencepiece(
@@ -67,13 +67,13 @@ def train_sentencepiece(
 ) -> SentencePieceModel:
     """Train a model on words counted with `options.split`, in a separate process.
 
-    Spaces in words may be spelled ▁ or as they are. The files that the library reads take about
-    twice the room of the unique words in the temporary folder.
+    Words may contain spaces or ▁. The temporary folder needs about twice the size of the unique
+    words.
 
     Raises:
-        UserError: sentencepiece is not installed; or the words give fewer pieces than the
-            vocabulary is to have, or more characters; or the options contradict each other.
-        EngineError: the library fails.
+        UserError: sentencepiece is not installed; the words give fewer pieces, or have more
+            characters, than the vocabulary size; or the options contradict each other.
+        EngineError: the library failed.
     """
     check_options(options)
     normalizer = options.normalizer
@@ -117,16 +117,16 @@ def _prepare(
 
 
 def _run(folder: Path, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> bytes:
-    """The model that the library writes."""
+    """Run the trainer, and return the model that it writes."""
     module = "tokenmill.vocabulary.sentencepiece.child"
-    # -P: no module is looked for in the folder where the command happens to be run.
+    # -P: do not import modules from the current folder.
     popen = subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,  # Ctrl-C is for this process, which ends the other
+        start_new_session=True,  # Ctrl-C goes to this process only, which then kills the other
     )
     said: deque[str] = deque(maxlen=_LINES_SHOWN)
     try:
@@ -160,23 +160,23 @@ def _failure(code: int, said: deque[str]) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         hint = "; SIGKILL usually means that memory ran out" if code == -signal.SIGKILL else ""
-        return " | ".join([f"its process ended by {name}{hint}", *said])
+        return " | ".join([f"its process was ended by {name}{hint}", *said])
     return " | ".join([f"its process ended with exit code {code}", *said])
 
 
 def _refusal(message: str, options: SentencePieceOptions) -> TokenmillError:
-    """What the library's own words mean to somebody who has never seen its source."""
+    """Return the error for a message of the library, in plain words."""
     if found := _TOO_LARGE.search(message):
         return UserError(
-            f"the words do not give {int(found[1]):,} pieces",
-            why=f"no more than {int(found[2]):,} occur twice or are single characters",
-            hint=f"choose a vocabulary of at most {int(found[2]):,}, or count more text",
+            f"the words are not enough for {int(found[1]):,} pieces",
+            why=f"only {int(found[2]):,} possible pieces occur twice or are single characters",
+            hint=f"choose a vocabulary size of at most {int(found[2]):,}, or use more text",
         )
     if found := _TOO_SMALL.search(message):
         return UserError(
             f"a vocabulary of {int(found[1]):,} pieces is too small",
-            why=f"characters and special pieces alone are {int(found[2]):,} with a character "
-            f"coverage of {options.character_coverage}",
-            hint="choose a larger one, or a lower coverage with byte fallback",
+            why=f"with a character coverage of {options.character_coverage}, characters and "
+            f"special pieces alone need {int(found[2]):,}",
+            hint="choose a larger vocabulary, or a lower coverage with byte fallback",
         )
     return EngineError("sentencepiece refused to train", why=message)

@@ -1,4 +1,4 @@
-"""What a SentencePiece model is to be."""
+"""The options for training a SentencePiece model."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ NUM_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceOptions:
-    """SentencePiece's own options, by longer names; the defaults are its own.
+    """SentencePiece's options and defaults, under longer names.
 
     Source: https://github.com/google/sentencepiece/blob/master/doc/options.md
     """
 
     model: Literal["bpe", "unigram"]
     vocabulary_size: int
-    """Pieces, all special and byte pieces included."""
+    """The number of pieces, including special and byte pieces."""
     normalization: NormalizationRule = "nmt_nfkc"
     add_prefix: bool = True
-    """A space before the text (`add_dummy_prefix`)."""
+    """Whether to put a space before the text (`add_dummy_prefix`)."""
     join_spaces: bool = True
-    """One space of several, none at the ends (`remove_extra_whitespaces`)."""
+    """Whether to join several spaces to one and strip the ends (`remove_extra_whitespaces`)."""
     character_coverage: float = 0.9995
-    """Share of the corpus' characters that become pieces; from 0.98 to 1."""
+    """The share of the corpus' characters that become pieces, from 0.98 to 1."""
     byte_fallback: bool = False
-    """Other characters become bytes, which are 256 pieces more."""
+    """Whether other characters become bytes, which adds 256 pieces."""
     split_digits: bool = False
-    """No piece holds two digits."""
+    """Whether each digit is a separate piece."""
     split_by_script: bool = True
-    """No piece holds letters of two scripts."""
+    """Whether pieces never mix letters of two scripts."""
     max_piece_characters: int = 16
     unk_piece: str = "<unk>"
     unk_id: int = 0
     bos_piece: str = "<s>"
     bos_id: int = 1
-    """-1 for none; so for the next two."""
+    """-1 for no such piece; the same applies to `eos_id` and `pad_id`."""
     eos_piece: str = "</s>"
     eos_id: int = 2
     pad_piece: str = "<pad>"
     pad_id: int = NO_ID
     control_symbols: tuple[str, ...] = ()
-    """Pieces that no text becomes, in the next free ids."""
+    """Pieces that never match text, with the next free ids."""
     user_defined_symbols: tuple[str, ...] = ()
-    """Pieces that are taken from a text before all others, e.g. `("▁▁", "▁▁▁▁")` for code."""
+    """Pieces that are matched in a text first, such as `("▁▁", "▁▁▁▁")` for code."""
     seeds_a_piece: int = 5
-    """A Unigram model begins with so many seeds a piece, and at most 1,000,000 (the library's own
-    number for any size). Fewer ones are more frequent: they give fewer tokens."""
+    """For Unigram, the number of seeds per piece, at most 1,000,000 in total (which the library
+    always uses). Fewer seeds are more frequent ones, and give fewer tokens."""
     num_threads: int = 1
-    """A Unigram model depends on it; a BPE model does not."""
+    """A Unigram model depends on the number of threads; a BPE model does not."""
 
     @property
     def normalizer(self) -> Normalizer:
-        """What a model does to a text first; needs the library."""
+        """The model's normalizer; needs the library."""
         return named_normalizer(self.normalization, self.add_prefix, self.join_spaces)
 
     @property
     def split(self) -> Split:
-        """What words have to be counted with."""
+        """The split that words must be counted with."""
         return sentencepiece_split(self.normalizer)
 
     @property
     def num_special_pieces(self) -> int:
-        """Pieces that do not come from the corpus."""
+        """The number of pieces that do not come from the corpus."""
         ids = (self.unk_id, self.bos_id, self.eos_id, self.pad_id)
         symbols = len(self.control_symbols) + len(self.user_defined_symbols)
         return sum(id >= 0 for id in ids) + symbols + NUM_BYTES * self.byte_fallback
 
     def trainer_arguments(self) -> dict[str, str | int | float | bool | list[str]]:
-        """The library's arguments for words that are already normalized."""
+        """Return the library's arguments for words that are already normalized."""
         return {
             "model_type": self.model,
             "vocab_size": self.vocabulary_size,
@@ -101,28 +101,28 @@ class SentencePieceOptions:
 
 
 def check_options(options: SentencePieceOptions) -> None:
-    """Refuse what the library would abort on.
+    """Check options that would make the library abort.
 
     Raises:
-        UserError: a size, an id or a piece cannot be.
+        UserError: a size, an id or a piece is invalid.
     """
     if options.vocabulary_size <= options.num_special_pieces:
         raise UserError(
             f"a vocabulary of {options.vocabulary_size:,} pieces is too small",
-            why=f"{options.num_special_pieces:,} are special pieces, symbols or bytes",
-            hint="choose a larger one",
+            why=f"special pieces, symbols and bytes alone need {options.num_special_pieces:,}",
+            hint="choose a larger vocabulary",
         )
     if not 0.98 <= options.character_coverage <= 1:
-        why = "SentencePiece takes from 0.98 to 1"
-        raise UserError(f"character coverage {options.character_coverage} cannot be", why=why)
+        why = f"got {options.character_coverage}; SentencePiece accepts 0.98 to 1"
+        raise UserError("the character coverage is out of range", why=why)
     if not 1 <= options.max_piece_characters <= 512:
-        why = "SentencePiece takes from 1 to 512"
-        raise UserError(f"pieces of {options.max_piece_characters} characters cannot be", why=why)
+        why = f"got {options.max_piece_characters}; SentencePiece accepts 1 to 512"
+        raise UserError("the maximum number of characters in a piece is out of range", why=why)
     if options.seeds_a_piece < 2:
-        why = "most of them are left out again, so 2 is the least"
-        raise UserError(f"{options.seeds_a_piece} seeds a piece are too few", why=why)
+        why = f"got {options.seeds_a_piece}; training prunes most seeds, so at least 2 are needed"
+        raise UserError("there are too few seeds per piece", why=why)
     if options.unk_id < 0:
-        why = "SentencePiece needs one"
+        why = "SentencePiece requires one"
         raise UserError("the piece for unknown characters has no id", why=why)
     named = {
         options.unk_piece: options.unk_id,
@@ -136,5 +136,5 @@ def check_options(options: SentencePieceOptions) -> None:
     if len(named) < 4 or len(set(ids)) != len(ids) or len(set(pieces)) != len(pieces):
         raise UserError("two special pieces have the same name or id")
     if bad := next((p for p in pieces if not p or set(p) & set("\t\n\0 ")), None):
-        why = "it is empty, or holds white space (SentencePiece spells a space ▁)"
-        raise UserError(f"{bad!r} cannot be a piece", why=why)
+        why = "it is empty or contains white space (SentencePiece spells a space ▁)"
+        raise UserError(f"{bad!r} is not a valid piece", why=why)

@@ -1,4 +1,4 @@
-"""Words as SentencePiece's trainer can read them: lines of `word TAB count`."""
+"""Write words for SentencePiece's trainer, as lines of `word TAB count`."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from tokenmill.words.counts import UInt8Array, WordCounts
 from tokenmill.words.sentencepiece import SPACE
 
 MAX_WORD_CHARACTERS = 4_096
-"""The library aborts on words of 65,537 characters, and a Unigram takes seconds for each of that
-length."""
+"""The library aborts on words of 65,537 characters, and training Unigram takes seconds for each
+word of that length."""
 _BLOCK = "▅".encode()
 _RESERVED = re.compile(b"[\0\t\n]|" + _BLOCK)
 _SEPARATORS = (ord("\t"), ord("\n"))
 _SPARE = (*range(1, 9), 11, 12, *range(14, 31))
-"""Control characters that may take the place of tab and newline in lines: in the same order before
-all others, because the library breaks ties by code points."""
+"""Control characters that can replace tab and newline. They sort in the same order and before all
+other characters, because the library breaks ties by code point."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpelledWords:
-    """Words with a place in lines, and what was done to get there."""
+    """Words that can be written as lines, and what was changed."""
 
     words: WordCounts
-    """In any order, and perhaps twice."""
+    """The words, in any order, possibly with duplicates."""
     spellings: dict[str, str]
-    """Characters of `words` and their meaning."""
+    """The original of each replaced character in `words`."""
     long_words: int
     """Occurrences of words that were cut after every 4,096 characters."""
     reserved_words: int
-    """Occurrences of words that were cut at U+0000, U+2585 (▅), or a tab or newline with no
-    spelling left."""
+    """Occurrences of words that were cut at U+0000, U+2585 (▅), or a tab or newline without a
+    replacement."""
 
     def lines(self) -> Iterator[bytes]:
-        """Each word with its count."""
+        """Yield each word with its count."""
         data, edges = self.words.data.tobytes(), self.words.offsets.tolist()
         for i, count in enumerate(self.words.counts.tolist()):
             yield b"%s\t%d\n" % (data[edges[i] : edges[i + 1]], count)
 
 
 def spelled(words: WordCounts) -> SpelledWords:
-    """Words with ▁ for spaces and without separators or characters that the library reserves.
+    """Replace spaces by ▁, and replace or cut at separators and characters the library reserves.
 
     Raises:
         UserError: a word is not UTF-8.
@@ -78,7 +78,7 @@ def spelled(words: WordCounts) -> SpelledWords:
 
 
 def _separators_spelled(data: UInt8Array) -> tuple[UInt8Array, dict[str, str]]:
-    """Other characters for tab and newline, as far as there are some that no word holds."""
+    """Replace tab and newline by control characters that no word contains, if there are any."""
     used = np.bincount(data, minlength=256) > 0
     wanted = [code for code in _SEPARATORS if used[code]]
     spare = [code for code in _SPARE if not used[code]]
@@ -100,7 +100,7 @@ def _check_utf8(words: WordCounts) -> None:
         words.data.tobytes().decode()
     except UnicodeDecodeError as error:
         where = f"byte {error.start:,} of the counted words"
-        raise UserError("a word is not UTF-8", where=where) from error
+        raise UserError("a word is not valid UTF-8", where=where) from error
     inside = (words.data[words.offsets[:-1]] & 0xC0) == 0x80 if len(words) else np.zeros(0)
     if inside.any():
         where = f"word {int(inside.argmax()):,} of the counted words"
