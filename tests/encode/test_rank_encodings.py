@@ -214,7 +214,7 @@ def test_an_unknown_pattern_is_tried_in_a_process_of_its_own(tmp_path: Path) -> 
         (explicit(a=7), "cannot load the tokenizer", "has the id of b'.x07'"),
         (RankEncoding(GPT2, {"a": 300, "b": 300}), "cannot load the tokenizer", "the id of 'a'"),
         (RankEncoding(GPT2, {"": 300}), "cannot load the tokenizer", "a special token is empty"),
-        (explicit(a=-1), "cannot load the tokenizer", "id -1"),
+        (explicit(a=-1), "cannot load the tokenizer", "is -1;"),
         (
             explicit("x*"),
             "the split pattern fails on a text, perhaps on an empty match",

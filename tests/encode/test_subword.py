@@ -338,15 +338,15 @@ class TestRefusals:
 
     @pytest.mark.parametrize("kind", ["tiktoken", "sentencepiece"])
     def test_other_files(self, kind: str) -> None:
-        with pytest.raises(UserError, match=rf"{kind} file(.|\n)*next: convert it"):
+        with pytest.raises(UserError, match=rf"kind is {kind}(.|\n)*next: convert it"):
             SubwordSampler(TokenizerFile(kind, b"", origin="x"), dropout=0.1)
 
     @pytest.mark.parametrize(
         ("rates", "message"),
         [
-            ({}, "give dropout alone"),
-            ({"alpha": 0.1}, "give dropout alone"),
-            ({"dropout": 0.1, "alpha": 0.1}, "give dropout alone"),
+            ({}, "use only dropout"),
+            ({"alpha": 0.1}, "use only dropout"),
+            ({"dropout": 0.1, "alpha": 0.1}, "use only dropout"),
             ({"dropout": -0.1}, "out of range"),
             ({"dropout": 1.1}, "out of range"),
             ({"dropout": math.nan}, "out of range"),
@@ -357,7 +357,7 @@ class TestRefusals:
             SubwordSampler(as_file(byte_level_json()), **rates)
 
     def test_unigram_wants_alpha(self) -> None:
-        with pytest.raises(UserError, match="give alpha alone"):
+        with pytest.raises(UserError, match="use only alpha"):
             SubwordSampler(small_unigram({"a": -1.0}), dropout=0.1)
         with pytest.raises(UserError, match="out of range"):
             SubwordSampler(small_unigram({"a": -1.0}), alpha=-1.0)

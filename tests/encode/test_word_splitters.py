@@ -108,7 +108,7 @@ def test_what_memo_keeps_is_bounded():
 def test_bytes_that_a_later_step_hides_are_refused():
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     split = split_of({"pre_tokenizer": sequence(BYTES_ONLY, metaspace)})
-    with pytest.raises(EngineError, match="a step after the byte level adds '▁'"):
+    with pytest.raises(EngineError, match="a pre-tokenizer after ByteLevel adds '▁'"):
         words_of(split, ["a"])
 
 

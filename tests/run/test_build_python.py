@@ -224,7 +224,7 @@ def test_a_random_tokenizer_is_refused(corpus: list[Path], tmp_path: Path, worke
     with pytest.raises(EngineError) as caught:
         tokenmill.build(corpus, RandomBytes(), tmp_path / "out", workers=workers)
     assert caught.value.what == "the tokenizer gives different ids for the same text"
-    assert "depend on the text alone" in caught.value.hint
+    assert "depend only on the text" in caught.value.hint
     assert not list((tmp_path / "out" / "work" / "receipts").glob("*.json"))
 
 
@@ -276,7 +276,7 @@ def test_an_object_that_cannot_be_sent_runs_in_this_process_alone(
     ("options", "what"),
     [
         ({"engine": "fastokens"}, "fastokens is not exact for this tokenizer"),
-        ({"no_loss": "spans"}, "a Python tokenizer does not say which characters"),
+        ({"no_loss": "spans"}, "a Python tokenizer does not report which characters"),
         ({"encoding": "gpt2"}, "--encoding works only with tiktoken rank files"),
         ({"special_tokens": "control"}, "the tokenizer reads '<end>' in texts as ordinary text"),
     ],
