@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# If a signal interrupts the import of datetime within that of msgspec, msgspec drops the error and
+# crashes later. Here no handler is installed yet.
+import datetime  # noqa: F401
 import signal
 import sys
 import threading
