@@ -30,7 +30,7 @@ class BuildReport:
     reused: Reused | None = None
     """Work reused from earlier attempts."""
     remarks: tuple[str, ...] = ()
-    """Remarks on a complete dataset: libraries with another version than the installed one."""
+    """Remarks on a complete dataset: libraries that now have another version."""
     plans: tuple[PlanReport, ...] = ()
     """The plans that the recipe asks for, one for each subset."""
 

@@ -66,7 +66,7 @@ class CountReport:
     reused: Reused | None = None
     """Work reused from earlier attempts."""
     remarks: tuple[str, ...] = ()
-    """Remarks on complete counts: libraries with another version than the installed one."""
+    """Remarks on complete counts: libraries that now have another version."""
 
 
 def count(

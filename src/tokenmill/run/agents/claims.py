@@ -189,7 +189,7 @@ class Claims:
         note_failure(self._store, ALL_ITEMS, self._agent.name, error)
 
     def refresh(self, done: Collection[str]) -> None:
-        """Take note of finished items, find items of agents that are gone, and decide to wait.
+        """Take note of finished items and of agents that are gone, and decide whether to wait.
 
         `done` are finished items from the store. It must include the finished items of
         `waiting_for`, and may omit others.
