@@ -328,7 +328,7 @@ def test_a_unit_that_grows_too_far_twice_ends_the_build(corpus: list[Path], tmp_
         tokenmill.build(paths, HoardingBytes(400 * MILLION), tmp_path / "out", workers=2)
     assert caught.value.what.startswith("a worker exceeded its share of memory twice on unit")
     assert caught.value.where.startswith("part-4.jsonl, after position ")
-    assert "its share allows 300,000,000 within a unit" in caught.value.why
+    assert "its share allows 300,000,000 per unit" in caught.value.why
     assert "--memory" in caught.value.hint
     assert "--workers" in caught.value.hint
 

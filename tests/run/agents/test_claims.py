@@ -257,7 +257,7 @@ class TestFailures:
         first, second = (agent_claims(store, items, index, 2) for index in range(2))
         assert all_taken(first) == ["a"]
         second.stop(InternalError("a unit that ran twice gave two different results"))
-        with pytest.raises(InternalError, match="gave two results"):
+        with pytest.raises(InternalError, match="gave two different results"):
             first.heed_others()
 
     def test_a_note_keeps_the_kind_of_the_error(self) -> None:
