@@ -49,7 +49,7 @@ def test_advice_as_json_has_the_corpus(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ([], "advice on a vocabulary needs to know the model"),
+        ([], "cannot recommend a vocabulary size without a model"),
         (["--parameters", "many"], "must be a number such as 1.3B, 350M or 1e21, got 'many'"),
         (["--layers", "3"], "the shape of a model needs --hidden-size and --layers"),
         (["--hidden-size", "100", "--layers", "2", "--heads", "3"], "heads must divide"),

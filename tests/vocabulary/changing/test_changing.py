@@ -127,7 +127,7 @@ def test_texts_are_counted_first(base: Path, tmp_path: Path) -> None:
 def test_words_of_another_split_are_refused(base: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts"
     write_counts(counts, Description(named_split("llama3")), {"": [WORDS]})
-    with pytest.raises(UserError, match="not cut as the tokenizer cuts them") as caught:
+    with pytest.raises(UserError, match="not split like the tokenizer splits them") as caught:
         tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
     assert "they were counted with the split llama3" in str(caught.value)
     assert "tokenmill tokenizer count INPUTS --split gpt2 --out OTHER_COUNTS" in str(caught.value)

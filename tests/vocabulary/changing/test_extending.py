@@ -76,7 +76,7 @@ def test_new_merges_join_what_was_cut_before(
     words = counted(base, texts)
     expected = continued(base, texts, add, min_frequency)
     if not expected:
-        with pytest.raises(UserError, match="found nothing to add"):
+        with pytest.raises(UserError, match="found no tokens to add"):
             extend(base, words, add, min_frequency)
         return
     found = extend(base, words, add, min_frequency)

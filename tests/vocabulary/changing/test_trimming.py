@@ -118,7 +118,9 @@ def test_without_the_last_merges_removed_tokens_are_replaced_by_their_parts(
 
 def test_added_tokens_bytes_and_characters_stay() -> None:
     base = opened(sentencepiece_json())
-    with pytest.raises(UserError, match=r"286 tokens always stay.*200 are asked for"):
+    with pytest.raises(
+        UserError, match=r"trim the tokenizer to 200(.|\n)*286 tokens cannot be removed"
+    ):
         trim(base, WordCounts.of({b"a": 1}), 200)
     found = trim(base, WordCounts.of({b"a": 1}), len(base.tokens) - 1)
     assert found.removed == ["▁a"]
@@ -182,7 +184,7 @@ def test_pairs_of_bert_follow() -> None:
 def test_a_configuration_with_an_id_of_no_token_is_refused() -> None:
     ends = {"type": "BertProcessing", "sep": ["b", 98], "cls": ["ab", 256]}
     base = opened(with_merges(("a", "b"), ("c", "d"), post_processor=ends))
-    with pytest.raises(UserError, match="names id 256, and no token has this id"):
+    with pytest.raises(UserError, match="names id 256, but no token has this id"):
         trim(base, WordCounts.of({b"cd": 1}), 257)
 
 

@@ -178,7 +178,7 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
     ("options", "problem"),
     [
         ({"vocabulary": 100}, "a vocabulary of 100 is too small"),
-        ({"vocabulary": 300, "byte_fallback": True}, "--byte-fallback is for models over"),
+        ({"vocabulary": 300, "byte_fallback": True}, "--byte-fallback works only with models over"),
         ({"vocabulary": 300, "sizes": [400]}, "sizes: 400 is larger than the vocabulary of 300"),
         ({"vocabulary": 300, "split": "gpt2"}, "the words were counted with another split"),
         ({"vocabulary": 300, "special": ["<a>", "<a>"]}, "'<a>' is named twice"),
@@ -269,7 +269,7 @@ def test_counts_are_kept_and_trained_from_again(corpus: Path, tmp_path: Path) ->
     again = tokenmill.train_tokenizer(kept, tmp_path / "U", **options)
     assert contents(first.folder) == contents(again.folder)
     assert dict(first.training.counts.weights) == {"de": 5, "other": 1}
-    with pytest.raises(UserError, match="the words are counted already"):
+    with pytest.raises(UserError, match="the words are already counted"):
         tokenmill.train_tokenizer(kept, tmp_path / "V", by="lang")
 
 

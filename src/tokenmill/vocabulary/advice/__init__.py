@@ -1,1 +1,1 @@
-"""Advice on the size of a vocabulary, from scaling laws and from a corpus' own counts."""
+"""Recommend a vocabulary size, from scaling laws and word counts."""

@@ -1,7 +1,7 @@
-"""Which size a vocabulary should have: scaling laws, the corpus' own lengths, and what each costs.
+"""Recommend a vocabulary size from scaling laws and corpus lengths, with the costs of each size.
 
-FLOPs to read a corpus once are 6 x weights x tokens (`costs.py`); where the shape of the model is
-known, attention over full rows is added.
+The FLOPs for one epoch are 6 x weights x tokens (`costs.py`), plus attention over full rows if the
+shape of the model is known.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tokenmill.vocabulary.advice.target import TargetModel
 
 USUAL_SIZES = (8192, 16384, 32768, 49152, 65536, 98304, 131072, 200064, 262144)
 MULTIPLE = 128
-"""Matrices of such a size fill the tiles of matrix units (NVIDIA's guide to matrix multiplication;
+"""Matrix units work best with multiples of this size (NVIDIA's guide to matrix multiplication;
 Megatron-LM pads vocabularies to it)."""
 CLOSE_LOSS = 0.005
-"""Nats a token; sizes are called about as good if the fitted loss differs by less. Our choice: it
-shows how flat the optimum is."""
+"""Sizes are about as good if their fitted loss differs by less, in nats per token. This is our
+choice, to show how flat the optimum is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class SizeCosts:
     """Tokens per character, measured on the corpus or from the generic curve."""
     bytes_per_token: float | None
     tokens: int | None
-    """Tokens of the corpus; None beyond its curve."""
+    """The number of tokens in the corpus; None beyond its curve."""
     embedding_parameters: int
     embedding_share: float
-    """Share of all parameters."""
+    """The share of embeddings in all parameters."""
     flops: float | None
     """Training FLOPs for one epoch of the corpus, including attention if it is known."""
     relative_flops: float
-    """FLOPs for the same text, relative to the least of all sizes shown."""
+    """FLOPs for the same text, relative to the lowest of all sizes shown."""
     added_loss: float
     """Additional loss compared to the best size at equal compute, in nats (approach 3)."""
 
@@ -96,14 +96,14 @@ def advise(
 ) -> VocabularyAdvice:
     """Recommend a size: the median of three approaches, rounded up to a multiple.
 
-    With a corpus, the second approach is scaled by how far the corpus' own curve moves the size of
-    least FLOPs.
+    With a corpus, the second approach is scaled by how much the corpus moves the size with the
+    fewest FLOPs.
 
     Raises:
-        UserError: a size or the multiple is below 1.
+        UserError: a size, the sequence length or the multiple is below 1.
     """
     if multiple < 1 or sequence_length < 1 or any(size < 1 for size in sizes):
-        raise UserError("sizes, sequence length and multiple must be 1 or more")
+        raise UserError("sizes, sequence length and multiple must be at least 1")
     approaches = list(_approaches(model, corpus))
     found = sorted(approach.size for approach in approaches if approach.followed)
     recommended = max(math.ceil(found[1] / multiple), 1) * multiple
@@ -122,14 +122,14 @@ def advise(
 
 
 def largest_size_of_interest(model: TargetModel, sizes: Sequence[int] = ()) -> int:
-    """The largest size for which to measure the lengths of a corpus."""
+    """Return the largest size for which to measure the lengths of a corpus."""
     generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
     found = [approach.size for approach in _approaches(model, None)]
     return int(max(4 * generic, 4 * max(found), *sizes, 0))
 
 
 def _approaches(model: TargetModel, corpus: LengthCurve | None) -> Iterator[Approach]:
-    """The best sizes by the three approaches; the second one in two ways if a corpus is given."""
+    """Yield the best size of each approach; the second one also for the corpus, if given."""
     arguments = model.parameters, model.hidden_size
     moved = _moved(model, corpus) if corpus else None
     why = "best of many models at equal compute"
@@ -145,7 +145,7 @@ def _approaches(model: TargetModel, corpus: LengthCurve | None) -> Iterator[Appr
 
 
 def _moved(model: TargetModel, corpus: LengthCurve) -> float | None:
-    """The factor by which the lengths of the corpus move the size with the fewest FLOPs."""
+    """Return the factor by which the corpus moves the size with the fewest FLOPs."""
     generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
     measured = corpus.size_of_least_flops(model.parameters, model.hidden_size)
     if measured is None or generic >= LARGEST_SIZE * 0.999:
@@ -154,7 +154,7 @@ def _moved(model: TargetModel, corpus: LengthCurve) -> float | None:
 
 
 def _usual(found: Sequence[int]) -> Iterable[int]:
-    """Usual sizes around those that the approaches found."""
+    """Return the usual sizes near those of the approaches."""
     inside = [size for size in USUAL_SIZES if found[0] / 4 <= size <= found[-1] * 4]
     return inside or [USUAL_SIZES[0] if found[-1] < USUAL_SIZES[0] else USUAL_SIZES[-1]]
 
@@ -200,14 +200,14 @@ def _tokens_per_character(corpus: LengthCurve | None, size: int) -> float:
 
 
 def _flops_per_token(model: TargetModel, size: int, sequence_length: int) -> float:
-    """Training FLOPs in full rows."""
+    """Return the training FLOPs per token, in full rows."""
     if model.shape is None:
         return float(FLOPS_PER_WEIGHT * (model.parameters + size * model.hidden_size))
     return model.shape.training_flops(size, sequence_length, sequence_length**2) / sequence_length
 
 
 def _close_sizes(model: TargetModel) -> tuple[int, int]:
-    """The range of sizes around the best one with about the same fitted loss."""
+    """Return the range of sizes with about the same fitted loss as the best one."""
     arguments = model.parameters, model.hidden_size, model.flops
     best = size_by_loss(*arguments)
     most = loss(*arguments, best) + CLOSE_LOSS
@@ -227,8 +227,8 @@ def _reasons(
     multiple: int,
 ) -> Iterator[str]:
     yield (
-        f"the three approaches of Tao et al. 2024 say {found[0]:,} to {found[-1]:,}; this is their "
-        f"median, rounded up to a multiple of {multiple}"
+        f"the three approaches of Tao et al. 2024 give {found[0]:,} to {found[-1]:,}; this is "
+        f"their median, rounded up to a multiple of {multiple}"
     )
     low, high = _close_sizes(model)
     yield (
@@ -238,11 +238,11 @@ def _reasons(
     least, most = FITTED_PARAMETERS
     if not least <= model.parameters <= most:
         yield (
-            f"the laws were fitted to {least / 1e6:.0f} M to {most / 1e9:.2f} B parameters; for "
-            "this model they are extrapolated"
+            f"the laws were fitted to models of {least / 1e6:.0f} M to {most / 1e9:.2f} B "
+            "parameters and are extrapolated to this model"
         )
     if corpus is None:
-        yield "lengths are those of English web text; other text moves the optimum: measure yours"
+        yield "lengths are for English web text; other text moves the optimum, so measure yours"
     else:
         yield from _corpus_reasons(model, corpus, recommended)
 
@@ -252,24 +252,24 @@ def _corpus_reasons(model: TargetModel, corpus: LengthCurve, recommended: int) -
     generic = generic_size_of_least_flops(model.parameters, model.hidden_size)
     if measured is None:
         yield (
-            f"with the lengths of this corpus FLOPs still fall at {corpus.largest_size:,}, where "
-            "its curve ends, so they move nothing"
+            f"for this corpus, FLOPs still fall at {corpus.largest_size:,}, the end of its curve, "
+            "so it does not change the second approach"
         )
     else:
         yield (
-            f"reading this corpus takes the fewest FLOPs at {measured:,}, as much English at "
-            f"{generic:,.0f}; the second approach is moved by that ratio"
+            f"this corpus takes the fewest FLOPs at {measured:,}, English text at {generic:,.0f}; "
+            "the second approach is scaled by that ratio"
         )
     if corpus.left_out_bytes:
         yield (
             f"{corpus.left_out_bytes:,} bytes of rare words were left out when the corpus was "
-            "counted: it is longer than shown, and the curve less steep"
+            "counted, so it is longer than shown, and its curve is less steep"
         )
     tokens = corpus.at(recommended)
     if tokens:
         weights = model.parameters + recommended * model.hidden_size
         wanted = model.flops / (FLOPS_PER_WEIGHT * weights)
         yield (
-            f"the corpus has {tokens:,} tokens at that size; {model.flops:.3g} FLOPs train on "
-            f"{wanted:,.0f}, {wanted / tokens:,.1f} times the corpus"
+            f"the corpus has {tokens:,} tokens at that size; {model.flops:.3g} FLOPs are enough "
+            f"for {wanted:,.0f} tokens, {wanted / tokens:,.1f} times the corpus"
         )

@@ -1,7 +1,7 @@
-"""How long a corpus is in vocabularies of every size: measured on the corpus itself.
+"""Measure the number of tokens in a corpus for every vocabulary size.
 
-Merges learnt for one large vocabulary are, cut off anywhere, those of every smaller one. Each merge
-removes as many tokens as it was applied, so one training gives the exact length at every size.
+The first merges of a large vocabulary are the merges of a smaller one, and each application of a
+merge removes one token. So a single training gives the exact length at every size.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tokenmill.words.counts import WordCounts
 
 @dataclass(frozen=True, slots=True)
 class LengthCurve:
-    """Tokens of a corpus at every size of vocabulary."""
+    """The number of tokens in a corpus for every vocabulary size."""
 
     smallest_size: int
-    """Symbols and special tokens: the size before the first merge."""
+    """The size before the first merge: symbols and special tokens."""
     tokens: Int64Array
-    """Shape (num_merges + 1,): tokens of the corpus at `smallest_size`, at one more, and so on."""
+    """Shape (num_merges + 1,): the length of the corpus at `smallest_size`, plus 1, and so on."""
     num_characters: int
     num_bytes: int
     left_out_bytes: int = 0
-    """Of rare words, which were left out when the corpus was counted."""
+    """Bytes of rare words that were left out when the corpus was counted."""
 
     @property
     def largest_size(self) -> int:
@@ -36,15 +36,15 @@ class LengthCurve:
         return self.smallest_size + len(self.tokens) - 1
 
     def at(self, size: int) -> int | None:
-        """Tokens at a size; None where it was not measured."""
+        """Return the number of tokens at a size; None if it was not measured."""
         if not self.smallest_size <= size <= self.largest_size:
             return None
         return int(self.tokens[size - self.smallest_size])
 
     def size_of_least_flops(self, parameters: int, hidden_size: int) -> int | None:
-        """The size at which reading the corpus takes the fewest FLOPs; None if beyond the curve.
+        """Return the size at which the corpus takes the fewest FLOPs; None if beyond the curve.
 
-        FLOPs are in proportion to (parameters + size x hidden_size) x tokens, without attention.
+        FLOPs are proportional to (parameters + size x hidden_size) x tokens, without attention.
         """
         sizes = np.arange(self.smallest_size, self.largest_size + 1, dtype=np.float64)
         best = int(np.argmin((parameters + sizes * hidden_size) * self.tokens))
@@ -54,9 +54,9 @@ class LengthCurve:
 def measure_lengths(
     words: WordCounts, *, byte_level: bool, largest_size: int, advance: Advance | None = None
 ) -> LengthCurve:
-    """Learn byte-pair merges up to a size, and note the length of the corpus at every smaller one.
+    """Learn byte-pair merges up to a size, and record the length of the corpus at each size.
 
-    Special tokens are left out: they are few, and no text has them.
+    Special tokens are ignored: there are few, and texts do not contain them.
     """
     symbols = byte_symbols() if byte_level else character_symbols(words, Alphabet())
     options = MergeOptions(vocabulary_size=max(largest_size, len(symbols)))
@@ -66,7 +66,7 @@ def measure_lengths(
 
 
 def count_characters(words: WordCounts) -> int:
-    """Characters of the corpus: bytes that do not continue one."""
+    """Count the characters of the corpus: all bytes except continuation bytes."""
     continues = (words.data & 0xC0) == 0x80
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(continues, dtype=np.int64)])
     continued = bounds[words.offsets[1:]] - bounds[words.offsets[:-1]]

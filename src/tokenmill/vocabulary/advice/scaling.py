@@ -1,9 +1,9 @@
 """Optimal vocabulary sizes by the three approaches of Tao et al. 2024.
 
 "Scaling Laws with Vocabulary: Larger Models Deserve Larger Vocabularies", arXiv 2407.13623;
-coefficients of github.com/sail-sg/scaling-with-vocab. They count as parameters of the vocabulary
-those of one matrix, V d, and as parameters of the model all others (`parameters` here). They were
-fitted to models of 33 M to 1.13 B such parameters, on English web text.
+coefficients from github.com/sail-sg/scaling-with-vocab. Vocabulary parameters are those of one
+matrix, V d; `parameters` are all others. The laws were fitted to models with 33 M to 1.13 B such
+parameters, on English web text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 FITTED_PARAMETERS = (33_000_000, 1_130_000_000)
 FITTED_SIZES = (4_096, 96_256)
 LARGEST_SIZE = 200_000
-"""The generic curve of lengths is flat beyond."""
+"""The generic length curve is flat beyond this size."""
 
 _COMPUTE_CONSTANT = math.exp(-2.4846510161625193)
 _ISOFLOPS = math.exp(-1.589031299255507), 0.4163622634135234
@@ -31,42 +31,42 @@ _HIDDEN_SIZES = (
 
 
 def usual_hidden_size(parameters: float) -> int:
-    """The hidden size of models with this many non-vocabulary parameters in that work."""
+    """Return the paper's hidden size for models with this many non-vocabulary parameters."""
     return next((size for most, size in _HIDDEN_SIZES if parameters <= most), 24576)
 
 
 def optimal_compute(parameters: float) -> float:
-    """FLOPs of training for which a model of that size is the best."""
+    """Return the training FLOPs for which a model of this size is the best."""
     return (parameters / _COMPUTE_CONSTANT) ** 2
 
 
 def optimal_parameters(flops: float) -> float:
-    """Non-vocabulary parameters of the best model for that compute."""
+    """Return the non-vocabulary parameters of the best model for this compute."""
     return _COMPUTE_CONSTANT * math.sqrt(flops)
 
 
 def generic_tokens_per_character(size: float) -> float:
-    """Tokens per character of English text in a vocabulary of that size, as they fitted it."""
+    """Return the tokens per character of English text for a vocabulary size, as fitted there."""
     square, linear, constant = _LENGTHS
     log = math.log(min(size, LARGEST_SIZE))
     return square * log**2 + linear * log + constant
 
 
 def size_by_isoflops(parameters: float, hidden_size: int) -> int:
-    """Approach 1: sizes of the best of many models trained with equal compute."""
+    """Return the best size by approach 1: many models trained with equal compute."""
     constant, exponent = _ISOFLOPS
     return _size(constant * math.pow(optimal_compute(parameters), exponent), hidden_size)
 
 
 def size_by_derivative(parameters: float, hidden_size: int) -> int:
-    """Approach 2: the best size of a small model, scaled as the size of least FLOPs scales."""
+    """Return the best size by approach 2: scaled from a small model by the minimum of FLOPs."""
     anchor, anchor_parameters = _ANCHOR
     scale = math.pow(parameters / anchor_parameters, _DERIVATIVE_EXPONENT)
     return _size(anchor * scale, hidden_size)
 
 
 def size_by_loss(parameters: float, hidden_size: int, flops: float) -> int:
-    """Approach 3: where a loss fitted to all models is least, for any compute."""
+    """Return the best size by approach 3: the minimum of a fitted loss, for any compute."""
 
     def slope(vocabulary_parameters: float) -> float:
         ours = _ALPHA_2 * _A2 * math.pow(vocabulary_parameters, -(_ALPHA_2 + 1))
@@ -78,9 +78,9 @@ def size_by_loss(parameters: float, hidden_size: int, flops: float) -> int:
 
 
 def loss(parameters: float, hidden_size: int, flops: float, size: float) -> float:
-    """Approach 3: the loss in nats a token, normalized by that of unigrams (lower is better).
+    """Return the fitted loss of approach 3, in nats per token, normalized by that of unigrams.
 
-    Only differences between sizes, at equal parameters and compute, mean anything here.
+    Only differences between sizes, at equal parameters and compute, are meaningful.
     """
     vocabulary_parameters = size * hidden_size / 1e6
     tokens = flops / 1e15 / (6 * (parameters / 1e6 + vocabulary_parameters))
@@ -90,10 +90,7 @@ def loss(parameters: float, hidden_size: int, flops: float, size: float) -> floa
 
 
 def generic_size_of_least_flops(parameters: float, hidden_size: int) -> float:
-    """The size at which reading the same text takes the fewest FLOPs, by the generic curve.
-
-    At most `LARGEST_SIZE`, where that curve ends.
-    """
+    """Return the size at which English text takes the fewest FLOPs, at most `LARGEST_SIZE`."""
     square, linear, _ = _LENGTHS
 
     def slope(size: float) -> float:
@@ -105,12 +102,12 @@ def generic_size_of_least_flops(parameters: float, hidden_size: int) -> float:
 
 
 def _size(vocabulary_parameters: float, hidden_size: int) -> int:
-    """The vocabulary size with this many parameters, at least 1."""
+    """Return the vocabulary size with this many parameters, at least 1."""
     return max(round(vocabulary_parameters / hidden_size), 1)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where an increasing function crosses 0, or the end of the interval next to it."""
+    """Return the root of an increasing function, or the nearest end of the interval."""
     for _ in range(200):
         middle = math.sqrt(low * high)
         if function(middle) < 0:

@@ -18,13 +18,13 @@ class TargetModel:
     """A model without its vocabulary, and its training compute."""
 
     parameters: int
-    """Parameters without embedding and output matrix."""
+    """The number of parameters without the embedding and output matrices."""
     hidden_size: int
     tied: bool
     flops: float
     """FLOPs of the whole training."""
     shape: ModelShape | None
-    """None if only the number of parameters is known. Costs then leave out attention."""
+    """None if only the number of parameters is known; costs then exclude attention."""
     assumptions: tuple[str, ...]
     """Assumptions about values that were not given."""
 
@@ -40,7 +40,7 @@ def target_model(
     """Describe the model, with usual values for everything not given.
 
     Raises:
-        UserError: too little or too much was given, or a value makes no sense.
+        UserError: values are missing, contradict each other, or are out of range.
     """
     shape = named_shape(model) if isinstance(model, str) else model
     _check(shape, parameters, compute, hidden_size)
@@ -50,18 +50,18 @@ def target_model(
         tied = shape.tied if tied is None else tied
     elif parameters is None and compute is not None:
         parameters = max(optimal_parameters(compute), 1.0)
-        assumed.append(f"{parameters:,.0f} parameters, the best model for that compute")
+        assumed.append(f"{parameters:,.0f} parameters, the best model for this compute")
     if parameters is None:
-        raise UserError("give the parameters, the compute or the shape of the model")
+        raise UserError("the parameters, the compute or the shape of the model must be given")
     if hidden_size is None:
         hidden_size = usual_hidden_size(parameters)
-        assumed.append(f"hidden size {hidden_size:,}, usual for so many parameters")
+        assumed.append(f"hidden size {hidden_size:,}, usual for this number of parameters")
     if compute is None:
         compute = optimal_compute(parameters)
-        assumed.append(f"{compute:.3g} FLOPs, the compute that a model of that size is best for")
+        assumed.append(f"{compute:.3g} FLOPs, the compute for which this size is the best")
     if tied is None:
         tied = False
-        assumed.append("input and output matrix are two")
+        assumed.append("input and output matrices are not tied")
     return TargetModel(round(parameters), hidden_size, tied, compute, shape, tuple(assumed))
 
 
@@ -73,15 +73,15 @@ def _check(
 ) -> None:
     if shape is None and parameters is None and compute is None:
         raise UserError(
-            "advice on a vocabulary needs to know the model",
+            "cannot recommend a vocabulary size without a model",
             why="parameters, compute and shape are all missing",
-            hint="for example parameters 1.3B, compute 1e21, or model llama-3-8b",
+            hint="give one, for example parameters 1.3B, compute 1e21, or model llama-3-8b",
         )
     if shape is not None and (parameters is not None or hidden_size is not None):
         raise UserError(
-            "a model shape says its parameters and its hidden size",
-            why="it already determines them",
-            hint="leave out the shape, or the others",
+            "cannot combine a model shape with parameters or hidden size",
+            why="the shape already determines them",
+            hint="give either the shape or the others",
         )
     given = {"parameters": parameters, "compute": compute, "hidden size": hidden_size}
     for name, value in given.items():

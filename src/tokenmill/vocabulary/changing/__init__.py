@@ -1,1 +1,1 @@
-"""`tokenizer extend` and `trim`: a BPE gains or loses tokens; its other ids stay known."""
+"""`tokenizer extend` and `trim`: add tokens to a BPE tokenizer, or remove some."""

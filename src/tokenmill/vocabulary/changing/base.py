@@ -1,4 +1,4 @@
-"""Read the parts of a BPE tokenizer that is to be extended or trimmed."""
+"""Read a BPE tokenizer to extend or trim."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _BYTES = bytes_by_symbol()
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A BPE tokenizer as its tokenizer.json says; tokens are spelled as in the file."""
+    """The parts of a BPE tokenizer.json; tokens are spelled as in the file."""
 
     origin: str
     document: Json
-    """The file, decoded. Its model's vocabulary holds the added tokens, too: the library would
-    number those that are missing there anew when the vocabulary grows or shrinks."""
+    """The decoded file. The added tokens are also in the model's vocabulary; otherwise, the library
+    would renumber them when the vocabulary changes size."""
     merges: list[Pair]
-    """First one first."""
+    """The merges, in order of priority."""
     byte_level: bool
 
     @property
     def tokens(self) -> dict[str, int]:
-        """Ids by token, added tokens included."""
+        """Ids by token, including added tokens."""
         tokens: dict[str, int] = self.document["model"]["vocab"]
         return tokens
 
@@ -53,33 +53,33 @@ class Base:
 
     @property
     def added(self) -> set[str]:
-        """Added tokens; texts are cut around those that are not special, before words are."""
+        """The added tokens; texts are split at those that are not special, before words are."""
         return {token["content"] for token in self.document["added_tokens"]}
 
     @property
     def opaque(self) -> set[str]:
-        """Tokens that do not stand for the text they spell: added tokens, unknown, bytes."""
+        """Tokens that do not encode the text they spell: added tokens, unknown, bytes."""
         bytes_ = set() if self.byte_level else set(BYTES)
         return self.added | (
             self.tokens.keys() & {*bytes_, self.document["model"].get("unk_token")}
         )
 
     def added_texts(self) -> set[bytes]:
-        """Strings of added and of other opaque tokens, as bytes of a word."""
+        """Return the strings of opaque tokens, as bytes of a word."""
         return {token.encode() for token in self.opaque}
 
     def shown(self, token: str) -> str:
-        """A token as readable text; bytes that are not text are escaped."""
+        """Return a token as readable text, with invalid bytes escaped."""
         if not self.byte_level or not _BYTES.keys() >= set(token):
             return token
         return _bytes_of(token).decode(errors="backslashreplace")
 
 
 def open_base(file: TokenizerFile) -> Base:
-    """The parts of a tokenizer.
+    """Read a tokenizer.
 
     Raises:
-        UserError: it is not a BPE tokenizer, or merges cannot be added or removed exactly.
+        UserError: the tokenizer is not a BPE, or its merges cannot be changed exactly.
     """
     document = _document(file)
     model = document["model"]
@@ -88,7 +88,7 @@ def open_base(file: TokenizerFile) -> Base:
     if kind != "BPE":
         raise _refusal(file, f"its model is {kind}; only BPE can be extended and trimmed exactly")
     if any(model.get(affix) for affix in affixes):
-        raise _refusal(file, "its tokens are spelled with a prefix or suffix for places in words")
+        raise _refusal(file, "its tokens have a prefix or suffix for their position in a word")
     before = HuggingFaceReference(file_of(document, file.origin), control_tokens=False)
     added = [token for token in document.get("added_tokens") or [] if token["content"]]
     for token, token_id in zip(added, loaded_ids(model["vocab"], added), strict=True):
@@ -114,7 +114,7 @@ def _refuse_words(
     try:
         compare_tokens("the tokenizer", added, after.encode(added), before.encode(added))
     except EngineError as error:
-        why = f"its added tokens must be in the vocabulary, and one is a word: {error.where}"
+        why = f"its added tokens must be in the vocabulary, but one is also a word: {error.where}"
         raise _refusal(file, why) from error
 
 
@@ -130,13 +130,13 @@ def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
 
 
 def file_of(document: Json, origin: str) -> TokenizerFile:
-    """A tokenizer.json, encoded again."""
+    """Encode a tokenizer.json."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     return TokenizerFile("huggingface", data, origin=origin)
 
 
 def ranks_of(base: Base, document: Json) -> bytes:
-    """A rank file of the tokens of a byte-level tokenizer.json; special tokens are left out."""
+    """Return a rank file with the tokens of a byte-level tokenizer.json, except special tokens."""
     vocab = document["model"]["vocab"]
     tokens = sorted((i, token) for token, i in vocab.items() if token not in base.added)
     lines = (b"%s %d\n" % (base64.b64encode(_bytes_of(token)), rank) for rank, token in tokens)
@@ -148,12 +148,12 @@ def _bytes_of(token: str) -> bytes:
 
 
 def num_tokens(batch: TokenBatch, words: WordCounts) -> int:
-    """Tokens of the whole corpus."""
+    """Return the number of tokens in the whole corpus."""
     return int(np.diff(batch.offsets) @ words.counts)
 
 
 def frequencies(batch: TokenBatch, words: WordCounts, num_ids: int) -> Int64Array:
-    """Shape (num_ids,): how often each token occurs in the corpus."""
+    """Return how often each token occurs in the corpus, shape (num_ids,)."""
     found = np.zeros(num_ids, np.int64)
     np.add.at(found, batch.ids, np.repeat(words.counts, np.diff(batch.offsets)))
     return found
@@ -161,7 +161,7 @@ def frequencies(batch: TokenBatch, words: WordCounts, num_ids: int) -> Int64Arra
 
 def _document(file: TokenizerFile) -> Json:
     if file.kind == "sentencepiece":
-        why = "merges cannot be added to a .model file or removed from it"
+        why = "tokenmill cannot add merges to a .model file, or remove any"
         hint = "convert it to a tokenizer.json: AutoTokenizer.from_pretrained(...).save_pretrained"
         raise UserError("cannot change the tokenizer", where=file.origin, why=why, hint=hint)
     if file.kind == "tiktoken":
@@ -169,7 +169,7 @@ def _document(file: TokenizerFile) -> Json:
     else:
         data = KINDS[file.kind].json_of(file, False)
     if data is None:
-        raise _refusal(file, "no tokenizer.json equals it")
+        raise _refusal(file, "it has no equivalent tokenizer.json")
     document: Json = msgspec.json.decode(data, type=dict)
     if file.kind == "tiktoken":
         encoding, taken = encoding_of(file), set(document["model"]["vocab"].values())
@@ -187,7 +187,7 @@ def _special(content: str, token_id: int) -> Json:
 
 
 def _template(prefix: tuple[str, ...], specials: dict[str, int]) -> Json | None:
-    """A post-processor that puts special tokens before each text."""
+    """Return a post-processor that puts special tokens before each text."""
     if not prefix:
         return None
     sides = [

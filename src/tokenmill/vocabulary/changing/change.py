@@ -34,11 +34,10 @@ from tokenmill.words.splits import SPLITS, Split, split_of
 
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")
-"""Files next to a tokenizer that hold no ids. Others hold the old vocabulary and are not copied."""
+"""Files without ids, which are copied. Other files contain the old vocabulary."""
 RANKS_NAME = "tokenizer.tiktoken"
-"""Of a trimmed rank file. What is learnt behind a rank file cannot always be written as one: there
-any two tokens merge that spell a third, also where a new one spells an old one with its neighbour.
-"""
+"""Written only for a trimmed rank file. An extended one cannot always be a rank file: in a rank
+file, any two tokens that spell a third are merged, so a new token may cause unwanted merges."""
 MAX_CONFIG_BYTES = 1 << 24
 
 
@@ -84,15 +83,15 @@ def extend_file(
     min_frequency: int = 2,
     advance: Advance | None = None,
 ) -> TokenizerChange:
-    """Add up to `add` tokens to a tokenizer, learnt from texts or from one folder of word counts.
+    """Add up to `add` tokens to a tokenizer, learned from texts or from one folder of word counts.
 
     Raises:
         UserError: the tokenizer is not a BPE, or the counts use another split.
-        OutputConflictError: something has the name `out` already.
+        OutputConflictError: `out` already exists.
     """
 
     def extended(base: Base, counts: CountsFolder) -> _Result:
-        """All old ids keep their rows; each new token starts from those of its parts."""
+        """Add tokens: old ids keep their rows; a new token starts from those of its parts."""
         found = extend(base, counts.total(), add, min_frequency, advance)
         figures = {
             "ids_before": base.num_ids,
@@ -124,13 +123,13 @@ def trim_file(
     """Remove the tokens that texts or word counts need least, until `to` are left.
 
     Raises:
-        UserError: the tokenizer is not a BPE, the counts use another split, or more
-            tokens than `to` have to stay.
-        OutputConflictError: something has the name `out` already.
+        UserError: the tokenizer is not a BPE, the counts use another split, or more than `to`
+            tokens cannot be removed.
+        OutputConflictError: `out` already exists.
     """
 
     def trimmed(base: Base, counts: CountsFolder) -> _Result:
-        """Renumber the kept tokens without gaps; their rows come from their old ids."""
+        """Remove tokens: the others are renumbered without gaps, and keep their rows."""
         found = trim(base, counts.total(), to)
         figures = {
             "ids_before": base.num_ids,
@@ -209,7 +208,7 @@ def _counted(
 
 
 def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
-    """The files that map ids and embedding rows."""
+    """Return the files that map ids and embedding rows."""
     plan = EmbeddingPlan(
         base=change.base,
         tokenizer=change.tokenizer,
@@ -225,9 +224,9 @@ def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
 
 
 def _config(file: TokenizerFile, base: Base) -> Json:
-    """The tokenizer_config.json next to a tokenizer, if it exists and agrees with it.
+    """Return the tokenizer_config.json next to a tokenizer, after checking its ids.
 
-    A rank file gets one that names what its encoding is known to begin and end documents with.
+    A rank file gets one with the known begin and end tokens of its encoding.
     """
     if file.kind == "tiktoken":
         ends = [name for name in END_OF_DOCUMENT_TOKENS if name in base.added]
@@ -244,15 +243,15 @@ def _config(file: TokenizerFile, base: Base) -> Json:
         content = token.get("content") if isinstance(token, dict) else None
         if not isinstance(content, str) or str(base.tokens.get(content)) != token_id:
             raise UserError(
-                f"{CONFIG_NAME} gives id {token_id} to {content!r}, and tokenizer.json does not",
+                f"{CONFIG_NAME} gives {content!r} the id {token_id}, but tokenizer.json does not",
                 where=file.origin,
-                hint="load and save it with transformers, which makes its files consistent",
+                hint="load and save the tokenizer with transformers to make its files consistent",
             )
     return config
 
 
 def _beside(file: TokenizerFile) -> dict[str, bytes]:
-    """Other files of a tokenizer on this machine that stay as they are."""
+    """Return other files next to a local tokenizer, which are copied unchanged."""
     path = Path(file.origin)
     folder = path if path.is_dir() else path.parent
     found = [folder / name for name in OTHER_NAMES if path.exists() and (folder / name).is_file()]
@@ -261,13 +260,13 @@ def _beside(file: TokenizerFile) -> dict[str, bytes]:
 
 
 def _own_splits(base: Base) -> list[Split]:
-    """The splits that give the same words as the tokenizer, the best last."""
+    """Return the splits that give the same words as the tokenizer, the best one last."""
     own = split_of(base.document)
     return [own, SPLITS["metaspace"]] if _is_spaced_by_normalizer(own) else [own]
 
 
 def _split_name(base: Base) -> str:
-    """The value of `tokenmill tokenizer count --split` that splits words like the tokenizer."""
+    """Return the value for `tokenmill tokenizer count --split` that matches the tokenizer."""
     best = canonical_steps(_own_splits(base)[-1])
     equal = (name for name, split in SPLITS.items() if canonical_steps(split) == best)
     return next(equal, base.origin)
@@ -279,7 +278,7 @@ def _require_own_words(base: Base, counts: CountsFolder) -> None:
     if any(found == canonical_steps(split) for split in _own_splits(base)):
         return
     raise UserError(
-        "the words were not cut as the tokenizer cuts them",
+        "the words were not split like the tokenizer splits them",
         where=str(counts.folder),
         why=f"they were counted with the split {counts.split.name or 'of another tokenizer'}",
         hint=f"tokenmill tokenizer count INPUTS --split {_split_name(base)} --out OTHER_COUNTS",
@@ -287,9 +286,9 @@ def _require_own_words(base: Base, counts: CountsFolder) -> None:
 
 
 def _is_spaced_by_normalizer(split: Split) -> bool:
-    """Whether ▁ comes from a normalizer, and nothing cuts words: Llama 2's way.
+    """Whether the normalizer adds the ▁ and no pre-tokenizer splits words, as in Llama 2.
 
-    No merge of such a tokenizer joins a word to a ▁ that follows, so it may learn from words.
+    No merge of such a tokenizer joins a word and the ▁ after it, so words can be counted alone.
     """
     steps = canonical_steps(split)["normalizer"]
     types = [(step["type"], step.get("prepend") or step.get("content")) for step in steps]

@@ -1,15 +1,15 @@
-"""Extending: a BPE learns more merges on a corpus, behind those that it has.
+"""Extend a BPE: learn additional merges on a corpus.
 
-Each word is cut by the tokenizer as it is; from there on the most frequent pair is merged again and
-again, as in training (continued BPE; Purason et al., arXiv 2512.03989). Old ids and merges stay as
-they are, and new merges come after them, so
+Each word is segmented by the old tokenizer; then the most frequent pair is merged repeatedly, as in
+training (continued BPE; Purason et al., arXiv 2512.03989). Old ids and merges do not change, and
+new merges come after the old ones. So
 
-- a text is cut as before, and then some neighbours are joined: no new boundary arises;
-- every new token is reached, since its own text is cut into the tokens that were joined;
-- nothing happens to texts that hold no pair of a new merge.
+- a text is segmented as before, and then some neighbours are joined: there are no new boundaries;
+- every new token is reachable, because its text is segmented into the tokens it was merged from;
+- texts without a pair of a new merge do not change.
 
-Tokens that are put in beside the model (`add_tokens`) have none of that: they are cut out of texts
-before words are.
+Tokens added with `add_tokens` have none of these properties, because they are matched before texts
+are split into words.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """A tokenizer with more tokens, and what they bring."""
+    """An extended tokenizer, and its effect on the corpus."""
 
     document: Json
     """The new tokenizer.json."""
     tokens: list[str]
-    """New tokens in the order of their ids."""
+    """The new tokens, in the order of their ids."""
     rows: list[list[int]]
     """The old ids that each new token consists of."""
     revived: list[str]
-    """Old tokens that no merge produced before, and that a new merge now produces."""
+    """Old tokens that only a new merge produces."""
     tokens_before: int
-    """Tokens of the corpus."""
+    """The number of tokens in the corpus."""
     tokens_after: int
     words_left_out: int
     """Unique words that were skipped because they contain the string of an added token."""
@@ -89,8 +89,8 @@ def extend(
     options = MergeOptions(vocabulary_size=base.num_ids + add, min_frequency=min_frequency)
     learnt = _learn(base, seeds, options, advance)
     if not learnt.pairs:
-        why = f"no two neighbouring tokens occur {min_frequency} times inside words"
-        raise UserError("found nothing to add to the tokenizer", where=base.origin, why=why)
+        why = f"no pair of adjacent tokens occurs {min_frequency} times inside words"
+        raise UserError("found no tokens to add", where=base.origin, why=why)
     document = _extended(base, learnt)
     model = ModelAlone(document, base.origin)
     after = segmented(model, words)
@@ -108,7 +108,7 @@ def extend(
 
 
 def holding(words: WordCounts, texts: set[bytes]) -> BoolArray:
-    """Shape (num_words,): whether any of the texts is in a word."""
+    """Return whether each word contains any of the texts, shape (num_words,)."""
     found = np.zeros(len(words), np.bool_)
     data, offsets = words.data.tobytes(), words.offsets
     for text in sorted(texts):
@@ -124,10 +124,10 @@ def holding(words: WordCounts, texts: set[bytes]) -> BoolArray:
 def _learn(
     base: Base, seeds: SegmentedWords, options: MergeOptions, advance: Advance | None
 ) -> _Learnt:
-    """The merges that produce new tokens."""
+    """Learn the merges that produce new tokens."""
     num_ids = base.num_ids
     by_id = {token_id: token for token, token_id in base.tokens.items()}
-    # An id without a token gets a string that no merge can make.
+    # An id without a token gets a string that no merge can produce.
     strings = tuple(by_id.get(i, f"\0{i}") for i in range(num_ids))
     lengths = np.array([len(string) for string in strings], np.int32)
     symbols = Symbols(strings, tuple(string.encode() for string in strings), lengths)
@@ -148,7 +148,7 @@ def _learn(
 def _seeds(
     base: Base, before: TokenBatch, words: WordCounts, learnable: BoolArray
 ) -> SegmentedWords:
-    """Words of at least two tokens to learn from, cut further around tokens that never merge."""
+    """Return the words to learn from, split at tokens that never merge, without single tokens."""
     opaque = np.array(sorted(base.tokens[token] for token in base.opaque), np.int64)
     never = np.isin(before.ids, opaque)
     begins = np.zeros(len(before.ids) + 1, np.bool_)
@@ -167,7 +167,7 @@ def _seeds(
 
 
 def _extended(base: Base, learnt: _Learnt) -> Json:
-    """The tokenizer.json with new tokens and merges behind the old ones."""
+    """Return the tokenizer.json with new tokens and merges after the old ones."""
     model = base.document["model"]
     merges = list(model["merges"])
     if merges and isinstance(merges[0], str) and not _has_spaces(learnt.pairs):
@@ -196,12 +196,14 @@ def _check_words(
         _expanded(batch, learnt.rows, base.num_ids + len(learnt.tokens)) for batch in batches
     ]
     if not all(map(np.array_equal, *expanded)):
-        raise InternalError("a word is split where it was not split before", where=base.origin)
+        raise InternalError("a word has a token boundary that it had not before", where=base.origin)
     saved = int((before.lengths - after.lengths)[learnable] @ words.counts[learnable])
     if saved != learnt.saved:
-        why = f"it saves {saved:,} tokens, and {learnt.saved:,} were predicted"
+        why = f"it saves {saved:,} tokens instead of {learnt.saved:,}"
         raise InternalError(
-            "the extended tokenizer is not as predicted", where=base.origin, why=why
+            "the extended tokenizer does not save as many tokens as predicted",
+            where=base.origin,
+            why=why,
         )
 
 
@@ -220,7 +222,7 @@ def _check_tokens(base: Base, document: Json, learnt: _Learnt, model: ModelAlone
 def _expanded(
     batch: TokenBatch, rows: dict[int, list[int]], num_ids: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Ids and offsets with every new token replaced by the old tokens it consists of."""
+    """Return ids and offsets with every new token replaced by the old tokens it consists of."""
     parts = [rows.get(i, [i]) for i in range(num_ids)]
     lengths = np.array([len(part) for part in parts], np.int64)
     flat = np.array([old for part in parts for old in part], np.int64)

@@ -1,9 +1,9 @@
-"""Write the folder of an extended or trimmed tokenizer at once, with a record of the change.
+"""Write the folder of an extended or trimmed tokenizer atomically, with a record of the change.
 
-tokenizer.json           the tokenizer; other files of the base follow it
-embeddings.json          what its ids' embedding rows begin with (`store/embedding_plan.py`)
-ids.json                 of a trimmed one: the new id of each old one
-tokenizer.tiktoken       of a trimmed rank file: its ranks
+tokenizer.json           the tokenizer, next to other files of the old one
+embeddings.json          how to initialise the embedding rows (`store/embedding_plan.py`)
+ids.json                 if trimmed: the new id of each old one
+tokenizer.tiktoken       if a rank file was trimmed: the new ranks
 extend.json, trim.json   options, figures, and the origin of the tokenizer
 """
 
@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str
     """Fingerprint of the new one."""
     counts_id: str
-    """Of the words that decided."""
+    """The id of the word counts."""
     words: int
     occurrences: int
     figures: dict[str, int]
@@ -57,11 +57,11 @@ def require_free(out: Path) -> None:
 
 
 def write_change(out: Path, files: Mapping[str, bytes], change: Change) -> Change:
-    """Write all files and the record of the change, as a folder that appears at once.
+    """Write all files and the record of the change; the folder appears atomically.
 
     Raises:
-        OutputConflictError: something has the name already.
-        StorageError: the file system refused it.
+        OutputConflictError: the folder already exists.
+        StorageError: the file system refused to write.
     """
     require_free(out)
     entries = [

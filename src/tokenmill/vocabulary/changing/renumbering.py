@@ -13,9 +13,9 @@ NewIds = Sequence[int | None]
 
 
 def renumbered(document: Json, new_ids: NewIds) -> Json:
-    """A tokenizer.json with other ids in its vocabulary, added tokens, post-processor and padding.
+    """Replace the ids in the vocabulary, added tokens, post-processor and padding.
 
-    Every token that it still holds must have a new id.
+    Every token in the tokenizer.json must have a new id.
     """
     model = document["model"]
     vocab = {token: _new(new_ids, token_id) for token, token_id in model["vocab"].items()}
@@ -30,7 +30,7 @@ def renumbered(document: Json, new_ids: NewIds) -> Json:
 
 
 def renumbered_config(config: Json, new_ids: NewIds) -> Json:
-    """A tokenizer_config.json with other ids in its table of added tokens."""
+    """Replace the ids in a tokenizer_config.json's table of added tokens."""
     table = config.get("added_tokens_decoder")
     if not table:
         return config
@@ -57,10 +57,10 @@ def _post_processor(step: Json, new_ids: NewIds) -> Json:
 
 
 def _new(new_ids: NewIds, old: int) -> int:
-    """The id of a token that is kept."""
+    """Return the new id of a kept token."""
     new = new_ids[old] if 0 <= old < len(new_ids) else None
     if new is None:
-        why = f"its configuration names id {old}, and no token has this id"
-        hint = "load and save it with transformers, which makes its files consistent"
-        raise UserError("cannot give the tokenizer new ids", why=why, hint=hint)
+        why = f"its configuration names id {old}, but no token has this id"
+        hint = "load and save the tokenizer with transformers to make its files consistent"
+        raise UserError("cannot renumber the tokenizer's ids", why=why, hint=hint)
     return new

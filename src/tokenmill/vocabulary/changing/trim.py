@@ -1,18 +1,17 @@
-"""Remove the tokens of a BPE that a corpus needs least; all others can still be produced.
+"""Remove the tokens of a BPE that a corpus needs least; all others stay reachable.
 
-A token may go once no kept merge takes it for a side: it is a **leaf**. The leaf with the lowest
-frequency goes first, and of equal ones that with the largest id. Its frequency is handed to its
-**parts**, the tokens that its own text is cut into without it, which may then become leaves
-themselves. Added tokens, bytes and single characters always stay. (P. Purason et al.,
-arXiv 2512.03989, on why leaves.)
+Only **leaves** are removed: tokens that no remaining merge uses. The leaf with the lowest frequency
+is removed first; of equal ones, the one with the largest id. Its frequency is added to its
+**parts**, the tokens that encode its text without it; they may then become leaves. Added tokens,
+bytes and single characters always stay. For why to remove leaves, see P. Purason et al.,
+arXiv 2512.03989.
 
-What is kept is still made by the same merges in the same order, so
+The remaining merges and their order do not change. So
 
-- no kept token becomes unreachable: the merges that make its own text are those of its parts;
-- a text keeps its tokens wherever no removed one was among them, because a removed merge led to
-  removed tokens only;
-- where there were removed ones, remaining merges cut anew. Mostly that gives the parts, but a part
-  may now join its neighbour: with merges "ab" and "bc", "abc" is `ab c`, and `a bc` without "ab".
+- all remaining tokens stay reachable, because the merges that produce them remain;
+- words without removed tokens keep their tokens, because a removed merge led to removed tokens;
+- words with removed tokens are segmented by the remaining merges. Usually that gives the parts, but
+  a part may join its neighbour: with merges "ab" and "bc", "abc" is `ab c`, and `a bc` without "ab".
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ class Trimmed:
     """A trimmed tokenizer and its effect on the corpus."""
 
     document: Json
-    """Its tokenizer.json."""
+    """The new tokenizer.json."""
     removed: list[str]
-    """Tokens in the order in which they were removed."""
+    """The removed tokens, in the order of removal."""
     new_ids: list[int | None]
-    """By old id."""
+    """New ids by old id; None if the token was removed."""
     tokens_before: int
-    """Of the corpus."""
+    """The number of tokens in the corpus."""
     tokens_after: int
     words_changed: int
-    """Unique words that held a removed token."""
+    """Unique words that contained a removed token."""
 
 
 def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
-    """Remove tokens until `size` are left, ids without a token not counted.
+    """Remove tokens until `size` are left; ids without a token do not count.
 
     Raises:
-        UserError: more tokens than `size` are required, or the tokenizer is not larger.
+        UserError: more than `size` tokens cannot be removed, or the tokenizer is not larger.
     """
     old = ModelAlone(base.document, base.origin)
     before = segmented(old, words)
@@ -88,17 +87,14 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
 
 
 def _removed(base: Base, found: Int64Array, size: int) -> list[str]:
-    """The tokens to remove, in order."""
+    """Return the tokens to remove, in order."""
     stay = base.opaque | {token for token in base.tokens if len(token) == 1}
     if size >= len(base.tokens):
-        why = f"it has {len(base.tokens):,} tokens, and {size:,} are to be kept"
+        why = f"it has {len(base.tokens):,} tokens; you asked for {size:,}"
         raise UserError("there is nothing to trim", where=base.origin, why=why)
     if size < len(stay):
-        why = (
-            f"{len(stay):,} tokens always stay: added tokens, bytes and single characters; "
-            f"{size:,} are asked for"
-        )
-        raise UserError("cannot trim the tokenizer so far", where=base.origin, why=why)
+        why = f"{len(stay):,} tokens cannot be removed: added tokens, bytes and single characters"
+        raise UserError(f"cannot trim the tokenizer to {size:,}", where=base.origin, why=why)
     leaves = _Leaves(base, found, stay)
     return [leaves.remove() for _ in range(len(base.tokens) - size)]
 
@@ -122,7 +118,7 @@ class _Leaves:
             self._offer(token)
 
     def remove(self) -> str:
-        """Take the next leaf."""
+        """Remove the next leaf, and return it."""
         token, mass = "", -1
         while not token:
             if not self._heap:
@@ -131,7 +127,7 @@ class _Leaves:
                 raise UserError(what, where=self._origin, why=why)
             mass, _, token = heapq.heappop(self._heap)
             if token in self._removed or mass != self._mass[token]:
-                token = ""  # it was offered again with more mass
+                token = ""  # a stale entry: the token was offered again with more mass
         self._removed.add(token)
         for part in self._kept_parts(token):
             self._mass[part] += mass
@@ -147,7 +143,7 @@ class _Leaves:
             heapq.heappush(self._heap, (self._mass[token], -self._tokens[token], token))
 
     def _kept_parts(self, token: str) -> Iterator[str]:
-        """The parts of a token, and of those that were removed before it."""
+        """Yield the parts of a token; removed parts are replaced by their parts."""
         for part in self._parts.of(token):
             if part in self._removed:
                 yield from self._kept_parts(part)
@@ -156,26 +152,26 @@ class _Leaves:
 
 
 class _Parts:
-    """How tokens are cut without themselves."""
+    """Segments the text of tokens without using the tokens themselves."""
 
     def __init__(self, base: Base) -> None:
         self._tokens = base.tokens
         self._ranks = {pair: rank for rank, pair in enumerate(base.merges)}
 
     def of(self, token: str) -> list[str]:
-        """The tokens of a token's own text; characters without a token are left out."""
+        """Return the parts of a token; characters without a token are left out."""
         parts = [symbol for symbol in token if symbol in self._tokens]
         ends = list(range(1, len(parts) + 1))
-        """Where each part ends, counted in symbols; a part is at its first one."""
+        """The index after each part; a part is stored at its first symbol."""
         starts = list(range(-1, len(parts)))
-        """Where the part begins that ends before each symbol."""
+        """The start of the part that ends before each symbol."""
         heap = [(self._rank(parts, ends, i), i) for i in range(len(parts))]
         heapq.heapify(heap)
         while heap and heap[0][0] < NO_RANK:
             rank, i = heapq.heappop(heap)
             end = ends[i]
             if not parts[i] or rank != self._rank(parts, ends, i):
-                continue  # one of the two was merged with another part since
+                continue  # one of the two has already been merged
             if parts[i] + parts[end] == token:
                 continue
             parts[i], parts[end] = parts[i] + parts[end], ""
@@ -187,13 +183,13 @@ class _Parts:
         return list(filter(None, parts))
 
     def _rank(self, parts: list[str], ends: list[int], i: int) -> int:
-        """The rank of the merge of a part and the next one."""
+        """Return the rank of the merge of a part with the next one."""
         end = ends[i]
         return self._ranks.get((parts[i], parts[end]), NO_RANK) if end < len(parts) else NO_RANK
 
 
 def _without(base: Base, removed: set[str]) -> Json:
-    """The tokenizer.json without some tokens, ids as they were."""
+    """Return the tokenizer.json without some tokens, with unchanged ids."""
     model = base.document["model"]
     vocab = {token: token_id for token, token_id in base.tokens.items() if token not in removed}
     merges = [
@@ -205,7 +201,7 @@ def _without(base: Base, removed: set[str]) -> Json:
 
 
 def _changed_words(before: TokenBatch, gone: set[int]) -> Int64Array:
-    """Shape (num_words,): 1 for words that hold a removed token, else 0."""
+    """Return 1 for words with a removed token, else 0; shape (num_words,)."""
     is_gone = np.isin(before.ids, np.fromiter(gone, np.int64, len(gone)))
     sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_gone, dtype=np.int64)])
     return (np.diff(sums[before.offsets]) > 0).astype(np.int64)
@@ -217,7 +213,7 @@ def _check_words(
     changed: Int64Array,
     new_ids: list[int | None],
 ) -> None:
-    """Hold the words of the new tokenizer against what is promised of them."""
+    """Check that words without removed tokens keep their tokens."""
     before, after = batches
     table = np.array([-1 if new is None else new for new in new_ids], np.int64)
     same = [
@@ -231,7 +227,7 @@ def _check_words(
 
 
 def _check_tokens(base: Base, document: Json, old: ModelAlone, new: ModelAlone) -> None:
-    """Hold the new tokenizer's tokens against what is promised of them."""
+    """Check that no token became unreachable."""
     ids = document["model"]["vocab"]
     tokens = [token for token in ids if token not in base.opaque]
     ours = _reached(new, tokens, ids)
@@ -242,7 +238,7 @@ def _check_tokens(base: Base, document: Json, old: ModelAlone, new: ModelAlone) 
 
 
 def _reached(model: ModelAlone, tokens: list[str], ids: dict[str, int]) -> dict[str, bool]:
-    """Whether each token is what its own text is encoded to."""
+    """Return whether each token is the encoding of its own text."""
     batch = model.encode(tokens)
     firsts = np.append(batch.ids, 0)[batch.offsets[:-1]].tolist()
     alone = (batch.lengths == 1).tolist()

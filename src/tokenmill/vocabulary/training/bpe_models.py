@@ -1,4 +1,4 @@
-"""BPE: merges of bytes or characters, learnt once for every size, and their files."""
+"""Train BPE models over bytes or characters, for all vocabulary sizes at once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import Split
 
 SMALLEST_SIZE = 512
-"""Where the curve begins, to double from there on."""
+"""The first size of the curve; the following ones are doubled."""
 
 
 def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
     """Learn the merges of the largest vocabulary; smaller vocabularies use the first of them.
 
     Raises:
-        UserError: the alphabet and the special tokens alone are more than a vocabulary.
+        UserError: a vocabulary is too small for the alphabet and the special tokens.
     """
     options = lesson.options
     symbols = _symbols(lesson)
@@ -71,7 +71,7 @@ def _learn_most_frequent(
 
 
 def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Merges, list[str]]:
-    """Learn parity-aware merges; also say what each group gained."""
+    """Learn parity-aware merges; also return notes on what each group gained."""
     vocabulary, groups = lesson.options.vocabulary, lesson.options.groups
     limits = ParityOptions(
         num_merges=lesson.options.size - len(lesson.specials) - len(symbols),
@@ -95,14 +95,14 @@ def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Me
     before, after = found.tokens[:, 0], found.tokens[:, 1]
     shares = sorted(zip((before / after).tolist(), found.languages, strict=True))
     told = f"{shares[0][1]} {shares[0][0]:.2f} times, {shares[-1][1]} {shares[-1][0]:.2f} times"
-    remarks = [f"groups are shorter than their bytes: from {told}"]
+    remarks = [f"tokens are fewer than bytes: from {told}"]
     if found.exhausted:
-        remarks.append(f"no pair was left for {', '.join(found.exhausted)}")
+        remarks.append(f"no pairs were left for {', '.join(found.exhausted)}")
     return found.merges, remarks
 
 
 def _parallel_words(folder: str, lesson: Lesson) -> dict[str, WordCounts]:
-    """The parallel texts that decide which group is compressed worst."""
+    """Return the words of the parallel texts, which decide which group is compressed worst."""
     parallel = open_counts(folder)
     if lesson.split.steps != parallel.split.steps:
         hint = "count both with the same --split"
@@ -118,14 +118,14 @@ def _symbols(lesson: Lesson) -> Symbols:
         for name in ("character_coverage", "limit_alphabet", "byte_fallback"):
             if getattr(vocabulary, name):
                 raise UserError(
-                    f"--{name.replace('_', '-')} is for models over characters",
-                    why=f"the split {lesson.split.name!r} represents every text by 256 bytes",
-                    hint="leave it out, or choose --split metaspace",
+                    f"--{name.replace('_', '-')} works only with models over characters",
+                    why=f"the split {lesson.split.name!r} represents texts as bytes",
+                    hint="remove the option, or choose --split metaspace",
                 )
         return byte_symbols()
     if vocabulary.whitespace_runs:
         why = f"words of the split {lesson.split.name!r} do not contain runs of spaces"
-        raise UserError("--whitespace-runs is for models over bytes", why=why)
+        raise UserError("--whitespace-runs works only with models over bytes", why=why)
     alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
     return character_symbols(lesson.words, alphabet)
 
@@ -137,7 +137,7 @@ def _require_room(size: int, num_symbols: int, lesson: Lesson) -> None:
             f"a vocabulary of {size:,} is too small",
             why=f"{num_symbols:,} symbols and {len(lesson.specials):,} special tokens come first",
             hint="choose a larger --vocabulary"
-            + ("" if lesson.split.byte_level else ", or leave rare characters out: "
+            + ("" if lesson.split.byte_level else ", or exclude rare characters: "
             "--character-coverage 0.9995 --byte-fallback"),
         )  # fmt: skip
 
@@ -155,14 +155,14 @@ def _vocabulary(merges: Merges, lesson: Lesson) -> Vocabulary:
     is_plain = len(merges) + len(merges.symbols) == len(strings)
     if is_plain and rank_pattern(lesson.split):
         files["tokenizer.tiktoken"] = _rank_file(merges.texts(), numbering.other_ids)
-    # Characters without a token are left out of the words, so the merges saw neighbours that are
-    # none where an unknown token takes their place.
+    # Training drops characters without a token, but the tokenizer puts an unknown token in their
+    # place, so the predicted number of tokens would be wrong.
     num_tokens = None if merges.num_dropped else merges.num_tokens()
     return Vocabulary(len(vocab), numbering.special_ids, files, num_tokens)
 
 
 def rank_pattern(split: Split) -> str:
-    """The regular expression that gives tiktoken the same words; "" if one does not suffice."""
+    """Return the regular expression that gives tiktoken the same words; "" if there is none."""
     if split.normalizer is not None or not split.byte_level:
         return ""
     match pre_tokenizers(split):
@@ -177,15 +177,17 @@ def rank_pattern(split: Split) -> str:
 
 
 def _rank_file(texts: Sequence[bytes], ids: Sequence[int]) -> bytes:
-    """One "base64 id" a line. tiktoken merges any two neighbours that spell a token, lowest id
-    first; that gives the same tokens, because each token was learnt when its text was in two parts.
+    """Return a rank file: one "base64 id" per line.
+
+    tiktoken merges any two neighbours that spell a token, lowest id first. The tokens are the same,
+    because each token was learned when its text was in two parts.
     """
     lines = (b"%s %d\n" % (base64.b64encode(t), i) for t, i in zip(texts, ids, strict=True))
     return b"".join(lines)
 
 
 def _curve(merges: Merges, num_specials: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Tokens of the corpus at powers of two, and at the sizes that are written."""
+    """Return the tokens of the corpus at powers of two, and at the sizes of the vocabularies."""
     first = len(merges.symbols) + num_specials
     largest = max(sizes)
     powers = [SMALLEST_SIZE << i for i in range(24)]

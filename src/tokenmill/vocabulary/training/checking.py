@@ -1,9 +1,8 @@
-"""A trained tokenizer, loaded by its reference and held against the words it was trained on.
+"""Load a trained tokenizer with its reference library, and check it on the training words.
 
-All words are encoded: by compiled code that applies the merges of the file in the order of their
-ranks, where words are bytes, else by the reference; and some of them by the reference in any case.
-From that come the figures of `train.json`: tokens of the corpus, tokens that it never needs, and
-how much of it falls back to parts of characters or to the unknown token.
+Byte-level merges are applied to all words by compiled code, and some words are compared with the
+library. Other models are checked with the library. This gives the figures of `train.json`: tokens
+of the corpus, unused tokens, and bytes in fragments of characters or unknown tokens.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ SHOWN_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A vocabulary on the words that it was trained on."""
+    """Figures of a vocabulary on its training words."""
 
     occurrences: int
-    """Of the words that were measured: all of them, or the most frequent ones."""
+    """Occurrences of the measured words: all of them, or the most frequent ones."""
     bytes: int
     tokens: int
     unused: int
@@ -49,12 +48,12 @@ class Measured:
 
 
 def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Measured:
-    """Encode the words with the file of a vocabulary; its bytes, tokens and fallbacks.
+    """Encode the words with a vocabulary's file, and measure bytes, tokens and fallbacks.
 
     Raises:
-        UserError: the library does not load the file.
-        EngineError: the library gives other ids than the merges do.
-        InternalError: another number of tokens was predicted.
+        UserError: the library cannot load the file.
+        EngineError: the ids of the library differ from those of the merges.
+        InternalError: the number of tokens differs from the prediction.
     """
     subject = _subject(vocabulary, words)
     chosen = np.arange(len(words))
@@ -87,7 +86,7 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
 
 
 class _Spelled(NamedTuple):
-    """The text of a token in the counted words, with their ▁."""
+    """The text of a token, spelled with ▁ like the counted words."""
 
     text: str | None
     """None for special tokens."""
@@ -96,12 +95,12 @@ class _Spelled(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """A tokenizer that is given words one at a time, as its model alone sees them."""
+    """A tokenizer that encodes single words, without the steps before its model."""
 
     segment: Callable[[WordCounts], TokenBatch]
-    """The ids of every word."""
+    """Returns the ids of every word."""
     tokens: list[_Spelled]
-    """In the order of their ids."""
+    """The tokens, in the order of their ids."""
     is_quick: bool
 
 
@@ -117,7 +116,7 @@ def _subject(vocabulary: Vocabulary, words: WordCounts) -> _Subject:
 
 
 def _texts(words: WordCounts) -> list[str]:
-    """Texts that have one word each: SentencePiece's normalizer puts a space before every text."""
+    """Return one text per word, without the leading space that SentencePiece's normalizer adds."""
     spelled = (words.word(i).decode() for i in range(len(words)))
     return [text.removeprefix(SPACE).replace(SPACE, " ") for text in spelled]
 

@@ -1,4 +1,4 @@
-"""What a model is trained from, and what comes of it: the seam between `train.py` and models."""
+"""The input and output of training a model: the interface between `train.py` and the models."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tokenmill.words.splits import Split
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Words to learn from, and what is wanted."""
+    """The words to learn from, and the options."""
 
     words: WordCounts
-    """All groups together, with their weights."""
+    """The words of all groups, weighted."""
     groups: Mapping[str, WordCounts]
     weights: Mapping[str, int]
-    """How often each group counts."""
+    """The weight of each group."""
     split: Split
     options: TrainOptions
     specials: SpecialTokens
@@ -32,27 +32,27 @@ class Vocabulary:
     """One trained vocabulary, and its files."""
 
     size: int
-    """Ids, special tokens included."""
+    """The number of ids, including special tokens."""
     special_ids: Mapping[str, int]
     files: Mapping[str, bytes]
-    """`tokenizer.json` or `tokenizer.model`, and `tokenizer.tiktoken` where there is one."""
+    """`tokenizer.json` or `tokenizer.model`, and `tokenizer.tiktoken` if there is one."""
     num_tokens: int | None = None
-    """Tokens of the whole corpus, where the model knows them without encoding it."""
+    """The number of tokens in the corpus, if it is known without encoding the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Vocabularies of one run, the largest first."""
+    """The vocabularies of one run, largest first."""
 
     vocabularies: list[Vocabulary]
     curve: list[tuple[int, int]] = field(default_factory=list)
-    """Size and tokens of the whole corpus, for sizes in between."""
+    """Pairs of a vocabulary size and the number of tokens in the corpus."""
     remarks: list[str] = field(default_factory=list)
-    """What a user should know."""
+    """Notes for the user."""
 
 
 def alphabet_limit(lesson: Lesson) -> int | None:
-    """How many characters become tokens at most; None for all."""
+    """Return how many characters can become tokens; None for all."""
     coverage = lesson.options.vocabulary.character_coverage
     if coverage is None:
         return lesson.options.vocabulary.limit_alphabet
@@ -60,7 +60,7 @@ def alphabet_limit(lesson: Lesson) -> int | None:
 
 
 def covering_characters(words: WordCounts, coverage: float) -> int:
-    """How many of the most frequent characters make up a share of the text."""
+    """Return how many of the most frequent characters make up a share of the text."""
     text = words.data.tobytes().decode()
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     times = np.repeat(words.counts, np.diff(words.character_offsets()))

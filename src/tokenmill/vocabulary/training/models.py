@@ -1,4 +1,4 @@
-"""The models that can be trained: one function each, from a lesson to vocabularies."""
+"""The models that can be trained, with the function that trains each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SentencePiece's models: its own file, or a Unigram model as tokenizer.json."""
+"""Train SentencePiece models: a .model file, or a Unigram model as tokenizer.json."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tokenmill.words.splits import SENTENCEPIECE_SPLITS
 
 COMPARED_WORDS = 2_000
 _ID_ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad")
-"""Roles that SentencePiece knows; all other special tokens are control symbols."""
+"""The roles in SentencePiece; all other special tokens are control symbols."""
 
 
 def learn_sentencepiece(lesson: Lesson, advance: Advance) -> Learned:
-    """Train a model file.
+    """Train a .model file.
 
     Raises:
-        UserError: the words are not SentencePiece's, or it refuses the options.
-        EngineError: the library fails.
+        UserError: the words have another split, or SentencePiece rejects the options.
+        EngineError: the library failed.
     """
     options = _options(lesson)
     trained = train_sentencepiece(lesson.words, options, advance)
@@ -44,11 +44,11 @@ def learn_sentencepiece(lesson: Lesson, advance: Advance) -> Learned:
 
 
 def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
-    """Train a model file, and make a tokenizer.json of it.
+    """Train a .model file, and convert it to a tokenizer.json.
 
     Raises:
-        UserError: the words are not SentencePiece's, or it refuses the options.
-        EngineError: the library fails.
+        UserError: the words have another split, or SentencePiece rejects the options.
+        EngineError: the library failed.
     """
     learned = learn_sentencepiece(lesson, advance)
     vocabulary = learned.vocabularies[0]
@@ -62,7 +62,7 @@ def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
     if differing := len(differing_texts(data, tokenizer, texts)):
         remarks.append(
             f"{differing:,} of {len(texts):,} words are encoded differently than by SentencePiece, "
-            "because two ways have nearly the same score"
+            "because two segmentations have nearly the same score"
         )
     files = {"tokenizer.json": spelled(tokenizer)}
     return Learned([replace(vocabulary, files=files)], remarks=remarks)
@@ -79,13 +79,13 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
         )
     if specials.last or specials.fixed_ids:
         what = "SentencePiece numbers special tokens itself"
-        raise UserError(what, hint="leave out --special-at and fixed ids")
+        raise UserError(what, hint="remove --special-at and fixed ids")
     for content in specials.contents:
         if len(content) == 1 or (options.byte_fallback and content in BYTE_TOKENS):
             raise UserError(
                 f"{content!r} cannot be a special token",
                 why="SentencePiece would never produce this piece from text",
-                hint="choose one that no text holds, e.g. '<|im_start|>'",
+                hint="choose one that does not occur in texts, such as '<|im_start|>'",
             )
     ids = {role: i for i, role in enumerate(r for r in _ID_ROLES if r in specials.roles)}
     named = {specials.roles[role] for role in ids}
@@ -107,6 +107,6 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
 
 
 def _some_words(words: WordCounts) -> list[str]:
-    """Words from everywhere in the alphabet, as texts."""
+    """Return words spread over the whole alphabet, as texts."""
     step = max(len(words) // COMPARED_WORDS, 1)
     return [words.word(i).decode().replace("▁", " ").strip() for i in range(0, len(words), step)]

@@ -1,12 +1,12 @@
-"""Training a tokenizer: inputs become counts, counts a model, and the model files that are checked.
+"""Train a tokenizer: count words, learn a model from the counts, write its files and check them.
 
-    inputs      texts, which are counted on the whole, or a folder of counts
-    counts      unique words and how often each occurs; groups get their weights
-    model       merges, pieces or words, learnt from the counts alone
-    files       tokenizer.json or tokenizer.model, and what goes with it
-    checked     the reference loads the files, and they encode the words as predicted
+    inputs      texts, which are counted first, or a folder of counts
+    counts      unique words and how often each occurs, weighted by group
+    model       merges, pieces or words, learned from the counts
+    files       tokenizer.json or tokenizer.model, and their configuration
+    check       the reference library loads the files and encodes the words as predicted
 
-Every step is a function of the one before, so the same inputs give the same bytes.
+Every step depends only on the one before, so the same inputs give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tokenmill.vocabulary.training.special_tokens import special_tokens, usual_r
 from tokenmill.words.digits import with_digits
 
 LONG_CHARACTERS = 128
-"""Longer tokens are remarked on."""
+"""Longer tokens get a note."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainEvents:
-    """What a caller may want to hear of a training; everything is optional."""
+    """Optional callbacks for the progress of a training."""
 
     counting: CountEvents = field(default_factory=CountEvents)
     advance: Advance = lambda stage, done, total: None
@@ -69,12 +69,13 @@ def train(
 ) -> TrainReport:
     """Train a tokenizer on texts, or on one folder of counts.
 
-    `counting` are the options of a `CountRecipe` for texts; their counts stay in `counts_folder`,
-    or go when the tokenizer is complete. A run that was stopped resumes its counting.
+    `counting` are the options of a `CountRecipe` for texts. Their counts are kept in
+    `counts_folder`, if given, or else removed when the tokenizer is complete. A stopped run resumes
+    its counting.
 
     Raises:
-        OutputConflictError: the folder holds something else.
-        UserError: options do not fit together, or do not fit the counts.
+        OutputConflictError: the output folder has other content.
+        UserError: options contradict each other, or the counts.
         TokenmillError: see `tokenmill.errors`.
     """
     events = events or TrainEvents()
@@ -102,13 +103,13 @@ def _counts(
     """Open the counts that the inputs name, or count the inputs into a folder."""
     if len(inputs) == 1 and is_counts_folder(inputs[0]):
         if counting:
-            why = f"{', '.join(counting)} would say how texts are counted"
-            raise UserError("the words are counted already", where=inputs[0], why=why)
+            why = f"{', '.join(counting)} would change how texts are counted"
+            raise UserError("the words are already counted", where=inputs[0], why=why)
         counts = open_counts(inputs[0])
         _require_split(counts, options)
         return counts
     vocabulary = options.vocabulary
-    # SentencePiece cuts digits itself.
+    # SentencePiece splits digits itself.
     digits = "keep" if vocabulary.model in OF_SENTENCEPIECE else vocabulary.digits
     values = {**counting, "split": options.split_name, "digits": digits}
     recipe = make_count_recipe({**values, "inputs": list(inputs), "out": str(place)})
@@ -116,20 +117,20 @@ def _counts(
 
 
 def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
-    """Raise a UserError where words were counted otherwise than the options say."""
+    """Raise a UserError if the words were counted with other options."""
     vocabulary = options.vocabulary
     if vocabulary.split is None and vocabulary.digits == "keep":
         return
     if vocabulary.model in OF_SENTENCEPIECE:
-        return  # it is checked there
+        return  # checked when the model is trained
     name = vocabulary.split or counts.split.name
     wanted = with_digits(find_split(name) if name else counts.split, vocabulary.digits)
     if wanted.steps != counts.split.steps:
         raise UserError(
             "the words were counted with another split",
             where=str(counts.folder),
-            why=f"with {counts.split.name or 'one of its own'}, not with {options.split_name}",
-            hint="leave out --split and --digits, or count again",
+            why=f"with {counts.split.name or 'an unnamed one'}, not with {options.split_name}",
+            hint="remove --split and --digits, or count again",
         )
 
 
@@ -145,7 +146,7 @@ def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
 
 
 def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
-    """How often each group counts."""
+    """Return the weight of each group."""
     if unknown := sorted(options.byte_premiums.keys() - counts.groups.keys()):
         why = f"the groups are {', '.join(map(repr, counts.groups))}"
         raise UserError(f"there is no group {unknown[0]!r}", where=str(counts.folder), why=why)
@@ -190,7 +191,7 @@ def _training(
 
 
 def _told_options(lesson: Lesson) -> dict[str, Any]:
-    """The options without the paths of this machine."""
+    """Return the options without paths of this machine."""
     options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lesson.options))
     options["special"]["chat_template"] = lesson.options.special.chat_template is not None
     options["groups"]["parity_counts"] = lesson.options.groups.parity_counts is not None
@@ -199,7 +200,7 @@ def _told_options(lesson: Lesson) -> dict[str, Any]:
 
 
 def _files(learned: Learned, config: Mapping[str, bytes]) -> dict[str, bytes]:
-    """All files by their names; those of smaller vocabularies are in folders of their own."""
+    """Return all files by name; those of smaller vocabularies are in subfolders."""
     largest, *smaller = learned.vocabularies
     files = {**largest.files, **config}
     for vocabulary in smaller:
@@ -212,12 +213,12 @@ def _remarks(options: TrainOptions, training: Training) -> Iterator[str]:
     largest = training.sizes[0]
     if largest.vocabulary < options.size:
         yield (
-            f"the vocabulary has {largest.vocabulary:,} tokens instead of {options.size:,}: "
-            "the corpus gives no more"
+            f"the vocabulary has {largest.vocabulary:,} tokens instead of {options.size:,}, "
+            "because the corpus does not give more"
         )
     longest = max((token.characters for token in largest.longest), default=0)
     if longest > LONG_CHARACTERS:
         yield (
-            f"the longest token has {longest:,} characters, because the corpus repeats it: "
-            "--max-token-length 64 keeps such tokens out"
+            f"the longest token has {longest:,} characters, because the corpus repeats it; "
+            "--max-token-length 64 excludes such tokens"
         )

@@ -1,4 +1,4 @@
-"""WordPiece and WordLevel: vocabularies of parts of words, and of whole words."""
+"""Train WordPiece and WordLevel models: vocabularies of word pieces, and of whole words."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tokenmill.words.counts import WordCounts
 
 
 def learn_word_pieces(lesson: Lesson, advance: Advance) -> Learned:
-    """Learn the largest WordPiece vocabulary; the smaller ones are its beginnings.
+    """Learn the largest WordPiece vocabulary; smaller ones are its first tokens.
 
     Raises:
-        UserError: words are bytes, or the characters alone are more than a vocabulary.
+        UserError: the split is byte-level, or a vocabulary is too small for the characters.
     """
     unk = _unknown(lesson)
     options = lesson.options
@@ -42,7 +42,7 @@ def learn_word_pieces(lesson: Lesson, advance: Advance) -> Learned:
         raise UserError(
             f"a vocabulary of {smallest:,} is too small",
             why=f"{len(merges.symbols):,} characters, inside and at the start of words, come first",
-            hint="choose a larger --vocabulary, or --limit-alphabet 1000 as BERT has",
+            hint="choose a larger --vocabulary, or --limit-alphabet 1000 like BERT",
         )
     sizes = [len(strings) + num_specials, *_smaller(lesson, len(strings))]
     return Learned(
@@ -51,10 +51,10 @@ def learn_word_pieces(lesson: Lesson, advance: Advance) -> Learned:
 
 
 def learn_whole_words(lesson: Lesson, advance: Advance) -> Learned:  # noqa: ARG001 - it is quick
-    """The most frequent words; those of smaller vocabularies come first.
+    """Take the most frequent words; smaller vocabularies are the first of them.
 
     Raises:
-        UserError: words are bytes, or a vocabulary has no room for a word.
+        UserError: the split is byte-level, or a vocabulary has no room for words.
     """
     unk = _unknown(lesson)
     options = lesson.options
@@ -81,10 +81,10 @@ def learn_whole_words(lesson: Lesson, advance: Advance) -> Learned:  # noqa: ARG
 
 
 def most_frequent_words(words: WordCounts, size: int, min_frequency: int = 0) -> list[str]:
-    """At most `size` words that occur `min_frequency` times or more, in the order of their ids.
+    """Return up to `size` words that occur at least `min_frequency` times, in the order of ids.
 
     The order is that of `tokenizers.trainers.WordLevelTrainer`: by count, then by code points.
-    Words are characters: they come from a split that is not byte-level.
+    The words must come from a split that is not byte-level.
     """
     # Words are sorted, and UTF-8 sorts like code points; so a stable sort leaves ties in order.
     order = np.argsort(-words.counts, kind="stable")[:size]
@@ -109,11 +109,11 @@ def _smaller(lesson: Lesson, num_tokens: int) -> list[int]:
 
 
 def _unknown(lesson: Lesson) -> str:
-    """The unknown token, without which neither model works."""
+    """Return the unknown token, which both models require."""
     if lesson.split.byte_level:
         raise UserError(
             f"a {lesson.options.vocabulary.model} model works on characters",
-            why=f"the split {lesson.split.name!r} spells texts in bytes",
+            why=f"the split {lesson.split.name!r} represents texts as bytes",
             hint="choose --split bert, whitespace or metaspace",
         )
     unk = lesson.specials.roles.get("unk")
