@@ -202,7 +202,7 @@ def test_a_word_that_is_no_text_is_found() -> None:
     from tokenmill.errors import VerificationError
 
     base = opened(sentencepiece_json())
-    with pytest.raises(VerificationError, match="no text"):
+    with pytest.raises(VerificationError, match="not valid UTF-8"):
         extend(base, WordCounts.of({b"a\xff": 2}), 1)
 
 

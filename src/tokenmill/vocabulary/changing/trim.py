@@ -11,7 +11,7 @@ The remaining merges and their order do not change. So
 - all remaining tokens stay reachable, because the merges that produce them remain;
 - words without removed tokens keep their tokens, because a removed merge led to removed tokens;
 - words with removed tokens are segmented by the remaining merges. Usually that gives the parts, but
-  a part may join its neighbour: with merges "ab" and "bc", "abc" is `ab c`, and `a bc` without "ab".
+  a part may join its neighbour: with merges "ab" and "bc", "abc" is `ab c`; without "ab", `a bc`.
 """
 
 from __future__ import annotations
